@@ -32,7 +32,7 @@ import torch
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
 import tensorstash as ts
-from tensorstash.transforms.statistics import By
+from tensorstash.transforms.fitting import By
 
 COLUMNS = 8
 BATCHES = 300

@@ -68,7 +68,7 @@ def ways(effort: Effort) -> dict[str, Callable[[bool], Any]]:
     wide, narrow = ts.load({"x": values}), ts.load({"x": values.float()})
     scaler = ts.Scaler.fit(wide, ["x"])
     of_narrow = ts.Scaler.fit(narrow, ["x"])
-    scaled = scaler.apply(wide)
+    scaled = scaler.transform(wide)
     items = Items(scaled["x"].numpy().copy())
 
     def loader(stash: ts.Stash, *transform: Any) -> Callable[[bool], Any]:
@@ -83,7 +83,7 @@ def ways(effort: Effort) -> dict[str, Callable[[bool], Any]]:
         "float64, scaled in each batch": loader(wide, scaler, as_float),
         "float64, scaled once": loader(scaled, as_float),
         "float32, scaled in each batch": loader(narrow, of_narrow),
-        "float32, scaled once from float64": loader(scaler.apply(wide, dtype=torch.float32)),
+        "float32, scaled once from float64": loader(scaler.transform(wide, dtype=torch.float32)),
         "as in TSLib": tslib,
     }
 

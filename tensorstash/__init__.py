@@ -7,9 +7,9 @@ valid window of it; `Loader` iterates over batches of windows, in the order of a
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import tensorstash.common.forks  # noqa: F401  it has to see every fork from now on
+import tensorstash.common.forks  # noqa: F401  registers its fork handlers before any fork
 
-if TYPE_CHECKING:  # what type checkers and editors see of the tables below
+if TYPE_CHECKING:  # type checkers and editors cannot read the tables below
     from tensorstash import cluster as cluster
     from tensorstash import errors as errors
     from tensorstash import plot as plot
@@ -19,9 +19,9 @@ if TYPE_CHECKING:  # what type checkers and editors see of the tables below
     from tensorstash.columns.spec import hashed as hashed
     from tensorstash.columns.spec import is_valid as is_valid
     from tensorstash.gather.span import Draw as Draw
+    from tensorstash.ingest.load import Plan as Plan
     from tensorstash.ingest.load import load as load
-    from tensorstash.ingest.plan import Plan as Plan
-    from tensorstash.ingest.plan import plan as plan
+    from tensorstash.ingest.load import plan as plan
     from tensorstash.sampling.blocks import Blocks as Blocks
     from tensorstash.sampling.by_time import ByTime as ByTime
     from tensorstash.sampling.lanes import Lanes as Lanes
@@ -29,9 +29,9 @@ if TYPE_CHECKING:  # what type checkers and editors see of the tables below
     from tensorstash.sampling.sampler import Sampler as Sampler
     from tensorstash.sampling.weighted import Weighted as Weighted
     from tensorstash.segments import shared as shared
+    from tensorstash.stash.open import attach as attach
+    from tensorstash.stash.open import open as open  # noqa: A004  ts.open is the natural name
     from tensorstash.stash.stash import Stash as Stash
-    from tensorstash.stash.stash import attach as attach
-    from tensorstash.stash.stash import open as open  # noqa: A004  ts.open is the natural name
     from tensorstash.transforms.cast import Cast as Cast
     from tensorstash.transforms.cross import Cross as Cross
     from tensorstash.transforms.instance_norm import InstanceNorm as InstanceNorm
@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # what type checkers and editors see of the tables below
     from tensorstash.windows.during import During as During
     from tensorstash.windows.windows import Windows as Windows
 
-# where a public name is defined: it is imported when it is first used, so that nobody waits for what he does not use
+# the file that defines each public name; a name is imported on first use, to keep `import tensorstash` fast
 _HOMES = {
     "Blocks": "sampling.blocks",
     "ByTime": "sampling.by_time",
@@ -53,31 +53,34 @@ _HOMES = {
     "Loader": "batches.loader",
     "Mix": "sampling.mix",
     "PackSequences": "transforms.pack",
-    "Plan": "ingest.plan",
+    "Plan": "ingest.load",
     "Sampler": "sampling.sampler",
     "Scaler": "transforms.scaler",
     "Stash": "stash.stash",
     "Weighted": "sampling.weighted",
     "Windows": "windows.windows",
-    "attach": "stash.stash",
+    "attach": "stash.open",
     "calendar": "columns.calendar",
     "column": "columns.spec",
     "hashed": "columns.spec",
     "is_valid": "columns.spec",
     "load": "ingest.load",
-    "open": "stash.stash",
-    "plan": "ingest.plan",
+    "open": "stash.open",
+    "plan": "ingest.load",
 }
 _MODULES = {"cluster": "cluster", "errors": "errors", "plot": "plot", "shared": "segments.shared"}
+_RENAMED = {"Pack": "PackSequences"}
 __all__ = sorted([*_HOMES, *_MODULES])  # noqa: PLE0605
 
-if not TYPE_CHECKING:  # else any name would do
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> object:
         if name in _HOMES:
             value = getattr(import_module(f"tensorstash.{_HOMES[name]}"), name)
         elif name in _MODULES:
             value = import_module(f"tensorstash.{_MODULES[name]}")
+        elif name in _RENAMED:
+            raise AttributeError(f"ts.{name} is now ts.{_RENAMED[name]}.")
         else:
             raise AttributeError(f"module 'tensorstash' has no attribute {name!r}")
         globals()[name] = value
@@ -85,5 +88,5 @@ if not TYPE_CHECKING:  # else any name would do
 
 
 def __dir__() -> list[str]:
-    """The public names alone: rooms and their files are no part of the interface."""
+    """The public names only: subpackages and their files are not part of the interface."""
     return __all__

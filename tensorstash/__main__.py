@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C ends it quietly while it still starts."""
+    """Run the command line; Ctrl-C during its start ends it quietly."""
     try:
         from tensorstash.cli.commands import main as run
 

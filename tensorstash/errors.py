@@ -21,7 +21,7 @@ __all__ = [
     "TensorstashError",
 ]
 
-_MOST_NAMES = 5000  # names that are compared with an unknown one
+_MOST_NAMES = 5000  # known names that are compared with an unknown one
 
 
 def __dir__() -> list[str]:
@@ -33,7 +33,7 @@ class TensorstashError(Exception):
 
 
 class SourceError(TensorstashError, OSError):
-    """A source does not exist, cannot be read, or is not what it says it is."""
+    """A source does not exist, cannot be read, or is not in its format."""
 
 
 class SchemaError(TensorstashError, TypeError):
@@ -49,14 +49,14 @@ class NoWindowError(DataError):
 
 
 class ColumnError(TensorstashError, KeyError):
-    """A name that is no column."""
+    """No column has this name."""
 
     def __str__(self) -> str:  # KeyError would print the repr of the message
         return str(self.args[0])
 
 
 class SegmentError(TensorstashError, OSError):
-    """A file is not a stash or damaged, or no shared stash has that label."""
+    """A file is not a stash or is damaged, or no shared stash has the label."""
 
 
 class NoMemoryError(TensorstashError, MemoryError):
@@ -72,9 +72,9 @@ def unknown(name: object, known: Iterable[object], where: str, what: str = "colu
 
 
 def named_error(kind: str, message: str) -> Exception:
-    """The error of another process with its message, in its own type if that is ours or a builtin."""
+    """An error of another process, from the name of its type and its message; `RuntimeError` if the type is foreign."""
     error_type = globals().get(kind, getattr(builtins, kind, None))
     if isinstance(error_type, type) and issubclass(error_type, Exception):
-        with suppress(TypeError):  # a few types need more than a text
+        with suppress(TypeError):  # the constructors of a few types need more than a message
             return error_type(message)
     return RuntimeError(f"{kind}: {message}")

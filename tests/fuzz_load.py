@@ -91,7 +91,7 @@ def main(kind: str, count: int) -> None:
                     draw = random.Random(f"{kind} {mutation} {name} {number}")
                     path.write_bytes(mutant(data, end, mutation, draw))
                     try:
-                        ts.plan(path)
+                        repr(ts.plan(path))
                         outcome = "same" if load(path) == good else "other values"
                     except OURS as error:
                         outcome = (

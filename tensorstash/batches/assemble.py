@@ -27,7 +27,7 @@ from tensorstash.windows.windows import Windows
 
 _MOST_TOGETHER = 16  # steps: more save hardly any time
 _BYTES_TOGETHER = 1 << 19  # they stay in the L2 cache until the loop uses them
-_BYTES_OF_CALL = 1 << 22  # for which the fixed time of a call is little, and several threads share it
+_BYTES_OF_CALL = 1 << 22  # for such a call its fixed time is little, and several threads share it
 _MOST_PARTS = 8
 
 
@@ -48,7 +48,7 @@ class Group:
     steps: Steps
     located: Located  # arrays of (steps, batch)
     static_rows: Int64s | None  # (steps, batch) the rows of the static columns, if there are any
-    extras: dict[str, NDArray[Any]]  # (steps, batch) each: other entries of the batches, such as ids
+    extras: dict[str, NDArray[Any]]  # other entries of the batches, such as ids, (steps, batch) each
     skips: Int64s | None  # (steps, draws, batch) the slots that each `ts.Draw` leaves out, if there are any
 
     @property
@@ -101,7 +101,7 @@ class Sampled:
         self._draws = draws_of(self.chain.placements[0].spans)
         self._with_ids = with_ids
         self._with_valid = with_valid
-        self._source: Int64s | None = None  # (placements,) the number that batches tell
+        self._source: Int64s | None = None  # (placements,) the component number shown in batches
         self._first_entity = np.zeros(len(self.chain.placements), np.int64)  # the number of each stash's first entity
         if isinstance(windows, Several):
             self._source, self._first_entity = windows.numbers()

@@ -1,6 +1,6 @@
-"""Host memory for batches: reused once nothing refers to it, or staging memory, copied to a device from there.
+"""Host memory for batches: reused once nothing refers to it, or staging memory that is copied to a device.
 
-A fresh result per batch costs more in page faults than the gather itself.
+With fresh memory for each batch, page faults would cost more than the gather itself.
 """
 
 import math
@@ -99,15 +99,15 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         room = np.empty(nbytes + _CACHE_LINE, np.uint8)
     except (MemoryError, ValueError) as error:  # numpy's ValueError: more than any array can have
         raise no_room_for_batch(nbytes) from error
-    begin = -room.ctypes.data % _CACHE_LINE
-    return room[begin : begin + nbytes].view(dtype).reshape(shape)
+    start = -room.ctypes.data % _CACHE_LINE
+    return room[start : start + nbytes].view(dtype).reshape(shape)
 
 
 class Recycled:
     """Memory of batches that stay on the host: they are handed out as they were gathered."""
 
     def __init__(self, plan: GatherPlan, spare: int, early: Callable[[Batch], Batch | Pending] | None = None) -> None:
-        """`early` is what is done to each batch in the thread that makes it."""
+        """`early` is called on each batch, in the thread that makes it."""
         self._early = early
         self.pools = [Pool(group.buffer_shape(1), group.dtype, spare) for group in plan.groups]
         self._plan = plan
@@ -137,7 +137,7 @@ class Entries:
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised tensor."""
-        if dtype not in DTYPES:  # none of a column, so a transform has cast to it
+        if dtype not in DTYPES:  # no column has this dtype, so a transform has cast to it
             return torch.empty(shape, dtype=dtype)
         key = (name, shape[1:], dtype)
         if key not in self._pools:
@@ -248,13 +248,13 @@ class Staged:
     ) -> None:
         """The entries of a batch that `casts` names are written into staging memory in another dtype.
 
-        `early` is what is done to a batch before.
+        `early` is called on a batch before that.
         """
         self._plan = plan
         self._staging = staging
         self._casts = casts
         self._early = early
-        self._gathered = Recycled(plan, spare=1) if casts or early else None  # where batches lie before that
+        self._gathered = Recycled(plan, spare=1) if casts or early else None  # holds batches until then
 
     def take(self, count: int) -> list[torch.Tensor]:
         """A buffer for each group of spans in a batch of `count` windows."""
@@ -271,7 +271,7 @@ class Staged:
             buffers, rest = [], as_batch(self._plan, buffers) | dict(rest)
             rest = rest if self._early is None else self._early(rest)
         staged = [*buffers]
-        # what is one tensor on the host is one on the device: jagged tensors can be added only if they share offsets
+        # entries that share a tensor share one on the device: jagged tensors can be added only with the same offsets
         numbers: dict[tuple[int, torch.dtype], int] = {}
         places: dict[str, int] = {}
         for name, tensor in rest.items():

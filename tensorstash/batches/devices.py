@@ -12,7 +12,7 @@ import torch
 from tensorstash.common.checks import shown
 
 _PROBE = 64  # bytes
-# what torch raises for a device that is not there, and for operations that a device lacks
+# torch raises these for a device that is not there, and for operations that a device lacks
 _FAILURES = (RuntimeError, AssertionError, AttributeError, TypeError, ImportError)
 
 
@@ -46,7 +46,7 @@ class StreamCopies:
     """Copies from pinned memory on a stream of their own, while the model computes: CUDA, ROCm, XPU."""
 
     def __init__(self, device: torch.device) -> None:
-        # they have had the same streams and events for longer than there is torch.accelerator
+        # torch.cuda and torch.xpu have equal streams and events, also where torch.accelerator does not exist yet
         self._module = module_of(device)
         self._device = device if device.index is not None else torch.device(device.type, self._module.current_device())
         self._stream = self._module.Stream(self._device)
@@ -89,7 +89,7 @@ class PlainCopies:
         return [tensor.to(self._device, copy=True) for tensor in staged]
 
     def record(self) -> Event:
-        """Nothing is under way."""
+        """An event that has passed, because no copy is under way."""
         return _Done()
 
     def wait(self, event: Event, copied: Sequence[torch.Tensor]) -> None:
@@ -100,7 +100,7 @@ class _Done:
     """The event of work that was done when the call returned."""
 
     def synchronize(self) -> None:
-        """Nothing is under way."""
+        """Return at once."""
 
 
 def module_of(device: torch.device) -> Any:

@@ -28,6 +28,7 @@ from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
 from tensorstash.batches.resident import ResidentAssembler
 from tensorstash.batches.timer import Timer, Times
 from tensorstash.common.checks import at_least
+from tensorstash.common.keywords import suggests_keywords
 from tensorstash.sampling.bind import Bindable
 from tensorstash.sampling.passes import Position, Schedule
 from tensorstash.sampling.sampler import Sampler
@@ -46,6 +47,7 @@ Item = TypeVar("Item")
 _Made = tuple[int, Sequence[Progress], list[Batch | Pending]]
 
 
+@suggests_keywords
 class Loader:
     """Batches of windows, one pass per `for` loop: `dict[str, torch.Tensor]`, each tensor `(batch, time, ...)`.
 
@@ -123,7 +125,7 @@ class Loader:
     ) -> None:
         check_windows(dataset)
         if isinstance(dataset, Several) and (warning := dataset.warning()) is not None:
-            warnings.warn(warning, stacklevel=2)
+            warnings.warn(warning, stacklevel=3)
         self.dataset: Any = dataset  # what was given; its type would have to be checked at every use
         self.device = device_of(device)
         on_cpu = self.device.type == "cpu"
@@ -154,7 +156,7 @@ class Loader:
         staged = copies_to(self.device) is not None and not resident  # a missing device is refused here
         placement = self._sampled.chain.placements[0]
         casts = casts_on_host(self.transform, placement)
-        check_packs(self.transform, placement.spans, [reach.shown for reach in placement.reaches])
+        check_packs(self.transform, placement.spans, [time_span.shown for time_span in placement.time_spans])
         early = before_copy(self.transform)
         if early and resident:
             raise ValueError(

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from tensorstash.gather.span import Filling, Span, draw_number, draws_of
-from tensorstash.gather.stretches import TIMES
+from tensorstash.gather.memory import Filling
+from tensorstash.gather.span import Span, draw_number, draws_of
 from tensorstash.windows.placement import Placement
 
 
@@ -17,12 +17,12 @@ class DeviceSpan:
     items: torch.Tensor  # (rows, items of a row) integers of the column's width
     fill: torch.Tensor  # (1,) the same type: what an empty slot holds
     slots: int  # the index of its slots in the plan
-    is_age: bool = False
+    is_distance: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFragments:
-    """Stretches of rows without an empty slot between them, on the device, each `(fragments,)` int64."""
+    """Fragments of rows on the device, each tensor `(fragments,)` int64."""
 
     first: torch.Tensor  # the slot of the first row
     row: torch.Tensor  # that row
@@ -36,10 +36,10 @@ class DevicePlan:
     spans: tuple[DeviceSpan, ...]
     slots: tuple[range, ...]  # relative to the anchor; spans over the same slots, equally drawn, share one range
     draws: tuple[int, ...]  # of each range, the number of its draw or -1
-    relative: tuple[torch.Tensor, ...]  # (time,) int64, the same on the device
+    relative: tuple[torch.Tensor, ...]  # the ranges on the device, (time,) int64 each
     fragments: DeviceFragments | None  # where slots may be empty; else slots are rows
-    filling: Filling | None  # the same on the host
-    stretches: tuple[torch.Tensor, ...]  # of each stretch of time: rows counted back from its end, (most,) int64
+    filling: Filling | None  # on the host, where values are computed
+    stretches: tuple[torch.Tensor, ...]  # of each stretch of time: rows counted back from its end, (max_rows,) int64
 
 
 # the row after its last one, the number of rows, and the moment of each window, (windows,) int64 each
@@ -59,7 +59,7 @@ def device_plan(placement: Placement, columns: Mapping[str, torch.Tensor], devic
     """The plan for the spans of these windows, whose columns lie on the device."""
     alike = {span.slots: span for span in placement.spans}
     slots, drawn = [*alike], draws_of(placement.spans)
-    filling, fragments = placement.store.filling, None
+    filling, fragments = placement.memory.filling, None
     if filling is not None:
         on_host = filling.fragments
         arrays = (on_host.first, on_host.row, on_host.rows)
@@ -70,10 +70,10 @@ def device_plan(placement: Placement, columns: Mapping[str, torch.Tensor], devic
     ]
     in_time = [
         DeviceSpan(
-            columns[span.column], reach.fills[span.column].to(device).view(1), len(slots) + k, span.column == TIMES
+            columns[span.column], time_span.fills[span.column].to(device).view(1), len(slots) + k, span.is_distance
         )
-        for k, reach in enumerate(placement.reaches)
-        for span in reach.spans
+        for k, time_span in enumerate(placement.time_spans)
+        for span in time_span.spans
     ]
     return DevicePlan(
         spans=(*in_slots, *in_time),
@@ -82,7 +82,7 @@ def device_plan(placement: Placement, columns: Mapping[str, torch.Tensor], devic
         relative=tuple(torch.tensor([*of_span], dtype=torch.int64, device=device) for of_span, _ in slots),
         fragments=fragments,
         filling=filling,
-        stretches=tuple(torch.arange(-reach.most, 0, device=device) for reach in placement.reaches),
+        stretches=tuple(torch.arange(-time_span.max_rows, 0, device=device) for time_span in placement.time_spans),
     )
 
 
@@ -124,14 +124,14 @@ def gathered(
                 filled[k] &= plan.relative[k] - plan.relative[k][0] >= skips[draw][:, None]
         observed = [*filled]
         index = [of_range.clamp(min=0) for of_range in index]
-    for back, (end, length, _) in zip(plan.stretches, stretches):
+    for back, (stop, length, _) in zip(plan.stretches, stretches):
         seen = back >= -length[:, None]
         observed.append(seen)
-        index.append(torch.where(seen, end[:, None] + back, 0))
+        index.append(torch.where(seen, stop[:, None] + back, 0))
     values = []
     for span in plan.spans:
         rows, flags = _selected(span.items, index[span.slots]), observed[span.slots]
-        if span.is_age:
+        if span.is_distance:
             rows = stretches[span.slots - len(plan.relative)][2][:, None, None] - rows
         values.append(rows if flags is None else torch.where(flags[..., None], rows, span.fill))
     return Gathered(values, observed)

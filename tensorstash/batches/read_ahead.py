@@ -22,11 +22,11 @@ from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from
 
 _AHEAD = 2  # portions; more are no faster, and take more of the page cache
-_WORTH = 4  # pages: to ask for fewer takes longer than to wait for them
-_SECTOR = 512  # bytes, of which the system counts the blocks that a thread reads
-_RANGES_PER_READ = 16  # to ask for so many takes less time than to wait for one page
+_WORTH = 4  # pages: asking for fewer takes longer than waiting for them
+_SECTOR = 512  # bytes: the system counts what a thread reads in such blocks
+_RANGES_PER_READ = 16  # asking for so many takes less time than waiting for one page
 
-_THREAD = getattr(resource, "RUSAGE_THREAD", -1)  # only Linux counts for each thread
+_THREAD = getattr(resource, "RUSAGE_THREAD", -1)  # only Linux counts per thread
 
 
 def is_on_disk(stash: Stash) -> bool:
@@ -41,7 +41,7 @@ class ReadAhead:
         self._assembler = assembler
         self._next: deque[Portion] = deque()
         self._unasked: deque[Portion] = deque()  # the last of these, whose pages were not asked for
-        # pages that came from the disk with the last two portions: a stretch of rows in order needs some now and then
+        # pages read for the last two portions: windows in order need new pages only now and then
         self._read = (0, 0)
         self.copy_seconds = assembler.copy_seconds
 
@@ -73,9 +73,9 @@ class ReadAhead:
     def _ask(self, portion: Portion) -> None:
         anchors = self._assembler.anchors(portion)
         asked = [(at.stash.segment, ranges(at, *windows)) for at, windows in anchors if is_on_disk(at.stash)]
-        if sum(len(begins) for _, (begins, _) in asked) <= min(self._read) * _RANGES_PER_READ:
-            for segment, (begins, ends) in asked:
-                segment.will_need(begins, ends)
+        if sum(len(starts) for _, (starts, _) in asked) <= min(self._read) * _RANGES_PER_READ:
+            for segment, (starts, stops) in asked:
+                segment.will_need(starts, stops)
 
 
 def used() -> resource.struct_rusage:
@@ -93,7 +93,7 @@ class _Extent(NamedTuple):
     """Consecutive slots of windows, and the columns of which they hold the rows."""
 
     slots: tuple[int, int]  # relative to the anchor
-    begin: Int64s  # (columns, 1) the first byte of each in the file
+    start: Int64s  # (columns, 1) the first byte of each in the file
     row: Int64s  # (columns, 1) bytes of a row
 
 
@@ -105,7 +105,7 @@ def _extents(placement: Placement) -> list[_Extent]:
         entry = entries[span.column]
         row = entry.nbytes // max(1, entry.shape[0])
         for slots in _slots(span, row):
-            columns.setdefault(slots, {})[entry.begin] = row
+            columns.setdefault(slots, {})[entry.start] = row
     return [
         _Extent(slots, *(np.array([*numbers])[:, None] for numbers in (rows, rows.values())))
         for slots, rows in columns.items()
@@ -116,35 +116,35 @@ def _places(stash: Stash, columns: Sequence[str]) -> tuple[Int64s, Int64s]:
     """The first byte of each column in the file, and the bytes of a row, `(columns, 1)` each."""
     entries = [stash.segment.entries[name] for name in dict.fromkeys(columns)]
     rows = [entry.nbytes // max(1, entry.shape[0]) for entry in entries]
-    return np.array([[entry.begin] for entry in entries]), np.array(rows)[:, None]
+    return np.array([[entry.start] for entry in entries]), np.array(rows)[:, None]
 
 
 def _slots(span: Span, row: int) -> list[tuple[int, int]]:
     """The slots of a span; where its steps pass over whole pages, one by one."""
     if span.step * row <= mmap.PAGESIZE:
-        return [(span.begin, span.begin + (len(span) - 1) * span.step + 1)]
-    return [(at, at + 1) for at in range(span.begin, span.end, span.step)]
+        return [(span.start, span.start + (len(span) - 1) * span.step + 1)]
+    return [(at, at + 1) for at in range(span.start, span.stop, span.step)]
 
 
 def ranges(placement: Placement, anchors: Int64s, stretches: Sequence[Stretches] = ()) -> tuple[Int64s, Int64s]:
     """The pages of windows with anchors at the slots `anchors` and stretches of rows: ranges of bytes in the file."""
-    slots, page, begins, ends = placement.slots, mmap.PAGESIZE, [], []
+    slots, page, starts, stops = placement.slots, mmap.PAGESIZE, [], []
     for extent in _extents(placement):
         low, high = _joined(*(rows_from(slots, anchors + slot) for slot in extent.slots))
-        begins.append((extent.begin + low * extent.row).reshape(-1) // page * page)
-        ends.append(-(-(extent.begin + high * extent.row).reshape(-1) // page) * page)
-    for reach, rows in zip(placement.reaches, stretches):
-        begin, row = _places(placement.stash, [span.column for span in reach.spans])
-        begins.append((begin + (rows.end - rows.rows) * row).reshape(-1) // page * page)
-        ends.append(-(-(begin + rows.end * row).reshape(-1) // page) * page)
-    low, high = _joined(np.concatenate(begins), np.concatenate(ends))
+        starts.append((extent.start + low * extent.row).reshape(-1) // page * page)
+        stops.append(-(-(extent.start + high * extent.row).reshape(-1) // page) * page)
+    for time_span, rows in zip(placement.time_spans, stretches):
+        start, row = _places(placement.stash, [span.column for span in time_span.spans])
+        starts.append((start + (rows.stop - rows.rows) * row).reshape(-1) // page * page)
+        stops.append(-(-(start + rows.stop * row).reshape(-1) // page) * page)
+    low, high = _joined(np.concatenate(starts), np.concatenate(stops))
     return low, np.minimum(high, placement.stash.segment.size)
 
 
-def _joined(begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+def _joined(starts: Int64s, stops: Int64s) -> tuple[Int64s, Int64s]:
     """The same ranges in order, without empty ones, and as one where they overlap or touch."""
-    order = np.flatnonzero(begins < ends)
-    order = order[np.argsort(begins[order], kind="stable")]  # which is fast where parts are in order
-    begins, ends = begins[order], np.maximum.accumulate(ends[order])
-    first = np.flatnonzero(np.append(True, begins[1:] > ends[:-1])[: len(begins)])
-    return begins[first], ends[np.append(first[1:], len(ends))[: len(first)] - 1]
+    order = np.flatnonzero(starts < stops)
+    order = order[np.argsort(starts[order], kind="stable")]  # a stable sort is fast where parts are in order
+    starts, stops = starts[order], np.maximum.accumulate(stops[order])
+    first = np.flatnonzero(np.append(True, starts[1:] > stops[:-1])[: len(starts)])
+    return starts[first], stops[np.append(first[1:], len(stops))[: len(first)] - 1]

@@ -23,12 +23,13 @@ from tensorstash.batches.devices import Copies, module_of
 from tensorstash.batches.on_device import DevicePlan, Gathered, device_plan, gathered, tensors_of
 from tensorstash.common.dtypes import Int32s, Int64s, as_integers
 from tensorstash.common.forks import check_threads
+from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError
 from tensorstash.gather.empty import rows_of, slots_of, taken_rows
 from tensorstash.gather.span import draw_number, draws_of
-from tensorstash.gather.stretches import TIMES
 from tensorstash.segments.limits import Limit, check_free, memory_limits
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.during import ROW_TIMES
 from tensorstash.windows.placement import Chain, Placement
 
 _RULE = "With resident=True the columns of the spans are held in the memory of the device"
@@ -63,10 +64,10 @@ def _column(stash: Stash, name: str, device: torch.device) -> torch.Tensor:
         rows = as_integers(_rows_of(stash, name)).view(max(1, stash.rows), -1)
         try:
             held = rows.to(device, copy=True)
-        except RuntimeError as error:  # a device that cannot tell how much is free
+        except RuntimeError as error:  # the device could not tell how much memory is free
             if "out of memory" not in str(error):
                 raise
-            needed = f"{name!r} needs {rows.nbytes / 1e6:,.0f} MB, and {device} is out of memory"
+            needed = f"{name!r} needs {size_text(rows.nbytes)}, and {device} is out of memory"
             raise NoMemoryError(f"{_RULE}; {needed}. {_REMEDY}") from error
         _held[stash][name, device] = held
     return held
@@ -74,7 +75,7 @@ def _column(stash: Stash, name: str, device: torch.device) -> torch.Tensor:
 
 def _rows_of(stash: Stash, name: str) -> torch.Tensor:
     """A column, or the times; of a stash of 0 rows one row, which is looked up for empty slots, but not used."""
-    column = stash.time if name == TIMES else stash[name]
+    column = stash.time if name == ROW_TIMES else stash[name]
     assert column is not None
     return column if len(column) else column.new_zeros(1, *column.shape[1:])
 
@@ -226,13 +227,13 @@ class ResidentAssembler:
 
     def _named(self, windows: Gathered) -> Batch:
         first, plan, batch = self._chain.placements[0], self.plans[0], Batch()
-        spans = [*first.spans, *(span for reach in first.reaches for span in reach.spans)]
+        spans = [*first.spans, *(span for time_span in first.time_spans for span in time_span.spans)]
         for span, values in zip(spans, windows.values):
             column = _rows_of(first.stash, span.column)
             batch[span.name] = _typed(values, column.dtype).view(*values.shape[:2], *column.shape[1:])
         for span, on_device in zip(spans, plan.spans):
             flags = windows.observed[on_device.slots]
-            if flags is not None and span.column != TIMES:
+            if flags is not None and not span.is_distance:
                 batch[f"{span.name}.observed"] = flags
         return batch
 
@@ -256,13 +257,13 @@ class ResidentAssembler:
 
 
 def _columns_of(placement: Placement) -> list[str]:
-    in_time = [span.column for reach in placement.reaches for span in reach.spans]
+    in_time = [span.column for time_span in placement.time_spans for span in time_span.spans]
     return [*(span.column for span in placement.spans), *in_time]
 
 
 def _of_stretches(count: int) -> list[str]:
     """The names of the integers of so many stretches; no entry of a batch has them."""
-    return [f".{part}{k}" for k in range(count) for part in ("end", "rows", "moments")]
+    return [f".{part}{k}" for k in range(count) for part in ("stop", "rows", "origin")]
 
 
 def _typed(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -274,7 +275,7 @@ def _parts(source: Int32s | None, count: int) -> list[tuple[int, slice]]:
     if source is None:
         return [(0, slice(0, count))]
     edges = [0, *(np.flatnonzero(np.diff(source)) + 1).tolist(), len(source)]
-    return [(int(source[begin]), slice(begin, end)) for begin, end in pairwise(edges)]
+    return [(int(source[start]), slice(start, stop)) for start, stop in pairwise(edges)]
 
 
 def _computed(
@@ -291,5 +292,5 @@ def _computed(
             of_span = taken_rows(rows, slots_of(filling, span), skips, draw_number(span, drawn))
             window, at = np.nonzero(of_span < 0)
             if len(window):
-                values = compute(anchors[window] + span.begin + at * span.step)
+                values = compute(anchors[window] + span.start + at * span.step)
                 yield number, torch.from_numpy(window * of_span.shape[1] + at), values

@@ -15,7 +15,7 @@ from tensorstash.windows.windows import Windows
 
 Batch = dict[str, torch.Tensor]
 
-_HIDDEN = 64  # units of the model that stands for the user's
+_HIDDEN = 64  # hidden units of the model that stands in for the user's
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Items(Dataset[Batch]):
     def __getitem__(self, k: int) -> Batch:
         anchor = int(self.starts[k])
         return {
-            span.name: self.stash[span.column][anchor + span.begin : anchor + span.end : span.step]
+            span.name: self.stash[span.column][anchor + span.start : anchor + span.stop : span.step]
             for span in self.spans
         }
 
@@ -70,24 +70,25 @@ def bench(windows: Windows, batch_size: int, workers: int, seconds: float) -> It
 
 
 def _timed(way: str, batches: Iterable[Batch], seconds: float) -> Result:
-    begin = time.perf_counter()
+    started = time.perf_counter()
     endless = chain.from_iterable(batches for _ in iter(int, 1))
     batch = next(endless)
-    first = time.perf_counter() - begin
+    first = time.perf_counter() - started
     width = _values(batch).shape[1]
     model = torch.nn.Sequential(torch.nn.Linear(width, _HIDDEN), torch.nn.ReLU(), torch.nn.Linear(_HIDDEN, 1))
     _train(model, batch)  # the first step allocates
-    seen, waited, begin = 0, 0.0, time.perf_counter()
-    while time.perf_counter() - begin < seconds:
+    seen, waited, started = 0, 0.0, time.perf_counter()
+    while time.perf_counter() - started < seconds:
         before = time.perf_counter()
         batch = next(endless)
         waited += time.perf_counter() - before
         seen += len(next(iter(batch.values())))
         _train(model, batch)
-    total = time.perf_counter() - begin
+    total = time.perf_counter() - started
     this = psutil.Process()
     used = [process.memory_full_info() for process in (this, *this.children(recursive=True))]
-    nbytes = sum(getattr(memory, "pss", memory.rss) for memory in used)  # pss: in equal parts, where it is known
+    # pss, where the system has it, divides shared pages among processes
+    nbytes = sum(getattr(memory, "pss", memory.rss) for memory in used)
     return Result(way, first, seen / max(waited, 1e-9), waited / total, nbytes)
 
 

@@ -1,17 +1,16 @@
 """The command line: list, load and remove shared segments, inspect sources, and describe this machine.
 
-What is slow to import, such as torch, is imported by the commands that need it.
+The commands import what is slow to import, such as torch, only where they need it.
 """
 
 import json
-import math
 import os
 import platform
 import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import timedelta
 from importlib.metadata import version
@@ -21,12 +20,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from tensorstash.cli.options import arguments, with_options
+from tensorstash.common.text import aligned, size_text
 from tensorstash.errors import TensorstashError
 from tensorstash.segments import shared
 from tensorstash.segments.directory import shared_path
 
 if TYPE_CHECKING:
-    from tensorstash.ingest.plan import Plan
+    from tensorstash.ingest.survey import Planned
     from tensorstash.windows.gaps import Gaps
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -82,7 +82,7 @@ def ls(as_json: bool) -> None:
         click.echo(f"No shared segments in {shared_path()}.")
     else:
         head = ("label", "key", "size", "rows", "columns", "created", "users")
-        click.echo(_aligned([head, *map(_cells, segments)], right=(2, 3, 4, 6)))
+        click.echo(aligned([head, *map(_cells, segments)], right=("size", "rows", "columns", "users")))
 
 
 @_command("rm", "nyc-weather", "train valid")
@@ -154,10 +154,10 @@ def load_command(share: str | None, file: str | None, overwrite: bool, **options
 
     source, given = arguments(options)
     before = {f"{line['label']}-{line['key']}" for line in shared.lines()} if file is None else set()
-    begin = time.perf_counter()
+    start = time.perf_counter()
     stash = load(source, share=share or file is None, file=file, overwrite=overwrite, **given)
-    seconds = time.perf_counter() - begin
-    size, path = _size(stash.segment.size), str(stash.path)
+    seconds = time.perf_counter() - start
+    size, path = size_text(stash.segment.size), str(stash.path)
     if file is not None:
         click.echo(f"{size}, loaded or opened in {seconds:.2f} s: {path}\n{stash}")
         return
@@ -190,14 +190,14 @@ def shard_command(*, to: str, shards: int, engine: Literal["ray"] | None, **opti
     source, chosen = arguments(options)
     if chosen["entity"] is None:
         raise click.UsageError("Shards are of entities. Name the entity column: --entity COLUMN.")
-    begin = time.perf_counter()
+    start = time.perf_counter()
     manifest = shard(source, to=to, shards=shards, engine=engine, **chosen)
-    seconds = time.perf_counter() - begin
+    seconds = time.perf_counter() - start
     nbytes = sum(record.bytes for record in manifest.shards)
     rows = [record.rows for record in manifest.shards]
     click.echo(
-        f"{without_secrets(to)}: {len(rows):,} shards of {min(rows):,} to {max(rows):,} rows, {_size(nbytes)}, made or "
-        f"found in {seconds:.2f} s"
+        f"{without_secrets(to)}: {len(rows):,} shards of {min(rows):,} to {max(rows):,} rows, {size_text(nbytes)}, "
+        f"made or found in {seconds:.2f} s"
     )
 
 
@@ -217,10 +217,10 @@ def inspect(page: str | None, as_json: bool, **options: Any) -> None:
     time columns.
     """
     from tensorstash.cli.report import report
-    from tensorstash.ingest.plan import plan
+    from tensorstash.ingest.load import plan
 
     source, given = arguments(options)
-    planned = plan(source, **given)
+    planned = plan(source, **given).planned
     click.echo(_json_of(planned) if as_json else repr(planned))
     if page is not None:
         Path(page).write_text(report(planned, source, given), "utf-8")
@@ -262,7 +262,7 @@ def bench_command(
     from tensorstash.windows.windows import Windows
 
     source, given = arguments(options)
-    begin = time.perf_counter()
+    start = time.perf_counter()
     stash = load(source, **given)
     step = int(frequency) if frequency is not None and frequency.isdecimal() else frequency
     windows = Windows(stash, history=history, horizon=horizon, gaps=gaps, frequency=step)
@@ -270,12 +270,12 @@ def bench_command(
         results = [asdict(result) for result in bench(windows, batch_size, workers, seconds)]
         click.echo(json.dumps(results, indent=2))
         return
-    click.echo(f"loaded in {time.perf_counter() - begin:.2f} s, {len(windows):,} windows\n{stash}\n")
+    click.echo(f"loaded in {time.perf_counter() - start:.2f} s, {len(windows):,} windows\n{stash}\n")
     lines = [("", "first batch", "windows/s", "waiting", "memory")]
     for result in bench(windows, batch_size, workers, seconds):
-        speed = (f"{result.first:.3f} s", f"{result.windows:,.0f}", f"{result.waiting:.0%}", _size(result.nbytes))
+        speed = (f"{result.first:.3f} s", f"{result.windows:,.0f}", f"{result.waiting:.0%}", size_text(result.nbytes))
         lines.append((result.way, *speed))
-    click.echo(_aligned(lines, right=(1, 2, 3, 4)))
+    click.echo(aligned(lines, right=lines[0][1:]))
 
 
 @_command("info", "")
@@ -303,18 +303,18 @@ def info(as_json: bool) -> None:
         "torch": f"{torch.__version__}, CUDA {'available' if torch.cuda.is_available() else 'not available'}",
         **{name: version(name) for name in ("numpy", "pyarrow", "polars")},
         "kernel": library.why(),
-        "memory": f"{_size(memory.free)} free {memory.where}, of {_size(psutil.virtual_memory().total)}",
-        "shared": f"{_size(room.free)} free in {folder}, of {_size(room.total)}; segments lie in {path}",
+        "memory": f"{size_text(memory.free)} free {memory.where}, of {size_text(psutil.virtual_memory().total)}",
+        "shared": f"{size_text(room.free)} free in {folder}, of {size_text(room.total)}; segments lie in {path}",
         "huge pages": huge_pages(folder),
         "threads": f"{torch.get_num_threads()} of torch, on {cores} cores",
     }
-    click.echo(json.dumps(lines, indent=2) if as_json else _aligned([*lines.items()], right=()))
+    click.echo(json.dumps(lines, indent=2) if as_json else aligned([*lines.items()]))
 
 
 # Printing
 
 
-def _json_of(planned: "Plan") -> str:
+def _json_of(planned: "Planned") -> str:
     from tensorstash.ingest.plan_text import HEAD
 
     sizes = {"rows": planned.rows, "bytes": planned.nbytes, "page_tables": planned.page_tables, "free": planned.free}
@@ -326,18 +326,4 @@ def _json_of(planned: "Plan") -> str:
 def _cells(line: dict[str, Any]) -> tuple[str, ...]:
     created = line["created"].astimezone().strftime("%Y-%m-%d %H:%M")
     rows, columns, users = ("?" if line[name] is None else f"{line[name]:,}" for name in ("rows", "columns", "users"))
-    return line["label"], line["key"], _size(line["MB"] * 1e6), rows, columns, created, users
-
-
-def _size(nbytes: float) -> str:
-    if nbytes < 1000:
-        return f"{nbytes:,.0f} bytes"
-    power = min(int(math.log10(nbytes) / 3), 3)
-    return f"{nbytes / 1000**power:,.1f} {'_kMG'[power]}B"
-
-
-def _aligned(lines: Sequence[tuple[str, ...]], right: Collection[int]) -> str:
-    """Lines with aligned columns; the columns with numbers in `right` are aligned to the right."""
-    widths = [max(map(len, cells)) for cells in zip(*lines)]
-    line = "  ".join(f"{{:{'>' if column in right else '<'}{width}}}" for column, width in enumerate(widths))
-    return "\n".join(line.format(*cells).rstrip() for cells in lines)
+    return line["label"], line["key"], size_text(line["MB"] * 1e6), rows, columns, created, users

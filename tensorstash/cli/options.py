@@ -1,4 +1,4 @@
-"""The options that say what is loaded, of all commands that load or plan."""
+"""The options of all commands that load or plan: the source, its columns and their roles."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +30,7 @@ def _entity(_context: click.Context, _option: click.Parameter, names: tuple[str,
 
 def arguments(options: dict[str, Any]) -> tuple[str | list[str], dict[str, Any]]:
     """The source and the other arguments of `load` and `plan` that the options stand for."""
-    import torch  # here, because most commands do without it
+    import torch  # imported here, because most commands do not need it
 
     files = options["source"]
     others = {name: value for name, value in options.items() if name != "source"}

@@ -1,4 +1,4 @@
-"""`tensorstash inspect --html`: what is in a source, as one page without anything from outside it."""
+"""`tensorstash inspect --html`: a self-contained HTML page about a source."""
 
 import html
 from collections.abc import Mapping
@@ -7,9 +7,9 @@ from typing import Any
 from tensorstash.common.html import escaped, table
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.load import load
-from tensorstash.ingest.plan import Plan
 from tensorstash.ingest.plan_text import HEAD
-from tensorstash.stash.display import picture
+from tensorstash.ingest.survey import Planned
+from tensorstash.stash.printed import picture
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import Runs, find_runs
 
@@ -25,7 +25,7 @@ pre { padding: 1rem; border: 1px solid #8886; border-radius: 0.4rem; }
 """
 
 
-def report(planned: Plan, source: Any, given: Mapping[str, Any]) -> str:
+def report(planned: Planned, source: Any, given: Mapping[str, Any]) -> str:
     """A page about a source: its columns, the memory of a load, its times, and code to paste.
 
     Args:
@@ -57,7 +57,7 @@ def report(planned: Plan, source: Any, given: Mapping[str, Any]) -> str:
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
 
 
-def _times(planned: Plan, source: Any, given: Mapping[str, Any]) -> list[str]:
+def _times(planned: Planned, source: Any, given: Mapping[str, Any]) -> list[str]:
     """Coverage, frequency and gaps, or why they cannot be shown."""
     if planned.time is None:
         return ["<p>Name the columns of time and entity to see coverage, frequency and gaps: --time, --entity.</p>"]

@@ -11,8 +11,8 @@ from tensorstash.cluster.sharded_windows import Count, ShardedWindows, merge_cou
 from tensorstash.cluster.statistics import of_all, of_node
 from tensorstash.common.checks import names_in, shown
 from tensorstash.errors import NoWindowError
+from tensorstash.transforms.fitting import By, Kind, Unknown, check_kind
 from tensorstash.transforms.scaler import Scaler
-from tensorstash.transforms.statistics import By, Kind, Unknown, check_kind
 
 
 class RankCounts(NamedTuple):

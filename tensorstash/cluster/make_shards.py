@@ -15,21 +15,22 @@ from tensorstash.cluster.manifest import VERSION, Manifest
 from tensorstash.cluster.resume import resume
 from tensorstash.cluster.rows import Rows
 from tensorstash.cluster.shard_file import ShardReport, ShardWriter, frequency_of, write_index
+from tensorstash.cluster.store import Store
 from tensorstash.cluster.with_ray import ray_data, write_with_ray
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import HASH, check_shards
 from tensorstash.columns.spec import Columns
 from tensorstash.common.checks import flag_or_none, one_of, path_of
+from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.progress import rows_bar
-from tensorstash.ingest.plan import Survey, survey
+from tensorstash.ingest.found import Found
 from tensorstash.ingest.request import Duplicates, Request, Static, parse_request
-from tensorstash.ingest.segment_key import argument_keys, check_unchanged, contents, key_of
+from tensorstash.ingest.segment_key import argument_keys, key_of
 from tensorstash.ingest.vocabularies import with_vocabularies
-from tensorstash.segments.store import Store
-from tensorstash.sources.file import stamps
-from tensorstash.sources.locate import find, is_paths, label_of_paths
+from tensorstash.sources.locate import is_paths, label_of_paths
 
 
+@suggests_keywords
 def shard(
     source: Any,
     columns: Columns | None = None,
@@ -105,16 +106,15 @@ def shard(
     with store.alone():
         manifest, notes = _make(request, shards, store, ray, progress)
     for note in notes:
-        warnings.warn(note, UserWarning, stacklevel=2)
+        warnings.warn(note, UserWarning, stacklevel=3)
     return manifest
 
 
 def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool | None) -> tuple[Manifest, list[str]]:
     """The manifest, and the texts of the warnings."""
-    files = find(request.source, request.filesystem)
-    before = stamps(files or [])
-    source = survey(request, files, progress)
-    arguments = _arguments(request, shards, source, before)
+    found = Found(request)
+    source = found.survey(progress)
+    arguments = _arguments(found, shards, progress)
     run = resume(store, arguments, progress)
     if isinstance(run, Manifest):
         return run, []
@@ -133,7 +133,7 @@ def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool 
         bar.update(sum(report.record.rows for report in run.reports.values()))
         for place, (number, report) in enumerate(made):
             if place == 0:  # all rows have been read
-                check_unchanged(request.source, request.filesystem, before)
+                found.check_unchanged()
             run.add(number, report)
             bar.update(report.record.rows)
     reports = [report for _, report in sorted(run.reports.items())]
@@ -146,7 +146,9 @@ def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool 
         shards=tuple(report.record for report in reports),
         index=write_index(store, arguments, pa.schema([rows.schema.field(n) for n in planned.entity.members]), reports),
         frequency=frequency_of(reports),
-        vocabularies={column.name: column.vocabulary for column in columns if column.vocabulary is not None},
+        vocabularies={
+            column.name: column.given_vocabulary for column in columns if column.given_vocabulary is not None
+        },
         types={c.name: " x ".join([str(c.dtype).removeprefix("torch."), *map(str, c.shape)]) for c in columns},
     )
     run.finish(manifest)
@@ -160,12 +162,9 @@ def _write_here(rows: Rows, numbers: Sequence[int], writer: ShardWriter) -> Gene
         yield from pool.map(lambda number: (number, writer.write(number, rows_of(number))), numbers)
 
 
-def _arguments(request: Request, shards: int, source: Survey, before: Sequence[Any]) -> dict[str, str]:
+def _arguments(found: Found, shards: int, progress: bool | None) -> dict[str, str]:
     """The source and the arguments, as texts; equal texts give equal bytes."""
-    data: object = [*before] or contents(source.scanned, source.planned.read)
-    label = label_of_paths(request.source) if is_paths(request.source) else source.planned.source
-    if source.table is not None:
-        data = [data, contents(source.table.scanned, source.table.planned.read)]
-    keys = argument_keys(request)
+    source, keys = found.request.source, argument_keys(found.request)
+    label = label_of_paths(source) if is_paths(source) else found.survey(progress).planned.source
     texts = {name: repr(value) for name, value in keys.items()}
-    return texts | {"source": f"{label} ({key_of(data, keys)[:16]})", "shards": str(shards)}
+    return texts | {"source": f"{label} ({key_of(found.rows(None, progress), keys)[:16]})", "shards": str(shards)}

@@ -10,6 +10,7 @@ import numpy as np
 from tensorstash.cluster.manifest import INDEX, NAME, Manifest, ShardRecord, key_of
 from tensorstash.cluster.node import node_of
 from tensorstash.cluster.shards import Shards, assign
+from tensorstash.cluster.store import Store
 from tensorstash.common.checks import path_of, seconds
 from tensorstash.errors import SegmentError
 from tensorstash.ingest.segment_key import check_share
@@ -18,7 +19,6 @@ from tensorstash.segments.draft import resize, write
 from tensorstash.segments.limits import check_free
 from tensorstash.segments.publish import UnpublishedFile, obtain
 from tensorstash.segments.segment import open_saved
-from tensorstash.segments.store import Store
 from tensorstash.stash.stash import Stash
 
 

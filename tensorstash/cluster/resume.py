@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field
 
 from tensorstash.cluster.manifest import INDEX, NAME, Manifest, ShardRecord, key_of, sealed, unsealed
 from tensorstash.cluster.shard_file import ShardReport, read_shard
+from tensorstash.cluster.store import Store
 from tensorstash.common.threads import each, threads
 from tensorstash.errors import SegmentError
-from tensorstash.segments.store import Store
 
 _PARTIAL = "partial.json"
 _LONGEST = 100  # letters of an argument in a message
@@ -81,7 +81,7 @@ def _read_manifest(store: Store) -> Manifest | None:
     try:
         return None if text is None else Manifest.from_json(text, store.join(NAME))
     except SegmentError as error:
-        warnings.warn(f"{error} All of them are made again now.", UserWarning, stacklevel=4)
+        warnings.warn(f"{error} All of them are made again now.", UserWarning, stacklevel=6)
         return None
 
 

@@ -14,7 +14,7 @@ from tensorstash.columns.sharding import shard_of
 from tensorstash.common.threads import in_threads
 from tensorstash.errors import SourceError
 from tensorstash.ingest.entities import entities_of_rows
-from tensorstash.ingest.plan import Plan
+from tensorstash.ingest.survey import Planned
 from tensorstash.sources.scan import Scan, Unit, read
 from tensorstash.sources.streams import plain, plain_type
 
@@ -27,7 +27,7 @@ class Rows:
     """The rows of a source, in the types of the source but for dictionaries, which differ from batch to batch."""
 
     scan: Scan
-    plan: Plan
+    plan: Planned
     shards: int
     shard_by_entity: dict[Any, int] = field(default_factory=dict)  # each entity is hashed once
 

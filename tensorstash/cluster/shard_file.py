@@ -15,16 +15,16 @@ import pyarrow.compute as pc
 
 from tensorstash.cluster.manifest import INDEX, ShardRecord, file_of, key_of
 from tensorstash.cluster.rows import ROW, SHARD
+from tensorstash.cluster.store import Store, checksum
 from tensorstash.common.frequency import Frequency
-from tensorstash.ingest.plan import Plan, Survey, survey
 from tensorstash.ingest.request import parse_request
+from tensorstash.ingest.survey import Planned, Survey, survey
 from tensorstash.ingest.write import write_load
 from tensorstash.segments.limits import disk_limit
 from tensorstash.segments.segment import open_saved
-from tensorstash.segments.store import Store, checksum
 from tensorstash.sources.tables import scan_table
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.runs import followed
+from tensorstash.windows.runs import pairs_per_frequency
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ShardWriter:
 
     store: Store
     arguments: dict[str, str]
-    plan: Plan  # of the whole source, with its vocabularies
+    plan: Planned  # of the whole source, with its vocabularies
     static: pa.Table | None  # the rows of the table of static columns, with their shards
     units: tuple[tuple[int, str], ...]  # the first row of each unit of the source, and its name in errors
 
@@ -114,5 +114,5 @@ def _write(store: Store, file: str, key: str, source: Survey) -> ShardReport:
 def _report(record: ShardRecord, stash: Stash, warnings: tuple[str, ...]) -> ShardReport:
     offsets, pairs = stash.offsets.numpy(), {}
     if stash.time is not None and stash.info.time is not None and not stash.info.time.duplicates:
-        pairs = followed(offsets, stash.time.numpy(), stash.clock)
+        pairs = pairs_per_frequency(offsets, stash.time.numpy(), stash.clock)
     return ShardReport(record, stash.entities, np.diff(offsets).tolist(), pairs, warnings)

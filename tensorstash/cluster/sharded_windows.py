@@ -16,7 +16,7 @@ from tensorstash.cluster.statistics import of_all, of_node
 from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.mix import Mix
 from tensorstash.transforms.bound import Divided
-from tensorstash.transforms.statistics import Statistics
+from tensorstash.transforms.fitting import Statistics
 from tensorstash.windows.identity import MEANINGS
 from tensorstash.windows.placement import Chain
 from tensorstash.windows.splits import Moment

@@ -1,4 +1,4 @@
-"""Statistics over the rows of all shards: each node's as a few numbers, and their merge."""
+"""Statistics over the rows of all shards: a few numbers from each node, which are merged."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ import numpy as np
 
 from tensorstash.common.dtypes import Int64s
 from tensorstash.stash.missing import values_of
-from tensorstash.transforms.statistics import (
+from tensorstash.transforms.fitting import (
     NO_WINDOWS,
     Doubt,
     Fitted,
@@ -26,15 +26,17 @@ from tensorstash.windows.windows import Windows
 class NodeStatistics:
     """Per-shard statistics computed by one node."""
 
-    spans: dict[str, str] = field(default_factory=dict)  # each span that will be scaled, and its column
-    packs: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the other dimensions of each column
+    spans: dict[str, str] = field(default_factory=dict)  # maps each span to scale to its column
+    packs: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the dimensions of a row of each column
     rows: dict[int, int] = field(default_factory=dict)  # the rows seen in each shard
-    every: dict[int, dict[str, Fitted]] = field(default_factory=dict)  # by shard and column: all entities together
-    each: dict[int, dict[str, Fitted]] = field(default_factory=dict)  # its entities apart; only for `by="entity"`
+    every: dict[int, dict[str, Fitted]] = field(default_factory=dict)  # by shard and column, over all entities together
+    each: dict[int, dict[str, Fitted]] = field(
+        default_factory=dict
+    )  # likewise, for each entity; only with `by="entity"`
 
 
 def of_node(parts: Mapping[int, Windows], columns: list[str], kind: str, by: str | None) -> NodeStatistics:
-    """The statistics of each shard of this node; `ValueError` for quartiles, which cannot be merged."""
+    """The statistics of each shard of this node; raises `ValueError` for quartiles, which cannot be merged."""
     if kind == "robust":
         raise ValueError(
             'kind="robust" needs one stash: quartiles of shards cannot be merged. Use "standard", "minmax" or "maxabs".'
@@ -58,7 +60,7 @@ def of_node(parts: Mapping[int, Windows], columns: list[str], kind: str, by: str
 def of_all(entity_offsets: Int64s, nodes: Sequence[NodeStatistics], kind: str, by: str | None) -> Statistics:
     """The statistics of all ranks, merged in the order of shards, so that every rank computes the same bits.
 
-    The ranks of one node have the same statistics.
+    The ranks of one node give the same statistics.
     """
     result = NodeStatistics()
     for node in nodes:

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Numbers and times, unchanged."""
+    """Numbers and times, unchanged; codes of a stash, which have been decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Validity:
 class Ascending:
     """Codes for texts, in ascending order of the texts."""
 
-    known: tuple[Any, ...] = field(default=(), repr=False)  # names that keep their numbers, before all others
+    known: tuple[Any, ...] = field(default=(), repr=False)  # names that keep their codes; new names follow them
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Given:
 class Hashed:
     """Codes for texts or integers: the buckets of their hashes."""
 
-    buckets: int
+    buckets: int | None  # `None` where an older file lacks it
 
 
 PLAIN = Plain()

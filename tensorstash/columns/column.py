@@ -1,13 +1,13 @@
-"""A column of a stash, resolved against the schema of its source."""
+"""A column: what it is, and what a load counted in it."""
 
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 
-from tensorstash.columns.codec import PLAIN, Codec, Given
+from tensorstash.columns.codec import PLAIN, Codec, Given, Hashed, Validity
 
 Kind = Literal["number", "category", "hashed", "timestamp", "date", "time", "duration"]
 Number = float | int | bool
@@ -25,22 +25,68 @@ def fits(value: Number, dtype: torch.dtype) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnCounts:
+    """What a load counts in the values of a column."""
+
+    nulls: int = 0
+    """Nulls in the rows of the source."""
+    missing: int = 0
+    """NaN or code -1 in the stash, without values replaced by `fill=`; in a static column counted once per entity."""
+    unknown: int | None = None
+    """Values that are not in the given vocabulary, counted like `missing`; `None` if no vocabulary was given."""
+    low: Number | None = None
+    """The least value or code; `None` if all are missing."""
+    high: Number | None = None
+    """The greatest value or code."""
+
+    def __add__(self, other: "ColumnCounts") -> "ColumnCounts":
+        """The counts of the rows of both."""
+        unknown = None if self.unknown is other.unknown is None else (self.unknown or 0) + (other.unknown or 0)
+        lows = [value for value in (self.low, other.low) if value is not None]
+        highs = [value for value in (self.high, other.high) if value is not None]
+        low, high = min(lows, default=None), max(highs, default=None)
+        return ColumnCounts(self.nulls + other.nulls, self.missing + other.missing, unknown, low, high)
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a stash, resolved against the schema of its source."""
+    """What a column is: in a plan, in a load, and in a stash, whose `stash.about(name)` returns it with its counts.
+
+    Example:
+        >>> import tensorstash as ts
+        >>> about = ts.load({"y": [1.5, None, 0.5]}).about("y")
+        >>> about.kind, about.missing, about.low, about.high
+        ('number', 1, 0.5, 1.5)
+    """
 
     name: str
-    members: tuple[str, ...]  # its source columns
+    """The column's name in the stash."""
+    members: tuple[str, ...]
+    """The source columns or expressions it is made of; several in a pack."""
     dtype: torch.dtype
-    shape: tuple[int, ...] = ()  # of one row
+    """The type of its tensor."""
+    shape: tuple[int, ...] = ()
+    """The shape of one row."""
     kind: Kind = "number"
-    unit: str | None = None  # "s", "ms", "us", "ns", or "d" where the kind is a time
+    """`"number"` (booleans too), `"category"` (codes of a vocabulary), `"hashed"`, or the kind of a time."""
+    unit: str | None = None
+    """Of times: `"s"`, `"ms"`, `"us"`, `"ns"` or `"d"`."""
     zone: str | None = None
+    """Of timestamps: their time zone."""
     fill: Fill | None = None
-    codec: Codec = PLAIN
-    bits: bool = False  # whether the source holds bfloat16, as the bits of uint16
-    digits: bool = False  # whether decimals of the source must keep all their digits
-    empty: Fill | None = None  # the value of slots without a row; `None`: `fill`
-    calendar: tuple[tuple[str, str], ...] = ()  # the field and form of each member that `ts.calendar` made
+    """The value of `fill=`, which replaces missing values of the source."""
+    empty: Fill | None = None
+    """The value of `empty=`, for slots of windows without a row; `None`: `fill`."""
+    calendar: tuple[tuple[str, str], ...] = ()
+    """The field and form of each member that `ts.calendar` made."""
+    is_scaled: bool = False
+    """Whether `Scaler.apply` has scaled it."""
+    counts: ColumnCounts = ColumnCounts()
+    """What a load counted; nothing yet in a plan."""
+    # how values of the source are decoded; in a stash it is `Validity`, `Hashed` or `Plain`
+    codec: Codec = field(default=PLAIN, repr=False)
+    bits: bool = field(default=False, repr=False)  # whether the source holds bfloat16, as the bits of uint16
+    digits: bool = field(default=False, repr=False)  # whether decimals of the source must keep all their digits
 
     @property
     def is_coded(self) -> bool:
@@ -48,11 +94,46 @@ class Column:
         return self.kind in ("category", "hashed")
 
     @property
-    def vocabulary(self) -> tuple[str, ...] | tuple[int, ...] | None:
-        """The given vocabulary."""
+    def is_validity(self) -> bool:
+        """Whether `ts.is_valid` made it."""
+        return isinstance(self.codec, Validity)
+
+    @property
+    def buckets(self) -> int | None:
+        """The number of buckets of hashed codes; `None` for other columns, and where an older file lacks it."""
+        return self.codec.buckets if isinstance(self.codec, Hashed) else None
+
+    @property
+    def given_vocabulary(self) -> tuple[str, ...] | tuple[int, ...] | None:
+        """The vocabulary that the caller of a load gave."""
         return self.codec.vocabulary if isinstance(self.codec, Given) else None
 
     @property
     def row_bytes(self) -> int:
         """Bytes of one row."""
         return self.dtype.itemsize * math.prod(self.shape)
+
+    @property
+    def nulls(self) -> int:
+        """See `ColumnCounts.nulls`."""
+        return self.counts.nulls
+
+    @property
+    def missing(self) -> int:
+        """See `ColumnCounts.missing`."""
+        return self.counts.missing
+
+    @property
+    def unknown(self) -> int | None:
+        """See `ColumnCounts.unknown`."""
+        return self.counts.unknown
+
+    @property
+    def low(self) -> Number | None:
+        """See `ColumnCounts.low`."""
+        return self.counts.low
+
+    @property
+    def high(self) -> Number | None:
+        """See `ColumnCounts.high`."""
+        return self.counts.high

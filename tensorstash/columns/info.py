@@ -1,61 +1,27 @@
 """The metadata of a stash, to and from JSON: its rows, entity and time columns, and other columns."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import cache
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
-from tensorstash.columns.column import Fill, Kind, Number
+import torch
+
+from tensorstash.columns.codec import PLAIN, Hashed, Validity
+from tensorstash.columns.column import Column, ColumnCounts
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnInfo:
-    """What `stash.about(name)` returns: how a column was loaded, and what was counted during the load.
-
-    Example:
-        >>> import tensorstash as ts
-        >>> about = ts.load({"y": [1.5, None, 0.5]}).about("y")
-        >>> about.kind, about.missing, about.low, about.high
-        ('number', 1, 0.5, 1.5)
-    """
-
-    name: str
-    """The column's name in the stash."""
-    members: tuple[str, ...]
-    """The source columns or expressions it is made of; several in a pack."""
-    kind: Kind
-    """`"number"` (booleans too), `"category"` (codes of a vocabulary), `"hashed"`, or the kind of a time."""
-    unit: str | None
-    """Of times: `"s"`, `"ms"`, `"us"`, `"ns"` or `"d"`."""
-    zone: str | None
-    """Of timestamps: their time zone."""
-    fill: Fill | None
-    """The value of `fill=`, which replaces missing values of the source."""
-    nulls: int
-    """Nulls in the rows of the source."""
-    missing: int
-    """NaN or code -1 in the stash, without values replaced by `fill=`; in a static column counted once per entity."""
-    unknown: int | None
-    """Values that are not in the given vocabulary, counted like `missing`; `None` if no vocabulary was given."""
-    low: Number | None
-    """The least value or code; `None` if all are missing."""
-    high: Number | None
-    """The greatest value or code."""
-    empty: Fill | None = None
-    """The value of `empty=`, for slots of windows without a row."""
-    calendar: tuple[tuple[str, str], ...] = ()
-    """The field and form of each member that `ts.calendar` made."""
-    is_validity: bool = False
-    """Whether `ts.is_valid` made it."""
-    is_scaled: bool = False
-    """Whether `Scaler.apply` has scaled it."""
-    buckets: int | None = None
-    """Of hashed codes: the number of buckets."""
+class Typed(Protocol):
+    """What the header of a segment says of a tensor."""
 
     @property
-    def is_coded(self) -> bool:
-        """Whether it holds codes, with -1 for a missing value."""
-        return self.kind in ("category", "hashed")
+    def dtype(self) -> torch.dtype:
+        """Its type."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape, rows first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,28 +42,34 @@ class StashInfo:
     """The metadata of a stash, without its tensors."""
 
     rows: int
-    columns: tuple[ColumnInfo, ...]
-    static: tuple[ColumnInfo, ...]
+    columns: tuple[Column, ...]
+    static: tuple[Column, ...]  # with a value per entity
     entity: str | tuple[str, ...] | None
     time: TimeInfo | None
 
 
 def to_header(info: StashInfo) -> dict[str, Any]:
-    """The metadata as it stands in the header of a segment."""
-    return asdict(info) | {"time": {} if info.time is None else asdict(info.time)}
+    """The metadata for the header of a segment, which has the types and shapes of the tensors itself."""
+    columns, static = ([_column_to_header(column) for column in part] for part in (info.columns, info.static))
+    time = {} if info.time is None else asdict(info.time)
+    return {"rows": info.rows, "columns": columns, "static": static, "entity": info.entity, "time": time}
 
 
-def from_header(header: object) -> StashInfo:
-    """Parse the metadata of a segment. A `ValueError` names what is wrong in it."""
-    if isinstance(header, dict) and header.get("time") == {}:
-        header = header | {"time": None}
-    info: StashInfo = _parsed(StashInfo, header, "the schema")
-    columns = (*info.columns, *info.static)
-    lists = [("columns", info.columns), ("entity", info.entity), *(("members", column.members) for column in columns)]
+def _column_to_header(column: Column) -> dict[str, Any]:
+    before, after = ({name: getattr(column, name) for name in names} for names in (_BEFORE_COUNTS, _AFTER_COUNTS))
+    return before | asdict(column.counts) | after
+
+
+def from_header(header: object, tensors: Mapping[str, Typed]) -> StashInfo:
+    """Parse the metadata of a segment with these tensors. A `ValueError` names what is wrong in them."""
+    fields = _fields(header, _STASH, "the schema")
+    columns, static = (tuple(_column(item, part, tensors) for item in fields[part]) for part in ("columns", "static"))
+    info = StashInfo(fields["rows"], columns, static, fields["entity"], fields["time"])
+    lists = [("columns", columns), ("entity", info.entity), *(("members", c.members) for c in (*columns, *static))]
     if empty := [name for name, values in lists if values == ()]:
         raise ValueError(f"{empty[0]!r} is empty")
     _check_range("rows", info.rows, 0)
-    for column in columns:
+    for column in (*columns, *static):
         if column.unit not in _UNITS.get(column.kind, (None,)):
             raise ValueError(f"'unit' of a {column.kind} is {column.unit!r}")
         for name in ("nulls", "missing", "unknown"):
@@ -110,6 +82,26 @@ def from_header(header: object) -> StashInfo:
     return info
 
 
+def _column(header: object, part: str, tensors: Mapping[str, Typed]) -> Column:
+    fields = _fields(header, _column_hints(), f"a value in {part!r}")
+    counts = ColumnCounts(**{name: fields.pop(name) for name in _hints(ColumnCounts)})
+    is_validity, buckets = fields.pop("is_validity"), fields.pop("buckets")
+    codec = Validity() if is_validity else Hashed(buckets) if fields["kind"] == "hashed" else PLAIN
+    if (name := fields["name"]) not in tensors:
+        raise ValueError(f"column {name!r} has no tensor")
+    return Column(**fields, dtype=tensors[name].dtype, shape=tensors[name].shape[1:], counts=counts, codec=codec)
+
+
+# what the header says of a column, in its order there
+_BEFORE_COUNTS = ("name", "members", "kind", "unit", "zone", "fill")
+_AFTER_COUNTS = ("empty", "calendar", "is_validity", "is_scaled", "buckets")
+_STASH = {
+    "rows": int,
+    "columns": list,
+    "static": list,
+    "entity": str | tuple[str, ...] | None,
+    "time": TimeInfo | None,
+}
 _TICKS = ("s", "ms", "us", "ns")
 _UNITS: dict[str, tuple[str | None, ...]] = {"timestamp": _TICKS, "time": _TICKS, "duration": _TICKS, "date": ("d",)}
 
@@ -133,17 +125,23 @@ def _check_range(name: str, number: int | None, least: int) -> None:
         raise ValueError(f"{name!r} is {number}")
 
 
+def _fields(value: object, hints: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """The fields of a JSON object in their annotated types; fields without an annotation are ignored."""
+    if type(value) is not dict:
+        raise ValueError(f"{what} is {value!r}")
+    value = _ABSENT | value
+    if missing := hints.keys() - value.keys():
+        raise ValueError(f"{min(missing)!r} is missing")
+    return {name: _parsed(hints[name], value[name], repr(name)) for name in hints}
+
+
 def _parsed(hint: Any, value: Any, what: str) -> Any:
     """A value from JSON in the annotated type of its field; lists become tuples."""
     for kind in get_args(hint) if isinstance(hint, UnionType) else (hint,):
         items = get_args(kind)
         if is_dataclass(kind) and type(value) is dict:
             made: Any = kind
-            hints = _hints(made)
-            value = _ABSENT | value
-            if missing := hints.keys() - value.keys():
-                raise ValueError(f"{min(missing)!r} is missing")
-            return made(**{name: _parsed(hints[name], value[name], repr(name)) for name in hints})
+            return made(**_fields(value, _hints(made), what)) if value else None
         if get_origin(kind) is tuple and type(value) is list and (items[-1] is ... or len(items) == len(value)):
             return tuple(_parsed(items[0], item, f"a value in {what}") for item in value)
         if type(value) is kind or (get_origin(kind) is Literal and value in items):
@@ -152,3 +150,9 @@ def _parsed(hint: Any, value: Any, what: str) -> Any:
 
 
 _hints = cache(get_type_hints)
+
+
+@cache
+def _column_hints() -> dict[str, Any]:
+    of_column = _hints(Column) | {"is_validity": bool, "buckets": int | None}
+    return {name: of_column[name] for name in (*_BEFORE_COUNTS, *_AFTER_COUNTS)} | _hints(ColumnCounts)

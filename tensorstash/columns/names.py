@@ -45,9 +45,9 @@ def prefixes(names: Collection[str]) -> set[str]:
 
 
 def check_key(key: object) -> None:
-    """Raise `TypeError` for what cannot be a name, such as a list or a slice; other names are just unknown."""
+    """Raise `TypeError` for an object that cannot be a name, such as a list or a slice."""
     if isinstance(key, slice):
-        raise TypeError(f"stash[name] is one column, got {key}. Take rows of its tensor: stash[name][begin:end].")
+        raise TypeError(f"stash[name] is one column, got {key}. Take rows of its tensor: stash[name][start:stop].")
     if isinstance(key, list):
         raise TypeError(
             f"stash[name] is one column; got the list {key!r}. Load columns that you use together as one: "

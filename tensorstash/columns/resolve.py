@@ -141,7 +141,7 @@ def time_column(schema: pa.Schema, name: str, where: str) -> Column:
         column = from_arrow("__time", field)
         try:
             zone_of(column.zone)
-        except DataError as error:  # its times could be neither shown nor cut at a date
+        except DataError as error:  # such times could not be shown, nor split at a date
             raise SchemaError(
                 f"time={name!r} is in the zone {column.zone!r}, which is not an offset from UTC such as '+05:30', and "
                 "which this machine does not know. Install tzdata, or convert the times to UTC."
@@ -179,7 +179,7 @@ def entity_columns(entity: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def entity_column(schema: pa.Schema, entity: str | Sequence[str], where: str) -> Column:
-    """The entity column, or several as one of shape `(k,)`."""
+    """The entity column; several source columns become one of shape `(k,)`."""
     names = entity_columns(entity)
     for name in names:
         field = field_of(schema, name, where)

@@ -30,7 +30,7 @@ class ColumnSpec:
     source: str | Formula | tuple[str | Formula, ...]
     dtype: torch.dtype | None = None
     fill: Fill | None = None
-    codec: Codec = PLAIN  # with `Plain` the type of the source decides
+    codec: Codec = PLAIN  # with `Plain`, the source's type decides
     empty: Fill | None = None
     calendar: tuple[tuple[str, str], ...] = ()  # the field and form of each member that `ts.calendar` made
 
@@ -88,7 +88,7 @@ def _fill_of(value: object, argument: str) -> Fill | None:
     plain = _python_value(value, argument)
     if value is None:
         return None
-    if isinstance(plain, (float, int, str)):  # not the None that numpy makes of NaT
+    if isinstance(plain, (float, int, str)):  # numpy turns NaT into None
         return plain
     raise TypeError(
         f"{argument}= must be one number, boolean or text, got {value!r}. For times, give the integer that the tensor "
@@ -112,7 +112,7 @@ def check_dtype(dtype: object) -> None:
     if dtype is None or isinstance(dtype, torch.dtype):
         return
     name = "float32"
-    with suppress(TypeError, ValueError, SyntaxError):  # which numpy raises for what is no dtype
+    with suppress(TypeError, ValueError, SyntaxError):  # numpy raises these for an object that is no dtype
         name = np.dtype(cast("Any", dtype)).name
     remedy = name if isinstance(getattr(torch, name, None), torch.dtype) else "float32"
     raise TypeError(f"dtype= must be a torch.dtype, got {dtype!r}. Write torch.{remedy}.")

@@ -20,7 +20,7 @@ _KINDS_OF_TIME: tuple[Kind, ...] = ("timestamp", "date", "time", "duration")
 
 
 def value_type(arrow: pa.DataType) -> pa.DataType:
-    """The type of the values of a column: of a dictionary, that of its values."""
+    """The type of a column's values; for a dictionary, its value type."""
     return arrow.value_type if pa.types.is_dictionary(arrow) else arrow
 
 
@@ -99,7 +99,7 @@ def field_type(field: pa.Field) -> str:
 
 
 def from_bits(bits: pa.Array) -> pa.Array:
-    """The float32 values of bfloat16 bits: neither Arrow nor polars has the type."""
+    """bfloat16 bits as float32 values, because neither Arrow nor polars has bfloat16."""
     if pa.types.is_fixed_size_list(bits.type):
         size = bits.type.list_size
         items = from_bits(bits.values.slice(bits.offset * size, len(bits) * size))

@@ -2,7 +2,7 @@
 
 import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
 if TYPE_CHECKING:
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 Text = TypeVar("Text", bound="str | None")
 
-MOST_COUNT = 1 << 62  # numbers of windows, steps and rows are 64-bit integers, and so are sums of two of them
+MOST_COUNT = 1 << 62  # the sum of two numbers of windows, steps or rows must fit into 64 bits
 _MOST_SHOWN = 100  # characters
 
 
 def shown(value: object) -> str:
-    """A value for a message: its repr if that is short, else what it is."""
+    """A value for a message: its repr if that is short, else its type."""
     if isinstance(value, str):
         return repr(value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}...")
     text = repr(value)
@@ -70,7 +70,7 @@ def flag_or_none(value: object, what: str) -> bool | None:
 
 def one_of(value: object, allowed: Sequence[Text], what: str) -> Text:
     """One of a few texts, or of `None` and texts; raises `ValueError` for anything else."""
-    for choice in allowed:  # what is neither may compare in its own way
+    for choice in allowed:  # values of other types may define their own `==`
         if choice is value or (isinstance(value, str) and value == choice):
             return choice
     *first, last = ("None" if choice is None else f'"{choice}"' for choice in allowed)
@@ -105,19 +105,28 @@ def names_in(given: Sequence[str], what: str) -> list[str]:
 
 
 def is_listed(given: object) -> bool:
-    """Whether a value has items one after the other: not a text, nor a frame, whose items are its columns."""
+    """Whether a value is a sequence of items: neither a text nor a frame, which iterates over its columns."""
     if isinstance(given, (str, bytes, bytearray)) or hasattr(given, "columns"):
         return False
     return isinstance(given, Iterable) and getattr(given, "ndim", 1) > 0  # a tensor without dimensions is "iterable"
 
 
 def array_of(values: Any, what: str) -> "NDArray[Any]":
-    """Values of any library as an array, not copied where that is possible; raises `TypeError` if there is none."""
+    """Values of any library as an array, without a copy where possible; raises `TypeError` if that fails."""
     if getattr(values, "is_meta", False):
         raise TypeError(f"{what} must have values, got a tensor on the device 'meta'. Make it on the CPU.")
     import numpy as np
 
     try:
         return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
-    except (TypeError, ValueError, RuntimeError) as error:  # lists of several lengths; tensors that are sparse or meta
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists; sparse tensors
         raise TypeError(f"{what} must be one array, list or dense tensor of values, got {shown(values)}.") from error
+
+
+def no_attribute(owner: object, name: str, words: Mapping[str, str]) -> AttributeError:
+    """The error for an attribute that does not exist; `words` maps other names for a method to the call to write."""
+    if name in words:
+        said = f"ts.{type(owner).__name__} has no method {name!r}. Write {words[name]}."
+    else:
+        said = f"{type(owner).__name__!r} object has no attribute {name!r}"  # as Python says it
+    return AttributeError(said, name=name, obj=owner)

@@ -29,11 +29,11 @@ NANOSECONDS = {
     "d": 86_400 * 10**9,
     "w": 7 * 86_400 * 10**9,
 }
-_FIRST_DAY, _LAST_DAY = -719_160, 2_932_890  # of the years 1 to 9999, which Python's datetime knows, since 1970
+_FIRST_DAY, _LAST_DAY = -719_160, 2_932_890  # days since 1970 of the years 1 to 9999, the range of Python's datetime
 _DAYS = 4096  # zones are looked up for blocks of this many days, so that nearby times share the cached result
 UTC_NAMES = {None, "UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 _FRACTION = re.compile(r"(:\d\d)[.,](\d{1,9})\d*")
-# what every version of Python reads, without the fraction
+# the ISO 8601 texts that every supported Python parses, without a fraction of a second
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d(:\d\d(:\d\d)?)?(Z|[+-]\d\d:\d\d(:\d\d)?)?)?")
 _ONE_DIGIT = re.compile(r"(?<=-)\d(?=-|$|[T ])")  # of a month or day
 
@@ -75,7 +75,7 @@ class Clock:
         per_second = self.day // 86_400
         if self.unit == "d" or not _FIRST_DAY < ticks // self.day < _LAST_DAY:
             moment = np.array(ticks).astype(f"datetime64[{'D' if self.unit == 'd' else self.unit}]")
-            return str(moment).replace("T", " ")  # it may lie outside the years that a datetime can hold
+            return str(moment).replace("T", " ")  # a datetime has only the years 1 to 9999
         when = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=ticks // per_second)
         with suppress(DataError):  # a file may come from a machine that knows more zones: then the text is in UTC
             when = when.astimezone(zone_of(self.zone)) if self.zone else when.replace(tzinfo=None)
@@ -153,7 +153,7 @@ def wall_clock(ticks: Int64s, clock: Clock) -> Int64s:
         return ticks
     earliest, latest = int(ticks.min()), int(ticks.max())
     first, last = earliest // clock.day, latest // clock.day
-    fits = max(-earliest, latest) < (1 << 63) - clock.day  # so that 64 bits hold the local times as well
+    fits = max(-earliest, latest) < (1 << 63) - clock.day  # local times must fit into 64 bits too
     if not fits or not _FIRST_DAY < first <= last < _LAST_DAY:
         known = "from 1677-09-23 to 2262-04-10 in 'ns'" if clock.unit == "ns" else "for the years 1 to 9999"
         raise DataError(
@@ -167,7 +167,7 @@ def wall_clock(ticks: Int64s, clock: Clock) -> Int64s:
 
 
 def from_wall_clock(local: Int64s, clock: Clock) -> tuple[Int64s, Int64s]:
-    """Ticks in UTC from ticks of the wall clock, both `(n,)`: the earliest and the latest that are meant.
+    """Ticks in UTC from ticks of the wall clock, both `(n,)`: the earliest and the latest possible.
 
     They differ where a change of the clock skips the time, which is then read by the offset after and before the
     change. A time that the clock shows twice is the first of the two.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 Bools = NDArray[np.bool_]
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
-# torch dtype -> (safetensors code, numpy name); bfloat16 has no numpy type and travels as the bits of a uint16.
+# torch dtype -> (safetensors code, numpy name); numpy has no bfloat16, whose bits are stored as uint16.
 DTYPES: dict[torch.dtype, tuple[str, str]] = {
     torch.bool: ("BOOL", "bool"),
     torch.int8: ("I8", "int8"),
@@ -30,10 +30,10 @@ INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def as_integers(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as integers of its width."""
+    """The same memory as integers of the same item size."""
     return tensor.view(INTEGERS[tensor.itemsize])
 
 
 def as_array(tensor: torch.Tensor) -> NDArray[Any]:
-    """The same memory as an array of numpy, which has no bfloat16: of that, as integers."""
+    """The same memory as a numpy array; bfloat16 comes as int16 bits."""
     return (as_integers(tensor) if tensor.dtype == torch.bfloat16 else tensor).numpy()

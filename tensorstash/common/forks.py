@@ -38,7 +38,7 @@ def check_threads() -> None:
     """Refuse several threads in a forked child: it inherits torch's pool without its threads, and would hang."""
     if not _state["forked"]:
         return
-    import torch  # here, because the command line does without it
+    import torch  # imported here, because the command line does not need it
 
     if torch.get_num_threads() > 1:
         raise RuntimeError(
@@ -60,12 +60,12 @@ def close_kept(fd: int) -> None:
     """Unlock and close a registered descriptor."""
     _kept.discard(fd)
     with suppress(OSError):  # some network file systems have no locks
-        fcntl.flock(fd, fcntl.LOCK_UN)  # for children that were forked without Python's knowledge
+        fcntl.flock(fd, fcntl.LOCK_UN)  # for children that were forked outside Python, whose handlers did not run
     os.close(fd)
 
 
 def _replace_kept() -> None:
-    # the numbers stay taken, because whoever owns them may close them in the child too
+    # the descriptor numbers stay in use, because their owners may also close them in the child
     if _kept:
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         for fd in _kept:

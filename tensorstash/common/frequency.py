@@ -18,7 +18,7 @@ from tensorstash.common.clock import NANOSECONDS, UTC_NAMES, Clock, from_wall_cl
 if TYPE_CHECKING:
     from tensorstash.common.dtypes import Bools, Int64s  # not at run time: it imports torch
 
-Duration = int | str | timedelta  # of time
+Duration = int | str | timedelta
 _MONTHS = {"mo": 1, "q": 3, "y": 12}
 _DAYS = {"d": 1, "w": 7}
 _CALENDAR = re.compile(r"([1-9]\d*)(mo|q|y|bd|d|w)")
@@ -38,7 +38,7 @@ class Frequency:
 
     @property
     def least_ticks(self) -> int:
-        """A lower bound of its length, changes of the clock left aside."""
+        """A lower bound of its length, without changes of the clock."""
         day = self.clock.day
         return self.count * {"ticks": 1, "days": day, "months": 28 * day, "business days": day}[self.kind]
 
@@ -51,7 +51,8 @@ class Frequency:
     def follows(self, before: Int64s, after: Int64s, steps: Int64s | int = 1) -> Bools:
         """Whether each `after` is `steps` steps later than `before`, all `(n,)`.
 
-        Calendar steps may also be counted back: from the last day of March to that of February, not from it.
+        Calendar steps may also match backwards: a month before the last day of March is the last day of February, but
+        a month after that is not the last day of March.
         """
         if self.kind == "ticks":
             return np.abs(after - before - self.count * steps) <= self.tolerance
@@ -94,7 +95,7 @@ class Frequency:
         return np.where(wall_clock(same, self.clock) == later, same, moved)
 
     def advance_one(self, time: int, steps: int) -> int | None:
-        """The same for one time; `None` if that is later or earlier than 64 bits hold, where `advance` wraps."""
+        """`advance` for one time; `None` if the result does not fit into 64 bits, where `advance` would wrap."""
         if not steps:
             return time
         if abs(steps) * self.most_ticks >= 1 << 63 or not -1 << 63 <= time + steps * self.least_ticks < 1 << 63:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-_LONGEST = 80  # letters of a text
-_WIDTH = 600  # of pictures, in pixels
-_LABEL = 110  # of it for what stands in front of each lane
+_LONGEST = 80  # characters of a text
+_WIDTH = 600  # of a picture, in pixels
+_LABEL = 110  # pixels for the label of a lane
 _LANE = 14  # the height of a lane
 # from few to many; the shades also differ in lightness, and are visible on white and on black
 _SHADES = ("#9cb8cf", "#4f87b3", "#1d5c8f")
@@ -16,12 +16,12 @@ _INK = "#808080"  # readable on white and on black
 
 
 def escaped(text: str) -> str:
-    """Text for HTML; a long one is cut."""
+    """Text for HTML, cut if it is long."""
     return html.escape(cut(text, _LONGEST))
 
 
 def cut(text: str, most: int) -> str:
-    """At most so many characters of a text, the last one an ellipsis if some are missing."""
+    """The text if it has at most `most` characters, else its beginning and an ellipsis."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -38,9 +38,9 @@ def lanes(labels: Sequence[str], shares: NDArray[np.float64], foot: tuple[str, s
     """A picture with a lane per label: bins from left to right, the darker the larger the share, 0 left out.
 
     Args:
-        labels: what stands in front of each lane.
+        labels: the text before each lane.
         shares: `(lanes, bins)` from 0 to 1.
-        foot: what stands below the left and the right end.
+        foot: the labels below the left and the right end.
     """
     levels = np.ceil(shares * len(_SHADES)).astype(np.int64).clip(0, len(_SHADES))
     step = (_WIDTH - _LABEL) / max(levels.shape[1], 1)
@@ -49,7 +49,7 @@ def lanes(labels: Sequence[str], shares: NDArray[np.float64], foot: tuple[str, s
         strokes = "".join(
             f"M{_LABEL + low * step:.4g} {lane * _LANE + _LANE // 2}h{(high - low) * step:.4g}"
             for lane, row in enumerate(levels)
-            for low, high in _stretches(row == level)
+            for low, high in _true_ranges(row == level)
         )
         drawn.append(f'<path d="{strokes}" stroke="{colour}" stroke-width="{_LANE - 4}"/>' if strokes else "")
     texts = [_text(cut(label, 16), 0, lane * _LANE + 11) for lane, label in enumerate(labels)]
@@ -78,17 +78,17 @@ def _line(numbers: NDArray[np.float64], left: float, width: float, height: int) 
     scale = max(abs(low), abs(high), 1e-300)
     rise = (high / scale - low / scale) or 1.0
     strokes = ""
-    for begin, end in _stretches(finite):
+    for start, stop in _true_ranges(finite):
         points = (
             f"{left + k * across:.4g} {height - 2 - (numbers[k] / scale - low / scale) / rise * (height - 4):.4g}"
-            for k in range(begin, end)
+            for k in range(start, stop)
         )
-        strokes += "M" + "L".join(points) + ("" if end - begin > 1 else "h1")
+        strokes += "M" + "L".join(points) + ("" if stop - start > 1 else "h1")
     return f'<path d="{strokes}" fill="none" stroke="{_SHADES[1]}" stroke-width="1.2"/>'
 
 
-def _stretches(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """The half-open ranges in which all are true."""
+def _true_ranges(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """The half-open ranges of true values."""
     edges = np.flatnonzero(np.diff(mask, prepend=False, append=False))
     return [(int(low), int(high)) for low, high in zip(edges[::2], edges[1::2])]
 

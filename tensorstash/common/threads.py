@@ -15,7 +15,7 @@ _MOST_THREADS = 8
 _DELAY = 1.0  # seconds before a bar appears
 
 
-class Stopped(Exception):  # noqa: N818  it is no error
+class Stopped(Exception):  # noqa: N818  not an error
     """Ends a job whose result is no longer needed."""
 
 
@@ -27,7 +27,7 @@ def threads() -> int:
 def in_threads(jobs: Sequence[Job], work: Callable[[Job, Callable[[], None]], Result]) -> Iterator[Result]:
     """Yield the results of all jobs in order, with at most one more job submitted than there are threads.
 
-    Each job calls the function that it is given now and then. It raises `Stopped` once another job has failed or the
+    Each job is given a function to call from time to time. It raises `Stopped` once another job has failed or the
     caller has closed the iterator, so that neither waits for long.
     """
     stop = Event()

@@ -1,17 +1,14 @@
-"""Windows with empty slots: gathered row by row, with a fill or a computed value in slots without a row."""
+"""Windows with empty slots, gathered row by row; empty slots get a fill or a computed value."""
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Bools, Int64s, as_integers
-from tensorstash.errors import SchemaError
-from tensorstash.gather.span import Compute, Filling, Span
+from tensorstash.gather.memory import Compute, Filling
+from tensorstash.gather.span import Span
 from tensorstash.native.guide import find
-from tensorstash.stash.stash import Stash
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,47 +21,6 @@ class Patch:
     draws: tuple[int, ...]  # of each span, the number of its draw or -1
     fills: torch.Tensor  # (spans, 1, 1, 1)
     computed: tuple[Compute | None, ...]  # of each span
-
-
-def fills(
-    stash: Stash, spans: Sequence[Span], computed: Collection[str], *, timed: bool = True
-) -> dict[str, torch.Tensor]:
-    """The value of empty slots by column, 0 where it is computed later; a column without one is a `SchemaError`.
-
-    `timed`: an empty slot stands for a time, as that of a stretch does not.
-    """
-    filled = {span.column: _fill(stash, span.column, timed=timed) for span in spans if span.column not in computed}
-    return filled | {name: as_integers(stash[name].new_zeros(1))[0] for name in computed}
-
-
-def _fill(stash: Stash, name: str, *, timed: bool) -> torch.Tensor:
-    """The value of the empty slots of a column: its `empty=`, else its `fill=`, else NaN, code -1 or no validity.
-
-    Numbers of the calendar begin with 0, so that -1 says that there is no time.
-    """
-    about, dtype = stash.about(name), stash[name].dtype
-    fill: Any = about.fill if about.empty is None else about.empty
-    if about.kind == "category":
-        fill = -1 if fill is None else stash.vocabulary(name).index(fill)
-    elif about.kind == "hashed":
-        fill = -1
-    elif fill is None and dtype.is_floating_point:
-        fill = float("nan")
-    elif about.calendar and not timed:
-        fill = -1
-    elif about.is_validity:
-        fill = False
-    if fill is None and about.calendar:
-        raise SchemaError(
-            f"An empty slot has a time only if the step of time is known, and so {name!r} of ts.calendar has no value "
-            "there. Take gaps='split' or 'mask'."
-        )
-    if fill is None:
-        raise SchemaError(
-            f"An empty slot needs a value; column {name!r} is {dtype}, which has none for missing. Load it with "
-            f"ts.column({name!r}, empty=...)."
-        )
-    return as_integers(torch.tensor([fill], dtype=dtype))[0]
 
 
 def anchor_rows(filling: Filling, anchors: Int64s) -> tuple[Int64s, Bools]:
@@ -85,16 +41,16 @@ def rows_of(filling: Filling, anchors: Int64s) -> Int64s:
     window = np.repeat(np.arange(len(starts)), count)
     k = np.repeat(low, count) + _counted(count)
     offset = fragments.first[k] - starts[window]
-    begin, end = np.clip(offset, 0, length), np.clip(offset + fragments.rows[k], 0, length)
-    step = _counted(end - begin)
-    rows = np.repeat(fragments.row[k] + begin - offset, end - begin) + step
-    table[np.repeat(window * length + begin, end - begin) + step] = rows
+    start, stop = np.clip(offset, 0, length), np.clip(offset + fragments.rows[k], 0, length)
+    step = _counted(stop - start)
+    rows = np.repeat(fragments.row[k] + start - offset, stop - start) + step
+    table[np.repeat(window * length + start, stop - start) + step] = rows
     return table.reshape(-1, length)
 
 
 def slots_of(filling: Filling, span: Span) -> slice:
     """The slots of a span among those of its window."""
-    return slice(filling.history + span.begin, filling.history + span.end, span.step)
+    return slice(filling.history + span.start, filling.history + span.stop, span.step)
 
 
 def taken_rows(rows: Int64s, slots: slice, skips: Int64s | None, draw: int) -> Int64s:
@@ -103,7 +59,7 @@ def taken_rows(rows: Int64s, slots: slice, skips: Int64s | None, draw: int) -> I
     Args:
         rows: of all slots of the windows.
         slots: those of the span.
-        skips: `(draws, windows)` the slots that each draw leaves out at the begin; or nothing is left out.
+        skips: `(draws, windows)` the slots that each draw leaves out at the start; or nothing is left out.
         draw: the number of the span's draw, or -1.
     """
     taken = rows[:, slots]
@@ -139,5 +95,5 @@ def compute_in(  # noqa: PLR0917  as `fill_in`, and where windows begin
 
 def _counted(counts: Int64s) -> Int64s:
     """`0, 1, ..., count - 1` for each count, in a row."""
-    ends = np.cumsum(counts, dtype=np.int64)
-    return np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts, counts)
+    stops = np.cumsum(counts, dtype=np.int64)
+    return np.arange(int(stops[-1]) if len(stops) else 0) - np.repeat(stops - counts, counts)

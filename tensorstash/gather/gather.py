@@ -1,8 +1,8 @@
 """Rows to batches: spans are compiled once, then copied by the kernel, or by one `index_select` per strided view.
 
-Why a strided view, as measured: `index_select` along dimension 0 of one is many times faster than an index matrix.
-Along a later dimension `index_select` first copies the whole view. Values viewed as integers of their width are exact
-for every dtype and never slower. One call for all columns of an item size beats one call per column.
+Views are strided because, as measured, `index_select` along their dimension 0 is many times faster than an index
+matrix. Along a later dimension `index_select` first copies the whole view. Values viewed as integers of their width are
+exact for every dtype and never slower. One call for all columns of an item size beats one call per column.
 """
 
 import math
@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from tensorstash.common.dtypes import Int32s, Int64s, as_integers
 from tensorstash.common.forks import check_threads
 from tensorstash.gather.empty import Patch, anchor_rows, compute_in, fill_in, rows_of, slots_of, taken_rows
+from tensorstash.gather.memory import Filling, Memory, by_source
 from tensorstash.gather.native import NativePlan, copy, native_plan, with_fragments
-from tensorstash.gather.span import Draw, Filling, Span, Store, by_source, draw_number, draws_of
-from tensorstash.gather.stretches import TIMES, Stretches, as_fragments, to_ages
+from tensorstash.gather.span import Draw, Span, draw_number, draws_of
+from tensorstash.gather.stretches import Stretches, as_fragments, to_distances
 from tensorstash.native import library
 from tensorstash.segments.limits import no_room_for_batch
 
@@ -37,7 +38,7 @@ class SpanGroup:
     items: tuple[int, ...]  # the shape of a window for `index_select`: (items,) or, strided, (slots, items of a row)
     shape: tuple[int, ...]  # of one window in the buffer
     slice_step: int  # above 1, the batch takes every n-th of the selected slots
-    plain: bool  # whether the buffer has the values of batches as they are handed out
+    plain: bool  # whether batches are plain parts of the buffer, without a cast or a slice
 
     def buffer_shape(self, count: int) -> tuple[int, ...]:
         """The shape of the buffer for a batch of `count` windows."""
@@ -50,52 +51,52 @@ class SpanGroup:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The memory of a `SpanGroup` in one store, for one `index_select`."""
+    """The columns of a `SpanGroup` in one memory, for one `index_select`."""
 
-    memory: torch.Tensor  # (positions, *items of the group)
+    strided: torch.Tensor  # (positions, *items of the group)
     offsets: NDArray[Any]  # (spans, 1) from a window's anchor row to the position of the span; int32 if that fits
     patch: Patch | None  # where slots may be empty
 
 
 @dataclass(frozen=True, slots=True)
 class GatherPlan:
-    """How the spans of windows are taken from the memory of one or several stores."""
+    """How the spans of windows are taken from one memory or several."""
 
     spans: tuple[Span, ...]
     groups: tuple[SpanGroup, ...]
     window_bytes: int  # of one window in a batch
-    filled: bool  # whether slots may be empty in any store
+    filled: bool  # whether slots may be empty in any memory
     native: NativePlan | None  # where the kernel was compiled; else:
-    views: tuple[tuple[View, ...], ...]  # of each store, one per group
-    fillings: tuple[Filling | None, ...]  # of each store
+    views: tuple[tuple[View, ...], ...]  # of each memory, one per group
+    fillings: tuple[Filling | None, ...]  # of each memory
     # where some spans are stretches of rows: a plan for the other spans, if there are any, and one for each stretch
     slots: "GatherPlan | None" = None
     stretches: tuple["GatherPlan", ...] = ()
 
 
-def compile_plan(spans: Sequence[Span], stores: Sequence[Store], *, together: bool = True) -> GatherPlan:
+def compile_plan(spans: Sequence[Span], memories: Sequence[Memory], *, together: bool = True) -> GatherPlan:
     """Group spans by block, length and step, or without `together` each span alone.
 
-    The columns of the spans have the same dtypes, shapes and fills in all stores.
+    The columns of the spans have the same dtypes, shapes and fills in all memories.
     """
-    first = stores[0]
+    first = memories[0]
     home = {name: block.names[0] for block in first.blocks for name in block.names}
     alike: dict[tuple[str, int, int, str], list[Span]] = {}
     for span in spans:
         key = (home[span.column], len(span), span.step, "" if together else span.name)
         alike.setdefault(key, []).append(span)
-    native = native_plan(spans, [*alike.values()], stores) if library.LIBRARY else None
+    native = native_plan(spans, [*alike.values()], memories) if library.LIBRARY else None
     groups = tuple(_group(members, first.columns, native is None) for members in alike.values())
-    by_torch = stores if native is None else ()
+    by_torch = memories if native is None else ()
     draws = draws_of(spans)
     return GatherPlan(
         spans=tuple(spans),
         groups=groups,
         window_bytes=sum(len(span) * first.columns[span.column][:1].nbytes for span in spans),
-        filled=any(store.filling is not None for store in stores),
+        filled=any(memory.filling is not None for memory in memories),
         native=native,
-        views=tuple(tuple(map(partial(_view, store, draws), groups, alike.values())) for store in by_torch),
-        fillings=tuple(store.filling for store in by_torch),
+        views=tuple(tuple(map(partial(_view, memory, draws), groups, alike.values())) for memory in by_torch),
+        fillings=tuple(memory.filling for memory in by_torch),
     )
 
 
@@ -135,41 +136,43 @@ def _group(members: list[Span], columns: Mapping[str, torch.Tensor], by_torch: b
 
 
 def _extent(span: Span) -> int:
-    """The slots from the first to the last of a span."""
+    """The number of slots from the first to the last of a span."""
     return (len(span) - 1) * span.step + 1
 
 
-def _view(store: Store, draws: Sequence[Draw], group: SpanGroup, members: list[Span]) -> View:
+def _view(memory: Memory, draws: Sequence[Draw], group: SpanGroup, members: list[Span]) -> View:
     first = members[0]
-    block = next(block for block in store.blocks if first.column in block.names)
-    begins = np.array([block.names.index(span.column) * block.stride for span in members])
+    block = next(block for block in memory.blocks if first.column in block.names)
+    starts = np.array([block.names.index(span.column) * block.stride for span in members])
     items, row = block.items.view(group.dtype), math.prod(group.shape[1:])
     positions = max(0, items.numel() // row - _extent(first) + 1)
     strides = (row, 1) if len(group.items) == 1 else (row, row * first.step, 1)
-    offsets = begins + [span.begin for span in members]
-    patch = None if store.filling is None else _patch(block.items.view(-1, row), begins, members, store.filling, draws)
+    offsets = starts + [span.start for span in members]
+    patch = (
+        None if memory.filling is None else _patch(block.items.view(-1, row), starts, members, memory.filling, draws)
+    )
     return View(
-        memory=items.as_strided((positions, *group.items), strides),
+        strided=items.as_strided((positions, *group.items), strides),
         offsets=offsets.astype(np.int32 if positions < 1 << 31 else np.int64)[:, None],
         patch=patch,
     )
 
 
-def _patch(items: torch.Tensor, begins: Int64s, members: list[Span], filling: Filling, draws: Sequence[Draw]) -> Patch:
+def _patch(items: torch.Tensor, starts: Int64s, members: list[Span], filling: Filling, draws: Sequence[Draw]) -> Patch:
     """How windows with empty slots are written row by row, including the slots that are sliced away later."""
     extent, step = _extent(members[0]), 1 if members[0].step <= _SLICED_STEPS else members[0].step
     fills = torch.stack([filling.fills[span.column] for span in members])
-    firsts = [filling.history + span.begin for span in members]
+    firsts = [filling.history + span.start for span in members]
     ranges = tuple(slice(first, first + extent, step) for first in firsts)
     computed = tuple(filling.computed.get(span.column) for span in members)
     numbers = tuple(draw_number(span, draws) for span in members)
-    return Patch(items, begins, ranges, numbers, fills[:, None, None, None], computed)
+    return Patch(items, starts, ranges, numbers, fills[:, None, None, None], computed)
 
 
 def gather(
     plan: GatherPlan, source: Int32s | None, anchors: Int64s, stretches: Sequence[Stretches] = ()
 ) -> dict[str, torch.Tensor]:
-    """A fresh batch of the windows at the slots `anchors` of the stores `source`, both `(batch,)`."""
+    """A fresh batch of the windows at the slots `anchors` of the memories `source`, both `(batch,)`."""
     buffers = _fresh(plan, len(anchors))
     (observed,) = select(plan, source, anchors, [buffers], stretches=stretches)
     return as_batch(plan, buffers) | observed
@@ -197,7 +200,7 @@ def select(
 
     Args:
         plan: how windows are taken.
-        source: the store of each window, `(windows,)`; `None` if there is one store.
+        source: the number of the memory of each window, `(windows,)`; `None` if there is one memory.
         anchors: the slots of the windows' anchors, `(windows,)`.
         parts: buffers for as many windows each; several parts only where `plan.native` gathers them.
         stretches: of each plan for stretches, arrays `(windows,)`.
@@ -229,14 +232,14 @@ def _select_by_kind(
     for part, rows in zip(plan.stretches, stretches):
         of_part = buffers[at : at + len(part.groups)]
         at += len(part.groups)
-        fragments, ends = as_fragments(rows, len(part.spans[0]))
+        fragments, stops = as_fragments(rows, len(part.spans[0]))
         native = None if part.native is None else with_fragments(part.native, fragments)
         fillings = tuple(replace(filling, fragments=fragments) for filling in part.fillings if filling is not None)
-        (seen,) = select(replace(part, native=native, fillings=fillings), source, ends, [of_part])
-        ages = [span for span in part.spans if span.column == TIMES]
-        if ages:
-            to_ages(ages, as_batch(part, of_part), seen, rows.moments)
-        for span in ages:
+        (seen,) = select(replace(part, native=native, fillings=fillings), source, stops, [of_part])
+        distances = [span for span in part.spans if span.is_distance]
+        if distances:
+            to_distances(distances, as_batch(part, of_part), seen, rows.origin)
+        for span in distances:
             del seen[f"{span.name}.observed"]
         observed |= seen
     return observed
@@ -245,7 +248,7 @@ def _select_by_kind(
 def _scatter(
     plan: GatherPlan, source: Int32s, anchors: Int64s, buffers: Sequence[torch.Tensor], skips: Int64s | None
 ) -> dict[str, torch.Tensor]:
-    """Fill the buffers with what each store gathers of its own."""
+    """Fill the buffers with what is gathered from each memory."""
     lengths = {f"{span.name}.observed": len(span) for span in plan.spans} if plan.filled else {}
     observed = {name: torch.ones(len(anchors), length, dtype=torch.bool) for name, length in lengths.items()}
     for k, which in by_source(source):
@@ -260,17 +263,17 @@ def _scatter(
 
 
 def _select(
-    plan: GatherPlan, store: int, anchors: Int64s, buffers: Sequence[torch.Tensor], skips: Int64s | None
+    plan: GatherPlan, number: int, anchors: Int64s, buffers: Sequence[torch.Tensor], skips: Int64s | None
 ) -> dict[str, torch.Tensor]:
-    """Fill the buffers with windows of one store."""
-    views, filling = plan.views[store], plan.fillings[store]
+    """Fill the buffers with windows of one memory."""
+    views, filling = plan.views[number], plan.fillings[number]
     rows, whole = (anchors, None) if filling is None else anchor_rows(filling, anchors)
     if whole is not None and skips is not None:
         whole &= ~skips.any(0)
     if whole is None or whole.any():
         for group, view, buffer in zip(plan.groups, views, buffers):
             positions = torch.from_numpy((rows.astype(view.offsets.dtype) + view.offsets).reshape(-1))
-            torch.index_select(view.memory, 0, positions, out=buffer.view(-1, *group.items))
+            torch.index_select(view.strided, 0, positions, out=buffer.view(-1, *group.items))
     if filling is None or whole is None:
         return {}
     broken = np.flatnonzero(~whole)
@@ -278,7 +281,7 @@ def _select(
     return _patched(plan.spans, filling, views, anchors, broken, buffers, left_out)
 
 
-def _patched(  # noqa: PLR0917  what `_select` knows
+def _patched(  # noqa: PLR0917  all of what `_select` has
     spans: Sequence[Span],
     filling: Filling,
     views: Sequence[View],
@@ -312,10 +315,10 @@ def as_batch(plan: GatherPlan, buffers: Sequence[torch.Tensor]) -> dict[str, tor
 def as_batches(
     plan: GatherPlan, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], steps: int
 ) -> list[dict[str, torch.Tensor]]:
-    """The same and other tensors, of equally many windows, as the batches of some steps.
+    """Filled buffers and the tensors `rest`, all of equally many windows, as the batches of some steps.
 
-    Each tensor has a counter of writes of its own; what is one tensor in `rest` is one in each batch. Keep the number
-    of operations low: after a gather, their code is no longer in the CPU caches.
+    Each tensor has a counter of writes of its own; entries that share a tensor in `rest` share one per batch.
+    Keep the number of operations low: after a gather, their code is no longer in the CPU caches.
     """
     parts: dict[str, Sequence[torch.Tensor]] = {}
     for group, buffer in zip(plan.groups, buffers):
@@ -339,7 +342,7 @@ def as_batches(
 
 
 def _cut(tensor: torch.Tensor, count: int) -> Sequence[torch.Tensor]:
-    # unsafe would be to write into the whole tensor later, which nobody can
+    # `unsafe_chunk` is safe, because nothing writes into the whole tensor later
     return (tensor,) if count == 1 else tensor.unsafe_chunk(count)
 
 
@@ -373,7 +376,7 @@ def _same_memory(tensor: torch.Tensor, target: torch.Tensor | None) -> bool:
 
 
 def copy_into(batch: Mapping[str, torch.Tensor], out: Mapping[str, torch.Tensor]) -> None:
-    """Write tensors into the caller's of the same names."""
+    """Write tensors into the caller's tensors of the same names."""
     for name, tensor in batch.items():
         _target(out, name, tuple(tensor.shape), tensor.dtype).copy_(tensor)
 

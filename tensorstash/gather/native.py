@@ -1,4 +1,4 @@
-"""The same batches by the compiled kernel: all spans of windows in one call."""
+"""Batches by the compiled kernel, which copies all spans of windows in one call."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s, as_array, as_integers
-from tensorstash.gather.span import Compute, Draw, Filling, Fragments, Span, Store, by_source, draw_number, draws_of
+from tensorstash.gather.memory import Compute, Filling, Fragments, Memory, by_source
+from tensorstash.gather.span import Draw, Span, draw_number, draws_of
 from tensorstash.native import kernel
 
 _WORD = (1 << 64) - 1
@@ -30,7 +31,7 @@ class Computed:
     """A span whose values are computed where a slot is empty."""
 
     span: Span
-    computes: tuple[Compute | None, ...]  # of each store
+    computes: tuple[Compute | None, ...]  # of each memory
     buffer: int  # the index of the buffer that holds the span
     at: tuple[int, int]  # the place of the span in this buffer, and the number of spans there
 
@@ -45,27 +46,27 @@ class NativePlan:
     computed: tuple[Computed, ...]
 
 
-def native_plan(spans: Sequence[Span], groups: Sequence[Sequence[Span]], stores: Sequence[Store]) -> NativePlan:
-    """Describe the spans of each buffer to the kernel, and the memory of each store."""
+def native_plan(spans: Sequence[Span], groups: Sequence[Sequence[Span]], memories: Sequence[Memory]) -> NativePlan:
+    """Describe the spans of each buffer to the kernel, and each memory."""
     ordered = [*chain.from_iterable(groups)]
-    columns, fillings = stores[0].columns, [store.filling for store in stores if store.filling is not None]
+    columns, fillings = memories[0].columns, [memory.filling for memory in memories if memory.filling is not None]
     empty = [int(fillings[0].fills[span.column]) & _WORD if fillings else 0 for span in ordered]
-    draws, begins = draws_of(spans), list[int]()
+    draws, starts = draws_of(spans), list[int]()
     for members in groups:
         nbytes = [len(span) * columns[span.column][:1].nbytes for span in members]
-        begins += np.cumsum([0, *nbytes[:-1]]).tolist()
+        starts += np.cumsum([0, *nbytes[:-1]]).tolist()
     plan = kernel.compile_plan(
         [
-            kernel.SlotRange(span.begin, len(span), span.step, bits, draw_number(span, draws))
+            kernel.SlotRange(span.start, len(span), span.step, bits, draw_number(span, draws))
             for span, bits in zip(ordered, empty)
         ],
-        [_source([as_array(store.columns[span.column]) for span in ordered], store.filling) for store in stores],
-        history=max(0, *(-span.begin for span in spans)),
-        horizon=max(0, *(span.end for span in spans)),
+        [_source([as_array(memory.columns[span.column]) for span in ordered], memory.filling) for memory in memories],
+        history=max(0, *(-span.start for span in spans)),
+        horizon=max(0, *(span.stop for span in spans)),
     )
     buffer = (k for k, members in enumerate(groups) for _ in members)
     flags = _flags(spans, ordered) if fillings else None
-    return NativePlan(plan, tuple(zip(buffer, begins)), flags, _computed(groups, stores))
+    return NativePlan(plan, tuple(zip(buffer, starts)), flags, _computed(groups, memories))
 
 
 def _source(items: list[NDArray[Any]], filling: Filling | None) -> kernel.Source:
@@ -77,7 +78,7 @@ def _source(items: list[NDArray[Any]], filling: Filling | None) -> kernel.Source
 
 
 def with_fragments(native: NativePlan, fragments: Fragments) -> NativePlan:
-    """The same plan with other fragments, the same ones in all stores."""
+    """The same plan with other fragments, the same ones in all memories."""
     arrays = (fragments.first, fragments.row, fragments.rows)
     guide = fragments.guide
     pieces = kernel.pieces(guide.records, guide.table, guide.shift)
@@ -93,8 +94,8 @@ def _flags(spans: Sequence[Span], ordered: Sequence[Span]) -> Flags:
     return Flags(tuple(len(ordered[k]) for k in written), written, names)
 
 
-def _computed(groups: Sequence[Sequence[Span]], stores: Sequence[Store]) -> tuple[Computed, ...]:
-    functions = [{} if store.filling is None else store.filling.computed for store in stores]
+def _computed(groups: Sequence[Sequence[Span]], memories: Sequence[Memory]) -> tuple[Computed, ...]:
+    functions = [{} if memory.filling is None else memory.filling.computed for memory in memories]
     return tuple(
         Computed(span, tuple(by_column.get(span.column) for by_column in functions), buffer, (k, len(members)))
         for buffer, members in enumerate(groups)
@@ -110,7 +111,7 @@ def copy(
     parts: Sequence[Sequence[torch.Tensor]],
     skips: Int64s | None,
 ) -> list[dict[str, torch.Tensor]]:
-    """Fill buffers with windows of the stores `source` at the slots `anchors`, both `(windows,)`.
+    """Fill buffers with windows of the memories `source` at the slots `anchors`, both `(windows,)`.
 
     Each of the `parts` has a buffer for each group of spans and gets as many windows as the others. Returns the
     `<span>.observed` tensors of each part, if slots may be empty.
@@ -119,7 +120,7 @@ def copy(
     out: list[int] = []
     for buffers in parts:
         bases = [buffer.data_ptr() for buffer in buffers]
-        out += [bases[buffer] + begin * count for buffer, begin in native.places]
+        out += [bases[buffer] + start * count for buffer, start in native.places]
     threads = torch.get_num_threads()
     if native.flags is None:
         kernel.gather(native.plan, anchors, out, None, source, threads=threads, buffers=len(parts))
@@ -134,9 +135,9 @@ def copy(
     for computed in native.computed:
         for part, (buffers, seen) in enumerate(zip(parts, observed)):
             among = slice(part * count, (part + 1) * count)
-            stores = None if source is None else source[among]
+            numbers = None if source is None else source[among]
             flags = seen[f"{computed.span.name}.observed"]
-            _compute_in(computed, stores, anchors[among], buffers[computed.buffer], flags)
+            _compute_in(computed, numbers, anchors[among], buffers[computed.buffer], flags)
     return observed
 
 
@@ -149,7 +150,7 @@ def _compute_in(
         return
     number, spans = computed.at
     target = as_integers(buffer).numpy().reshape(spans, *seen.shape, -1)[number]
-    slots = anchors[window] + (computed.span.begin + at * computed.span.step)
+    slots = anchors[window] + (computed.span.start + at * computed.span.step)
     for k, which in by_source(None if source is None else source[window]):
         compute = computed.computes[k]
         if compute is not None:

@@ -1,11 +1,10 @@
-"""Stretches of rows of any length: each at the end of a span, with empty slots in front.
+"""Stretches: consecutive rows, of which each window has another number, behind empty slots.
 
-A call numbers slots of its own: window i of the call has the slots `i * most` up to `(i + 1) * most`, and one fragment,
-its rows. So stretches are gathered as any windows with empty slots are.
+Each call numbers the slots anew: window i of the call has the slots `i * length` up to `(i + 1) * length`, and one
+fragment, its rows. So stretches are gathered in the same way as other windows with empty slots.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,53 +12,45 @@ import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int64s
-from tensorstash.gather.span import Fragments, Span, Store
+from tensorstash.gather.memory import Fragments
+from tensorstash.gather.span import Span
 from tensorstash.native.guide import Guide, guide
-from tensorstash.segments.segment import Block
-
-TIMES = "__time"  # the times of the rows, as a column of a store
 
 
 class Stretches(NamedTuple):
-    """The last `rows` rows before the row `end`, and the moment of each window; all arrays of one shape."""
+    """The last `rows` rows before the row `stop`, and the origin of distances, of each window; arrays of one shape."""
 
-    end: Int64s
+    stop: Int64s
     rows: Int64s
-    moments: Int64s
+    origin: Int64s
 
     def reshaped(self, *shape: int) -> "Stretches":
-        """The same as arrays of another shape."""
+        """The same stretches as arrays of another shape."""
         return Stretches(*(array.reshape(shape) for array in self))
 
     def of(self, which: Any) -> "Stretches":
-        """Those that an index picks."""
+        """Those at an index."""
         return Stretches(*(array[which] for array in self))
 
 
-def with_times(store: Store, times: torch.Tensor) -> Store:
-    """The store with the times of its rows as a column."""
-    block = Block(times, (TIMES,), len(times))
-    return replace(store, columns={**store.columns, TIMES: times}, make_blocks=lambda: [*store.blocks, block])
-
-
-def as_fragments(stretches: Stretches, most: int) -> tuple[Fragments, Int64s]:
+def as_fragments(stretches: Stretches, length: int) -> tuple[Fragments, Int64s]:
     """The fragments of all windows of a call, and the slots of their anchors in the shape of the stretches."""
-    windows = _windows(stretches.end.size, most)
+    windows = _windows(stretches.stop.size, length)
     anchors, count = windows.ends, stretches.rows.reshape(-1)
-    fragments = Fragments(anchors - count, stretches.end.reshape(-1) - count, count, windows)
-    return fragments, np.ascontiguousarray(anchors).reshape(stretches.end.shape)
+    fragments = Fragments(anchors - count, stretches.stop.reshape(-1) - count, count, windows)
+    return fragments, np.ascontiguousarray(anchors).reshape(stretches.stop.shape)
 
 
 @lru_cache(maxsize=16)
-def _windows(count: int, most: int) -> Guide:
-    return guide(np.arange(most, (count + 1) * most, most)[:, None])
+def _windows(count: int, length: int) -> Guide:
+    return guide(np.arange(length, (count + 1) * length, length)[:, None])
 
 
-def to_ages(
-    spans: Sequence[Span], batch: Mapping[str, torch.Tensor], observed: Mapping[str, torch.Tensor], moments: Int64s
+def to_distances(
+    spans: Sequence[Span], batch: Mapping[str, torch.Tensor], observed: Mapping[str, torch.Tensor], origin: Int64s
 ) -> None:
-    """Turn the times of rows into their ages, in place; 0 where a slot is empty. In numpy, for forked processes."""
+    """Subtract values from the origins of their windows, in place; 0 in empty slots. In numpy, for forked processes."""
     for span in spans:
-        ages = batch[span.name].numpy()
-        np.subtract(moments[:, None], ages, out=ages)
-        ages *= observed[f"{span.name}.observed"].numpy()
+        values = batch[span.name].numpy()
+        np.subtract(origin[:, None], values, out=values)
+        values *= observed[f"{span.name}.observed"].numpy()

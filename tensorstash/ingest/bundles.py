@@ -10,10 +10,10 @@ from tensorstash.common.threads import threads
 from tensorstash.errors import DataError, SourceError
 from tensorstash.sources.scan import Unit, read
 
-_SMALL = 1 << 15  # rows of a unit that is decoded together with others
+_SMALL = 1 << 15  # units with fewer rows are decoded together
 _ROWS = 1 << 17  # rows, and bytes, after which no more batches are added
 _BYTES = 1 << 23
-_MOST = 256  # units: Ctrl-C waits for a bundle
+_MOST = 256  # units of a bundle: Ctrl-C waits until one is decoded
 _SHARE = 8  # bundles for each thread, so that all threads end at about the same time
 
 Bundle = tuple[Unit, ...]

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from threading import Lock
 from typing import Any
@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tensorstash.columns.column import ColumnCounts
 from tensorstash.columns.hashing import digests
 from tensorstash.columns.types import is_text
 from tensorstash.common.dtypes import Bools, Int32s, Int64s
 from tensorstash.common.forks import has_pool
-from tensorstash.ingest.values import Stats
 from tensorstash.sources.storage import without_views
 
 
@@ -123,18 +123,20 @@ class Vocabulary:
     """The texts or integers that codes stand for. Threads bring pieces in any order; `renumbering` sorts the names."""
 
     def __init__(self, known: Sequence[Any] = (), fill: str | None = None, empty: str | None = None) -> None:
-        """The names in `known`, which keep their codes, `fill` for nulls and `empty` are names even without rows."""
+        """Names in `known` keep their codes. They, `fill` and `empty` have codes even if no row has them."""
         self.fill = fill
         self._known = len(known)
         others = dict.fromkeys(name for name in (fill, empty) if name is not None)
         self._coder: _DictCoder | _PolarsCoder = _DictCoder(dict.fromkeys((*known, *others)))
-        self._occurs: Bools = np.zeros(len(self), np.bool_)  # whether rows have these names; rows have all later ones
+        self._occurs: Bools = np.zeros(
+            len(self), np.bool_
+        )  # whether a row has each of these names; later names come from rows
         self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._coder)
 
-    def encode(self, piece: Piece) -> tuple[Int32s, Stats]:
+    def encode(self, piece: Piece) -> tuple[Int32s, ColumnCounts]:
         """`(n,)` codes, to be changed by `renumbering`; -1 for null."""
         local = self._codes_of(piece.values)
         same = np.array_equal(local, np.arange(len(local)))
@@ -142,8 +144,8 @@ class Vocabulary:
         nulls = int(np.count_nonzero(codes < 0))
         if nulls and self.fill is not None:
             (code,) = self._codes_of(pa.array([self.fill]))
-            return np.where(codes < 0, code, codes), Stats(nulls)
-        return codes, Stats(nulls, nulls)
+            return np.where(codes < 0, code, codes), ColumnCounts(nulls)
+        return codes, ColumnCounts(nulls, nulls)
 
     def _codes_of(self, values: pa.Array) -> Int32s:
         with self._lock:
@@ -192,27 +194,25 @@ class Vocabulary:
         return (int(codes.min()), int(codes.max())) if len(codes) else (None, None)
 
 
-def count_codes(codes: Int32s) -> Stats:
-    """The statistics of codes: the number of -1, and the minimum and maximum of the others."""
+def count_codes(codes: Int32s) -> ColumnCounts:
+    """The counts of codes: the number of -1, and the minimum and maximum of the others."""
     known = codes[codes >= 0]
     missing = len(codes) - len(known)
     low, high = (int(known.min()), int(known.max())) if len(known) else (None, None)
-    return Stats(missing, missing, low=low, high=high)
+    return ColumnCounts(missing, missing, low=low, high=high)
 
 
-def given_codes(piece: Piece, code_of: Mapping[Any, int], fill: object) -> tuple[Int32s, Stats]:
+def given_codes(piece: Piece, code_of: Mapping[Any, int], fill: object) -> tuple[Int32s, ColumnCounts]:
     """`(n,)` codes of a given vocabulary: `len(code_of)` for an unknown value; for null the code of `fill`, or -1."""
     unknown = len(code_of)
     by_value = [code_of.get(value, unknown) for value in piece.values.to_pylist()]
     codes = np.array([*by_value, -1], np.int32)[piece.indices]
     nulls = int(np.count_nonzero(codes < 0))
     codes[codes < 0] = code_of.get(fill, -1)
-    stats = count_codes(codes)
-    stats.nulls, stats.unknown = nulls, int(np.count_nonzero(codes == unknown))
-    return codes, stats
+    return codes, replace(count_codes(codes), nulls=nulls, unknown=int(np.count_nonzero(codes == unknown)))
 
 
-def bucket_codes(piece: Piece, buckets: int) -> tuple[Int32s, Stats]:
+def bucket_codes(piece: Piece, buckets: int) -> tuple[Int32s, ColumnCounts]:
     """`(n,)` hashes modulo `buckets`; -1 for null. Each distinct value of a piece is hashed once."""
     texts = piece.values if is_text(piece.values.type) else piece.values.cast(pa.string())
     by_value = np.full(len(texts) + 1, -1, np.int32)

@@ -1,7 +1,7 @@
 """A decoder for each codec: from the Arrow arrays of a column to the values of its tensor."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,22 +10,22 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tensorstash.columns.codec import Ascending, Given, Hashed, Plain, Validity
-from tensorstash.columns.column import Column
+from tensorstash.columns.column import Column, ColumnCounts
 from tensorstash.columns.types import is_text
 from tensorstash.common.dtypes import Int32s
 from tensorstash.ingest.codes import Vocabulary, bucket_codes, given_codes, piece_of
-from tensorstash.ingest.values import Stats, flatten, from_bfloat16, values
+from tensorstash.ingest.values import flatten, from_bfloat16, values
 from tensorstash.sources.storage import decoded
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Decoder:
     """Decodes the batches of a column, which threads bring in any order."""
 
     # from the arrays of the members and their place in the source, for errors, to `(n, *shape)` values
-    decode: Callable[[Sequence[pa.Array], str], tuple[NDArray[Any], Stats]]
-    stats: Stats  # of all rows, to which the caller adds those of batches
-    vocabulary: Vocabulary | None = None  # ascends only when all batches have been decoded
+    decode: Callable[[Sequence[pa.Array], str], tuple[NDArray[Any], ColumnCounts]]
+    counts: ColumnCounts  # of all rows, to which the caller adds those of batches
+    vocabulary: Vocabulary | None = None  # ascending only after all batches have been decoded
     given: list[Any] | None = None  # a vocabulary that does not change
 
     @property
@@ -34,11 +34,12 @@ class Decoder:
         return self.given if self.vocabulary is None else self.vocabulary.names
 
     def finish(self) -> Int32s | None:
-        """Complete the statistics. Returns the new code of each code, as `Vocabulary.renumbering`."""
+        """Complete the counts. Returns the new code of each code, as `Vocabulary.renumbering`."""
         if self.vocabulary is None:
             return None
         new_codes = self.vocabulary.renumbering()
-        self.stats.low, self.stats.high = self.vocabulary.range
+        low, high = self.vocabulary.range
+        self.counts = replace(self.counts, low=low, high=high)
         return new_codes
 
 
@@ -46,30 +47,31 @@ def decoder_of(column: Column) -> Decoder:
     """The decoder for the codec of a column."""
     match column.codec:
         case Plain():
-            return Decoder(lambda arrays, place: values(arrays, column, place), Stats())
+            return Decoder(lambda arrays, place: values(arrays, column, place), ColumnCounts())
         case Validity():
-            return Decoder(lambda arrays, place: _validity(arrays, column, place), Stats())
+            return Decoder(lambda arrays, place: _validity(arrays, column, place), ColumnCounts())
         case Ascending(known):
             fill, empty = (name if isinstance(name, str) else None for name in (column.fill, column.empty))
             ascending = Vocabulary(known, fill, empty)
-            return Decoder(lambda arrays, _: ascending.encode(piece_of(arrays[0])), Stats(), ascending)
+            return Decoder(lambda arrays, _: ascending.encode(piece_of(arrays[0])), ColumnCounts(), ascending)
         case Given(vocabulary):
             code_of = {name: code for code, name in enumerate(vocabulary)}
             return Decoder(
                 lambda arrays, _: given_codes(piece_of(arrays[0]), code_of, column.fill),
-                Stats(unknown=0),
+                ColumnCounts(unknown=0),
                 given=[*vocabulary],
             )
         case Hashed(count):
-            return Decoder(lambda arrays, _: bucket_codes(piece_of(arrays[0]), count), Stats())
+            assert count is not None
+            return Decoder(lambda arrays, _: bucket_codes(piece_of(arrays[0]), count), ColumnCounts())
 
 
-def _validity(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDArray[Any], Stats]:
+def _validity(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDArray[Any], ColumnCounts]:
     """`(n, *column.shape)` booleans: true where the value is neither null nor NaN."""
     flat = [_valid(array, column, name, place) for array, name in zip(arrays, column.members)]
     present = (flat[0] if len(flat) == 1 else np.stack(flat, axis=1)).reshape(-1, *column.shape)
     low, high = (bool(present.min()), bool(present.max())) if present.size else (None, None)
-    return present, Stats(low=low, high=high)
+    return present, ColumnCounts(low=low, high=high)
 
 
 def _valid(array: pa.Array, column: Column, name: str, place: str) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from tensorstash.columns.sharding import shard_of
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import DataError
 from tensorstash.ingest.codes import Piece, Vocabulary, as_arrow, ascending, inverse, piece_of
-from tensorstash.sources.rows import with_rows
+from tensorstash.sources.kept_rows import with_rows
 from tensorstash.sources.scan import Scan, Unit, read
 from tensorstash.sources.storage import decoded
 
@@ -104,7 +104,7 @@ def of_shard(scanned: Scan, entity: Entity, shard: tuple[int, int], progress: bo
     """The scan of the rows whose entity is in a shard, given by its number and how many there are."""
     entity_column(scanned.schema, entity, scanned.label)  # refuses values that have no shard
 
-    def judge(unit: Unit) -> tuple[NDArray[np.uint8], int]:
+    def rows_of_shard(unit: Unit) -> tuple[NDArray[np.uint8], int]:
         flags = [np.empty(0, np.bool_)]
         for row, batch in read(unit, entity_columns(entity)):
             names, places = entities_of_rows(scanned, entity, batch.columns, row)
@@ -112,4 +112,4 @@ def of_shard(scanned: Scan, entity: Entity, shard: tuple[int, int], progress: bo
         kept = np.concatenate(flags)
         return np.packbits(kept), int(np.count_nonzero(kept))
 
-    return with_rows(scanned, judge, "shard", progress)
+    return with_rows(scanned, rows_of_shard, "shard", progress)

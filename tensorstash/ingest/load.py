@@ -1,36 +1,202 @@
-"""`ts.load`: a source as a stash, private to this process or shared by the machine."""
+"""`ts.plan` and `ts.load`: what a load will hold, and the load itself, private to this process or shared."""
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tensorstash.columns.spec import Columns
-from tensorstash.common.checks import flag, flag_or_none, path_of, seconds
+from tensorstash.common.checks import flag_or_none
+from tensorstash.common.keywords import suggests_keywords
 from tensorstash.errors import TensorstashError
+from tensorstash.ingest.build import obtain_stash, target_of
+from tensorstash.ingest.found import Found
 from tensorstash.ingest.request import Duplicates, Request, Static, parse_request
-from tensorstash.ingest.segment_key import argument_keys, check_share, check_unchanged, check_version, contents, key_of
-from tensorstash.segments.directory import Name
-from tensorstash.segments.limits import memory_limits
-from tensorstash.segments.on_disk import FileTarget, obtain_file
-from tensorstash.segments.publish import Build, UnpublishedFile, obtain
-from tensorstash.segments.segment import Segment, mapped
-from tensorstash.sources.file import File, stamps
-from tensorstash.sources.locate import find, is_reordered
 from tensorstash.stash.stash import Stash
 
 if TYPE_CHECKING:
-    from tensorstash.ingest.plan import Survey
-
-_REORDERED = (
-    "Files come in natural order of their paths; the list has them in another order, and without time= nothing else "
-    "orders the rows. Name the time column, sort the list, or load a LazyFrame in your order: "
-    "pl.concat([pl.scan_parquet(path) for path in paths])."
-)
+    from tensorstash.columns.column import Column
+    from tensorstash.ingest.survey import Planned
 
 
+class Plan:
+    """What a load will hold, and what it will cost: `print` it, and `load` it. `ts.plan` makes one.
+
+    A plan looks at its source once, when it is printed, one of its properties is read, or a load needs it. Then schemas
+    and footers are read, and no values. The exceptions are one column of Arrow files, because only their batches have
+    the number of rows; the first batch of lists, for their length; CSV files and streams; the columns of a filter; and
+    with `shard=` the entity columns.
+
+    When printed, a plan shows the type of each column in the source; its nulls, minimum and maximum, if Parquet files
+    have statistics of them; the number of row groups that remain after a filter; and notes: differences between the
+    files, and reasons for which a load will fail.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._found: Found | None = None  # `None` until the source was looked at
+
+    @property
+    def source(self) -> str:
+        """What the rows come from."""
+        return self.planned.source
+
+    @property
+    def rows(self) -> int:
+        """Rows of the stash."""
+        return self.planned.rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the stash, without static columns: only a load counts the entities."""
+        return self.planned.nbytes
+
+    @property
+    def free(self) -> int:
+        """Bytes of memory that were free when the source was surveyed."""
+        return self.planned.free
+
+    @property
+    def page_tables(self) -> int:
+        """Bytes of page tables in each process that maps the stash, in addition to the memory itself."""
+        return self.planned.page_tables
+
+    @property
+    def columns(self) -> "tuple[Column, ...]":
+        """The columns with a value per row."""
+        return self.planned.columns
+
+    @property
+    def static(self) -> "tuple[Column, ...]":
+        """The columns of the source with a value per entity."""
+        return self.planned.static
+
+    @property
+    def entity(self) -> "Column | None":
+        """The entity, if one was named."""
+        return self.planned.entity
+
+    @property
+    def time(self) -> "Column | None":
+        """The time, if it was named."""
+        return self.planned.time
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Source columns that are never decoded."""
+        return self.planned.skipped
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Differences between files that were unified, and reasons for which a load will fail."""
+        return self.planned.notes
+
+    @cached_property
+    def planned(self) -> "Planned":
+        """All that was found in the source. A wrong column is an error here."""
+        from tensorstash.ingest.survey import with_ranges
+
+        found = Found(self._request)
+        planned = with_ranges(found.survey(None))
+        self._found = found
+        return planned
+
+    @suggests_keywords
+    def load(
+        self,
+        *,
+        share: str | bool | None = None,
+        file: str | os.PathLike[str] | None = None,
+        version: str | None = None,
+        overwrite: bool = False,
+        timeout: float | None = None,
+        progress: bool | None = None,
+    ) -> Stash:
+        """Load what was planned, or attach it. Arguments, errors and warnings are those of `ts.load`.
+
+        If the source has changed since the plan looked at it, that is a `SourceError`.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> plan = ts.plan({"y": [1.0, 2.0]}, ["y"])
+            >>> plan.nbytes, plan.load()["y"].tolist()
+            (4096, [1.0, 2.0])
+        """
+        return self._load(
+            share=share, file=file, version=version, overwrite=overwrite, timeout=timeout, progress=progress
+        )
+
+    def _load(self, *, share: Any, file: Any, version: Any, overwrite: bool, timeout: Any, progress: Any) -> Stash:
+        """As `load`; warnings name the line that calls the function that calls this."""
+        progress = flag_or_none(progress, "progress")
+        target = target_of(self._request, share, file, version, overwrite, timeout)
+        try:
+            found = Found(self._request) if self._found is None else self._found.again(progress)
+            stash, notes = obtain_stash(found, target, progress)
+        except TensorstashError as error:
+            # our frames, most of them of threads, say nothing that its message and its cause do not
+            raise error.with_traceback(None)  # noqa: B904  the cause that it has stays
+        for note in notes:
+            warnings.warn(note, UserWarning, stacklevel=4)
+        return stash
+
+    def _repr_html_(self) -> str:
+        return self.planned._repr_html_()
+
+    def __repr__(self) -> str:
+        return repr(self.planned)
+
+
+@suggests_keywords
+def plan(
+    source: Any,
+    columns: Columns | None = None,
+    *,
+    entity: str | Sequence[str] | None = None,
+    time: str | None = None,
+    static: Static | None = None,
+    dtype: torch.dtype | None = None,
+    filter: Any = None,  # noqa: A002  as in pyarrow
+    shard: tuple[int, int] | None = None,
+    like: Stash | None = None,
+    duplicates: Duplicates = "error",
+    filesystem: Any = None,
+) -> Plan:
+    """Plan what `ts.load` with the same arguments will hold: rows, MB per column, free memory, skipped columns.
+
+    `print` the plan to see it, and `plan.load()` to load it. The arguments are those of `ts.load` that decide what a
+    stash holds, with its errors. Nothing is read yet, so a wrong path or column is an error when the plan is printed
+    or loaded.
+
+    Example:
+        >>> import numpy as np, tensorstash as ts
+        >>> plan = ts.plan({"t": np.arange(1000), "y": np.zeros(1000), "z": np.zeros(1000)}, ["y"], time="t")
+        >>> plan.rows, plan.nbytes, plan.skipped
+        (1000, 16384, ('z',))
+        >>> plan.load().rows
+        1000
+    """
+    return Plan(
+        parse_request(
+            source,
+            columns,
+            entity=entity,
+            time=time,
+            static=static,
+            dtype=dtype,
+            filter=filter,
+            shard=shard,
+            like=like,
+            duplicates=duplicates,
+            filesystem=filesystem,
+        )
+    )
+
+
+@suggests_keywords
 def load(
     source: Any,
     columns: Columns | None = None,
@@ -143,7 +309,7 @@ def load(
         >>> ts.load(data, {"x": pl.col("temp") * 4, "log": pl.col("hour").log(2)}, entity="station")["log"]
         tensor([0., 1., 0.], dtype=torch.float64)
     """
-    request = parse_request(
+    planned = plan(
         source,
         columns,
         entity=entity,
@@ -156,107 +322,6 @@ def load(
         duplicates=duplicates,
         filesystem=filesystem,
     )
-    progress = flag_or_none(progress, "progress")
-    path = _check_targets(share, file, overwrite, timeout)
-    label = None if share is None or share is False else check_share(share, source)
-    check_version(version, request, kept=path is not None or label is not None)
-
-    def get(hash_: str, build: Build) -> Segment:
-        if path is not None:
-            return obtain_file(FileTarget(path, hash_, overwrite), build, timeout)
-        return obtain(Name(str(label), hash_[:16]), build, timeout)
-
-    try:
-        if path is None and label is None:
-            stash, noted = _load_private(request, progress)
-        else:
-            stash, noted = _load_once(request, version, progress, get)
-    except TensorstashError as error:
-        # our frames, most of them of threads, say nothing that its message and its cause do not
-        raise error.with_traceback(None)  # noqa: B904  the cause that it has stays
-    order = [_REORDERED] if time is None and is_reordered(source) else []
-    for warning in (*order, *_warnings_of(stash), *noted):
-        warnings.warn(warning, UserWarning, stacklevel=2)
-    return stash
-
-
-def _check_targets(share: object, file: object, overwrite: bool, timeout: Any) -> str | None:
-    """Check that the arguments agree, and return the path of `file=`."""
-    shared, overwrite = share is not None and share is not False, flag(overwrite, "overwrite")
-    if file is None and overwrite:
-        raise ValueError("overwrite= replaces the file of file=, so it needs file=. Leave it out.")
-    if file is not None and shared:
-        raise ValueError("A stash is shared memory or a file; got share= and file=. Leave one out.")
-    if file is None and not shared and timeout is not None:
-        raise ValueError("timeout= needs share= or file=: it limits the wait for another process. Leave it out.")
-    seconds(timeout, "timeout")
-    if file is None:
-        return None
-    return os.path.realpath(path_of(file, "file"))
-
-
-def _warnings_of(stash: Stash) -> Iterator[str]:
-    columns = [(stash.about(name), len(tensor)) for name, tensor in (*stash.items(), *stash.static.items())]
-    if names := [repr(info.name) for info, rows in columns if info.unknown and info.unknown + info.missing == rows]:
-        yield (
-            f"No value of {' and '.join(names)} is in the given vocabulary: all have the code of unknown values. "
-            "Compare the spelling with the source."
-        )
-
-
-# Engines are imported by the functions that need them: a process that attaches a stash is spared most of a second.
-
-
-def _load_private(request: Request, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
-    from tensorstash.ingest.write import write_load
-
-    files = find(request.source, request.filesystem)
-    before = stamps(files or [])
-    draft, noted = write_load(_surveyed(request, files, progress), None, memory_limits(), progress=progress)
-    check_unchanged(request.source, request.filesystem, before)
-    stash = Stash(mapped(os.dup(draft.fd)))
-    stash.segment.populate()
-    return stash, noted
-
-
-def _load_once(
-    request: Request, version: str | None, progress: bool | None, get: Callable[[str, Build], Segment]
-) -> tuple[Stash, tuple[str, ...]]:
-    """Attach or build the stash with `get`; warnings come only from a build.
-
-    Its key needs the stamps of files, and the rows of other sources only without `version`.
-    """
-    files = find(request.source, request.filesystem)
-    before = stamps(files or [])
-    in_memory = _surveyed(request, None, progress) if files is None and version is None else None
-    noted: list[str] = []
-    data: object = before if in_memory is None else contents(in_memory.scanned, in_memory.planned.read)
-    if version is not None:
-        data = {"stamps": before, "version": version}
-    elif request.table is not None:
-        table = _surveyed(request.table, None, progress)
-        data = [data, contents(table.scanned, table.planned.read)]
-    segment_key = key_of(data, argument_keys(request))
-
-    def build(target: UnpublishedFile, report: Callable[[float], None]) -> None:
-        from tensorstash.ingest.write import write_load
-
-        _, texts = write_load(
-            in_memory or _surveyed(request, files, progress),
-            target.fd,
-            target.limits(),
-            on_disk=target.on_disk,
-            key=segment_key,
-            progress=progress,
-            report=report,
-        )
-        noted.extend(texts)
-        check_unchanged(request.source, request.filesystem, before)
-
-    return Stash(get(segment_key, build)), tuple(noted)
-
-
-def _surveyed(request: Request, files: Sequence[File] | None, progress: bool | None) -> "Survey":
-    from tensorstash.ingest.plan import survey
-
-    return survey(request, files, progress)
+    return planned._load(
+        share=share, file=file, version=version, overwrite=overwrite, timeout=timeout, progress=progress
+    )

@@ -67,7 +67,7 @@ def _range(column: Column, ranges: Mapping[str, Range]) -> Range:
 
 
 def _range_cells(values: Range, zone: str | None = None) -> tuple[str, str, str]:
-    """Nulls, minimum and maximum; of times in their zone."""
+    """Nulls, minimum and maximum as text; times in their zone."""
     low, high = (_cut(_in_zone(value, zone)) for value in (values.low, values.high))
     return "" if values.nulls is None else f"{values.nulls:,}", low, high
 

@@ -25,7 +25,7 @@ from tensorstash.stash.stash import Stash
 if TYPE_CHECKING:
     from tensorstash.sources.filter import Filter
 
-_LONGEST = 80  # characters of the name of a formula
+_LONGEST = 80  # most characters of the name of a formula
 
 Specs = Mapping[str, ColumnSpec]
 Duplicates = Literal["error", "keep"]
@@ -49,8 +49,8 @@ class Request:
     time: str | None
     dtype: torch.dtype | None
     filter: "Filter | None"
-    shard: tuple[int, int] | None = None  # only the entities of this shard, by its number, of so many
-    like: Stash | None = None  # whose entities and codes keep their numbers
+    shard: tuple[int, int] | None = None  # (k, n): only the entities of shard k of n
+    like: Stash | None = None  # the stash whose entities and codes keep their numbers
     duplicates: bool = False  # whether an entity may have several rows of one time
     table: "Request | None" = None  # the table that static columns are joined from
     argument: str = "columns"  # which argument of `ts.load` names the columns

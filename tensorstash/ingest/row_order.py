@@ -12,7 +12,7 @@ from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import DataError
 from tensorstash.ingest.codes import inverse
 from tensorstash.ingest.memory import SORT_BYTES
-from tensorstash.ingest.plan import Plan
+from tensorstash.ingest.survey import Planned
 from tensorstash.sources.scan import Scan
 
 _SUNDAY = 3  # of the days since 1970, which began on a Thursday, modulo 7
@@ -55,13 +55,32 @@ class Arranger:
         # of each run: its first row, its entity, and how many rows of the entity come before; the system gives memory
         # only for the runs that are written
         self._runs = 0
-        self._begins: Integers = np.empty(rows, self._integer)
+        self._starts: Integers = np.empty(rows, self._integer)
         self._codes: Int32s = np.empty(rows, np.int32)
         self._ranks: Integers = np.empty(rows, self._integer)
         self._place_by_time: Integers | None = None  # of each place before sorting by time
 
     def add(self, codes: Int32s) -> None:
-        """Take the entities of the next rows, in any numbering."""
+        """Take the entities of the next rows, in any numbering.
+
+        For example, of the first seven rows, whose entities are `codes`:
+
+            codes    1 1 0 1 1 1 0
+            run      0 0 1 2 2 2 3
+            starts   0   2 3     6    the first row of each run
+            runs     1   0 1     0    its entity
+            sizes    2   1 3     1
+            ranks    0   0 2     1    how many rows of its entity come before it
+
+        The ranks are sums of sizes over the runs of one entity, so the runs are put in the order of their entities:
+
+            order    1 3 0 2          runs 1 and 3 are of entity 0, runs 0 and 2 of entity 1
+            sizes    1 1 2 3
+            before   0 1 2 4          the rows before each run in this order
+            firsts   0   2            the first run of each entity in it
+            earlier  0   -2           rows of the entity in earlier calls, less `before` of its first run
+            ranks    0 1 0 2          `before` and `earlier` added, in this order
+        """
         if not len(codes):
             return
         starts = _starts(codes)
@@ -76,7 +95,7 @@ class Arranger:
         before = np.cumsum(sizes) - sizes
         earlier = self._counts[entities[firsts]] - before[firsts]
         new = slice(self._runs, self._runs + len(runs))
-        self._begins[new] = self._taken + starts
+        self._starts[new] = self._taken + starts
         self._codes[new] = runs
         self._ranks[new][order] = before + np.repeat(earlier, _sizes(firsts, len(runs)))
         self._counts[entities[firsts]] += np.add.reduceat(sizes, firsts)
@@ -96,13 +115,13 @@ class Arranger:
         `order` has the entities, as they were numbered, in the order of the stash.
         """
         self.offsets = np.append(0, np.cumsum(self._counts[order]))
-        self._begins = self._begins[: self._runs]  # for look-ups
+        self._starts = self._starts[: self._runs]  # for look-ups
         numbers = inverse(order)
         for first, end in _blocks(0, self._runs):
             self._codes[first:end] = numbers[self._codes[first:end]]
             if self.arranged:
                 places = self.offsets[self._codes[first:end]] + self._ranks[first:end]
-                self.arranged = np.array_equal(places, self._begins[first:end])
+                self.arranged = np.array_equal(places, self._starts[first:end])
         if times is None:
             return None
         if not self.arranged:
@@ -166,12 +185,12 @@ class Arranger:
 
     def _runs_of(self, start: int, stop: int) -> tuple[slice, Int64s | None]:
         """The runs of the rows `start` to `stop` of the source, and their rows; `None` if these are runs of one row."""
-        begins, row = self._begins, self._integer  # numpy would copy the array to compare it with another type
-        first = max(int(np.searchsorted(begins, row(start), "right")) - 1, 0)
-        end = int(np.searchsorted(begins, row(stop), "left"))
-        if end - first == stop - start and (start == stop or begins[first] == start):
+        starts, row = self._starts, self._integer  # numpy would copy the array to compare it with another type
+        first = max(int(np.searchsorted(starts, row(start), "right")) - 1, 0)
+        end = int(np.searchsorted(starts, row(stop), "left"))
+        if end - first == stop - start and (start == stop or starts[first] == start):
             return slice(first, end), None
-        return slice(first, end), np.diff(np.clip(np.append(begins[first:end], stop), start, stop))
+        return slice(first, end), np.diff(np.clip(np.append(starts[first:end], stop), start, stop))
 
     def codes(self, start: int, stop: int) -> Int32s:
         """`(stop - start,)`, the entities of the rows of the source from `start` on."""
@@ -183,7 +202,7 @@ class Arranger:
         runs, sizes = self._runs_of(start, stop)
         places = self.offsets[self._codes[runs]] + self._ranks[runs]
         if sizes is not None:
-            places = np.arange(start, stop) + np.repeat(places - self._begins[runs], sizes)
+            places = np.arange(start, stop) + np.repeat(places - self._starts[runs], sizes)
         return places if self._place_by_time is None else self._place_by_time[places]
 
 
@@ -219,7 +238,7 @@ def _by_time(codes: Int64s, times: Int64s) -> Int64s:
     return np.sort(((codes * (high - low + 1) + (times - low)) << shift) | np.arange(len(times))) & ((1 << shift) - 1)
 
 
-def duplicate_time(planned: Plan, scanned: Scan, entity: object, duplicate: Duplicate) -> DataError:
+def duplicate_time(planned: Planned, scanned: Scan, entity: object, duplicate: Duplicate) -> DataError:
     """The error for a time that occurs twice in an entity."""
     assert planned.time is not None
     clock, name = Clock(planned.time.unit, planned.time.zone), planned.time.members[0]

@@ -14,25 +14,13 @@ import pyarrow as pa
 
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import ColumnSpec
-from tensorstash.errors import SourceError
 from tensorstash.ingest.like import key_of_like
 from tensorstash.ingest.request import Request, Specs
 from tensorstash.segments.directory import check_label
 from tensorstash.segments.format import VERSION
-from tensorstash.sources.file import WILDCARD, Stamp, before_wildcard, stamps
-from tensorstash.sources.locate import find, is_paths, label_of_paths
+from tensorstash.sources.file import WILDCARD, before_wildcard
+from tensorstash.sources.locate import is_paths, label_of_paths
 from tensorstash.sources.scan import Scan
-
-
-def check_unchanged(source: Any, filesystem: Any, before: Sequence[Stamp]) -> None:
-    """Refuse files that changed while they were read: some values would be old and some new."""
-    try:
-        after = stamps(find(source, filesystem) or [])
-    except OSError:
-        after = []
-    if changed := set(before).symmetric_difference(after):
-        name = min(str(stamp[0]) for stamp in changed)
-        raise SourceError(f"A source must not change while it is loaded; {name} did. Load it again.")
 
 
 def contents(scanned: Scan, names: Sequence[str]) -> str:
@@ -48,7 +36,7 @@ def contents(scanned: Scan, names: Sequence[str]) -> str:
 
 
 def key_of(source: object, arguments: Mapping[str, object]) -> str:
-    """64 hex digits for a source, given as its stamps, `contents` or version, and the `argument_keys` of a request."""
+    """64 hex digits for the rows of a source, as `Found.rows` names them, and the `argument_keys` of a request."""
     decisive = {
         "format": VERSION,
         "release": release_of("tensorstash"),  # another release may decode differently
@@ -83,7 +71,7 @@ def argument_keys(request: Request) -> dict[str, object]:
 
 
 def check_version(version: object, request: Request, *, kept: bool) -> None:
-    """Raise unless `version=` is a text, the stash is kept, and the source is not only files, which have stamps."""
+    """Raise unless `version=` is a text, the stash is kept, and some rows are not of files, whose stamps suffice."""
     if version is None:
         return
     if not isinstance(version, str):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,12 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.columns.column import Column
+from tensorstash.columns.column import Column, ColumnCounts
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Bools, Int32s, Int64s
 from tensorstash.errors import DataError
 from tensorstash.ingest.decoders import Decoder
-from tensorstash.ingest.plan import Survey
-from tensorstash.ingest.values import Stats
+from tensorstash.ingest.survey import Survey
 from tensorstash.sources.scan import Scan, read
 from tensorstash.sources.storage import without_views
 
@@ -25,14 +25,14 @@ Deciding = tuple[Int64s, Int32s, Bits]  # rows of the source, their entities, an
 
 
 def deciding_rows(column: Column, start: int, codes: Int32s, values: NDArray[Any]) -> Deciding:
-    """Of the rows `start, start + 1, ...`, whose entities are `codes`, those that `Constant.add` needs.
+    """The rows among `start, start + 1, ...` that `StaticValues.add` needs; `codes` are their entities.
 
-    These are each entity's first row, and the first row of each stretch with a different value.
+    These are each entity's first row, and the first of consecutive rows that have another value than it.
     """
     bits = _bits(values, column)
     starts = np.ones(len(codes), np.bool_)
     starts[1:] = (codes[1:] != codes[:-1]) | _differ(bits[1:], bits[:-1])
-    rows = np.flatnonzero(starts)  # few if rows are grouped by entity, so that the rest is cheap
+    rows = np.flatnonzero(starts)  # few rows if the source is grouped by entity, so that the rest is cheap
     codes, bits = codes[rows], bits[rows]
     first = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
     first[codes[::-1]] = np.arange(len(codes))[::-1]  # of equal indices, the last write stays
@@ -41,7 +41,7 @@ def deciding_rows(column: Column, start: int, codes: Int32s, values: NDArray[Any
     return start + rows[chosen], codes[chosen], bits[chosen]
 
 
-class Constant:
+class StaticValues:
     """The values of a static column, one per entity, from rows that come in the order of the source."""
 
     def __init__(self, column: Column, entities: int) -> None:
@@ -73,11 +73,12 @@ class Constant:
         """`(entities, *shape)`, as a segment takes them."""
         return self._bits.reshape(-1, *self.column.shape)
 
-    def count(self, stats: Stats) -> None:
-        """Count the missing and unknown values once per entity."""
-        values, vocabulary = _values(self._bits, self.column), self.column.vocabulary
-        stats.missing = int((values < 0 if self.column.is_coded else values.isnan()).sum())
-        stats.unknown = None if vocabulary is None else int(np.count_nonzero(self._bits == len(vocabulary)))
+    def count(self, counts: ColumnCounts) -> ColumnCounts:
+        """The counts of the rows, with missing and unknown values counted once per entity."""
+        values, vocabulary = _values(self._bits, self.column), self.column.given_vocabulary
+        missing = int((values < 0 if self.column.is_coded else values.isnan()).sum())
+        unknown = None if vocabulary is None else int(np.count_nonzero(self._bits == len(vocabulary)))
+        return replace(counts, missing=missing, unknown=unknown)
 
     def check(self, scanned: Scan, entities: list[Any], vocabulary: list[Any]) -> None:
         """Refuse an entity with several values, or with none (only possible in a source without rows and entities)."""
@@ -157,8 +158,8 @@ def join_table(
     joined = {}
     for column in table.planned.columns:
         decoder = decoders[column.name]
-        values, stats = decoder.decode([ordered[member] for member in column.members], label)
-        decoder.stats.add(stats)
+        values, more = decoder.decode([ordered[member] for member in column.members], label)
+        decoder.counts += more
         new_codes = decoder.finish()
         joined[column.name] = values if new_codes is None else new_codes[values]
     if not strangers:

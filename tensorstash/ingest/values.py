@@ -1,8 +1,7 @@
-"""Numbers, times and decimals from Arrow to numpy, exactly, and their statistics."""
+"""Numbers, times and decimals from Arrow to numpy, exactly, and counts of them."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -12,7 +11,7 @@ import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.columns.column import Column, Number
+from tensorstash.columns.column import Column, ColumnCounts, Number
 from tensorstash.common.dtypes import DTYPES, Bools
 from tensorstash.errors import DataError
 from tensorstash.sources.storage import decoded
@@ -22,63 +21,44 @@ _EXACT_POWERS = 22  # 10**22 is the highest power of ten that float64 holds
 _MOST_DIGITS = 76
 
 
-@dataclass(slots=True)
-class Stats:
-    """Statistics of values, collected while they are decoded."""
-
-    nulls: int = 0  # nulls in the source
-    missing: int = 0  # missing values in the stash: NaN, or code -1
-    unknown: int | None = None  # values that are not in the given vocabulary; `None` without one
-    low: Number | None = None
-    high: Number | None = None
-
-    def add(self, other: "Stats") -> None:
-        """Add the counts of other rows."""
-        self.nulls += other.nulls
-        self.missing += other.missing
-        if other.unknown is not None:
-            self.unknown = (self.unknown or 0) + other.unknown
-        lows = [x for x in (self.low, other.low) if x is not None]
-        highs = [x for x in (self.high, other.high) if x is not None]
-        self.low, self.high = min(lows, default=None), max(highs, default=None)
-
-
-def values(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDArray[Any], Stats]:
+def values(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDArray[Any], ColumnCounts]:
     """The rows of a column of numbers or times, `(n, *column.shape)`, cast to the column's dtype; bfloat16 as its bits.
 
     `arrays` are the column's members, one array each; `place` is their position in the source, for errors.
     All work is done in numpy: torch would split each piece over its own threads, which wait for one another when other
     threads use the cores.
     """
-    stats = Stats()
+    nulls = 0
     if len(column.members) == 1:
-        out = _member(arrays[0], column, column.members[0], place, stats).reshape(-1, *column.shape)
+        out, nulls = _member(arrays[0], column, column.members[0], place)
+        out = out.reshape(-1, *column.shape)
     else:
         out = np.empty((len(arrays[0]), len(arrays)), DTYPES[column.dtype][1])
         for k, (array, member) in enumerate(zip(arrays, column.members)):
-            out[:, k] = _member(array, column, member, place, stats)
+            out[:, k], more = _member(array, column, member, place)
+            nulls += more
     plain = out
     if column.dtype == torch.bfloat16:
         plain = from_bfloat16(out)
     elif column.dtype == torch.float16:
         plain = out.astype(np.float32)  # processors cannot compare halves
-    stats.low, stats.high, stats.missing = _summary(plain)
-    return out, stats
+    low, high, missing = _summary(plain)
+    return out, ColumnCounts(nulls, missing, low=low, high=high)
 
 
-def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats) -> NDArray[Any]:
+def _member(array: pa.Array, column: Column, name: str, place: str) -> tuple[NDArray[Any], int]:
+    """The values of a member, and the number of its nulls."""
     flat = flatten(array, column, name, place)
     if pa.types.is_decimal(flat.type):
         flat = _from_decimals(flat, column, name, place)
     nulls, fill = flat.null_count, column.fill
-    stats.nulls += nulls
     if nulls and fill is None and not column.dtype.is_floating_point:
         raise _null_error(column, name, nulls, place)
     holes = flat.is_null().to_numpy(zero_copy_only=False) if nulls else None
     flat = pc.fill_null(flat, pa.scalar(0).cast(flat.type)) if nulls else flat
     raw: NDArray[Any] = np.asarray(flat.to_numpy(zero_copy_only=False))  # the memory of Arrow: never written to
     if column.bits and column.dtype == torch.bfloat16 and holes is None and fill is None:
-        return raw
+        return raw, nulls
     raw = from_bfloat16(raw) if column.bits else raw
     if fill is not None and raw.dtype.kind == "f":
         unknown = np.isnan(raw)
@@ -86,10 +66,10 @@ def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats
         raw = np.where(unknown, raw.dtype.type(0), raw)
     out = _cast(raw, column, name, place)
     if holes is None:
-        return out
+        return out, nulls
     value = np.asarray(math.nan if fill is None else fill)
     value = to_bfloat16(value.astype(np.float32)) if column.dtype == torch.bfloat16 else value.astype(out.dtype)
-    return np.where(holes, value, out)
+    return np.where(holes, value, out), nulls
 
 
 def _null_error(column: Column, name: str, nulls: int, place: str) -> DataError:

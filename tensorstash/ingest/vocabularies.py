@@ -8,12 +8,12 @@ import pyarrow.compute as pc
 from tensorstash.columns.codec import Ascending, Given
 from tensorstash.columns.column import Column
 from tensorstash.common.threads import in_threads
-from tensorstash.ingest.plan import Plan
+from tensorstash.ingest.survey import Planned
 from tensorstash.sources.scan import Scan, Unit, read
 from tensorstash.sources.streams import plain
 
 
-def with_vocabularies(plan: Plan, scan: Scan) -> Plan:
+def with_vocabularies(plan: Planned, scan: Scan) -> Planned:
     """The plan, in which each text column has the vocabulary of the whole scan."""
     columns, static = ([_with_vocabulary(c, scan) for c in part] for part in (plan.columns, plan.static))
     return replace(plan, columns=tuple(columns), static=tuple(static))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import date
 from itertools import chain
 from typing import Any
@@ -11,20 +11,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tensorstash.columns.codec import Hashed, Validity
-from tensorstash.columns.column import Column
-from tensorstash.columns.info import ColumnInfo, StashInfo, TimeInfo, to_header
+from tensorstash.columns.column import Column, ColumnCounts
+from tensorstash.columns.info import StashInfo, TimeInfo, to_header
 from tensorstash.columns.number_texts import look_like_numbers
 from tensorstash.common.progress import Progress, rows_bar
 from tensorstash.common.threads import in_threads, threads
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
 from tensorstash.ingest.decoders import decoder_of
-from tensorstash.ingest.keys import Keys, Work, holds_keys, read_keys, units_of_keys, write_names
 from tensorstash.ingest.memory import check_columns, check_static
-from tensorstash.ingest.plan import Survey
+from tensorstash.ingest.row_keys import RowKeys, Work, holds_keys, read_keys, units_of_keys, write_names
 from tensorstash.ingest.row_order import Arranger
-from tensorstash.ingest.static import Constant, Deciding, deciding_rows, join_table
-from tensorstash.ingest.values import Stats
+from tensorstash.ingest.static import Deciding, StaticValues, deciding_rows, join_table
+from tensorstash.ingest.survey import Survey
 from tensorstash.segments.draft import Draft
 from tensorstash.segments.limits import Limit
 from tensorstash.sources.scan import Unit, damage_named
@@ -35,8 +33,8 @@ _FIRST_ROWS = 4096  # whose times are looked at
 
 _Arrays = Mapping[str, NDArray[Any]]  # the mapped columns, if their rows do not come in the order of the stash
 _Job = tuple[Bundle, Sequence[Column]]
-# of a bundle: the statistics of each column, and rows of static columns for `Constant.add`
-_Decoded = tuple[dict[str, Stats], list[tuple[str, Deciding]]]
+# of a bundle: the counts of each column, and rows of static columns for `StaticValues.add`
+_Decoded = tuple[dict[str, ColumnCounts], list[tuple[str, Deciding]]]
 
 
 def write_load(
@@ -65,20 +63,20 @@ def write_load(
         keys = read_keys(work)
         check_static((*planned.static, *planned.joined), len(keys.names), planned.source)
         joined, notes = join_table(surveyed.table, keys.names, keys.has_rows, decoders) if surveyed.table else ({}, ())
-        constants = _decode_columns(work, keys)
+        static_values = _decode_columns(work, keys)
     for name, decoder in decoders.items():
         if (names := decoder.names) is not None:
             write_names(draft, f"{name}.__vocabulary", names, bool(names) and isinstance(names[0], int))
-    for name, constant in constants.items():
-        draft.blob(name, constant.values, constant.column.dtype)
-        constant.count(decoders[name].stats)
+    for name, held in static_values.items():
+        draft.blob(name, held.values, held.column.dtype)
+        decoders[name].counts = held.count(decoders[name].counts)
     for column in planned.joined:
         draft.blob(column.name, joined[column.name], column.dtype)
     draft.seal(to_header(_info(work, keys)), key)
     return draft, (*notes, *_warnings(work, keys))
 
 
-def _warnings(work: Work, keys: Keys) -> Iterator[str]:
+def _warnings(work: Work, keys: RowKeys) -> Iterator[str]:
     planned = work.planned
     labels = {c.name for c in planned.columns if planned.entity and c.members[0] in planned.entity.members}
     for name, decoder in work.decoders.items():
@@ -98,7 +96,7 @@ def _warnings(work: Work, keys: Keys) -> Iterator[str]:
         )
 
 
-def _are_dates(draft: Draft, times: Stats) -> bool:
+def _are_dates(draft: Draft, times: ColumnCounts) -> bool:
     """Whether integer times are dates written as 20240131: the first and last ones, and those of the first rows."""
     rows = min(_FIRST_ROWS, draft.entries["__time"].shape[0])
     numbers = {times.low, times.high, *draft.read("__time", 0, rows).tolist()} - {None}
@@ -109,10 +107,10 @@ def _are_dates(draft: Draft, times: Stats) -> bool:
     return False
 
 
-def _decode_columns(work: Work, keys: Keys) -> dict[str, Constant]:
+def _decode_columns(work: Work, keys: RowKeys) -> dict[str, StaticValues]:
     """Decode the columns into the draft, and return the static ones."""
     planned, draft, arranger = work.planned, work.draft, keys.arranger
-    constants = {column.name: Constant(column, len(keys.names)) for column in planned.static}
+    static_values = {column.name: StaticValues(column, len(keys.names)) for column in planned.static}
     of_keys = [column for column in planned.columns if holds_keys(column, planned)]
     others = [column for column in planned.columns if column not in of_keys]
     moved = [] if arranger.arranged else [column.name for column in others]
@@ -120,20 +118,20 @@ def _decode_columns(work: Work, keys: Keys) -> dict[str, Constant]:
     first = _decode(work, arranger, units_of_keys(work, keys), of_keys, {}) if of_keys else ()
     second = _decode(work, arranger, work.scanned.units, [*others, *planned.static], arrays)
     for name, rows in chain(first, second):
-        constants[name].add(*rows)
-    for name, constant in constants.items():
-        constant.check(work.scanned, keys.names, work.decoders[name].names or [])
+        static_values[name].add(*rows)
+    for name, held in static_values.items():
+        held.check(work.scanned, keys.names, work.decoders[name].names or [])
     if planned.entity and not keys.has_rows.all():
-        _fill_constants(work, keys, constants)
+        _fill_static(work, keys, static_values)
     for name in (column.name for column in (*planned.columns, *planned.static)):
         new_codes = work.decoders[name].finish()
-        if new_codes is not None and name in constants:
-            constants[name].renumber(new_codes)
+        if new_codes is not None and name in static_values:
+            static_values[name].renumber(new_codes)
         elif new_codes is not None:
             for start in range(0, planned.rows, _BLOCK):
                 codes = draft.read(name, start, min(_BLOCK, planned.rows - start))
                 draft.write(name, start, new_codes[codes])
-    return constants
+    return static_values
 
 
 def _decode(
@@ -148,16 +146,16 @@ def _decode(
     shares = min(len(columns), -(-threads() // max(len(parts), 1)))
     jobs = [(part, columns[share::shares]) for part in parts for share in range(shares)]
     for decoded in in_threads(jobs, decode):
-        for stats, deciding in decoded:
-            for name, more in stats.items():
-                work.decoders[name].stats.add(more)
+        for counts, deciding in decoded:
+            for name, more in counts.items():
+                work.decoders[name].counts += more
             yield from deciding
 
 
 def _decode_bundle(work: Work, arranger: Arranger, job: _Job, arrays: _Arrays, go_on: Callable[[], None]) -> _Decoded:
     bundle, columns = job
     names = list(dict.fromkeys(member for column in columns for member in column.members))
-    stats, deciding = {column.name: Stats() for column in columns}, list[tuple[str, Deciding]]()
+    counts, deciding = {column.name: ColumnCounts() for column in columns}, list[tuple[str, Deciding]]()
     with damage_named(bundle[0], names):
         for row, batch in read_bundle(bundle, names):
             go_on()
@@ -166,7 +164,7 @@ def _decode_bundle(work: Work, arranger: Arranger, job: _Job, arrays: _Arrays, g
             for column in columns:
                 members = [batch.column(names.index(member)) for member in column.members]
                 values, more = work.decoders[column.name].decode(members, bundle[0].place)
-                stats[column.name].add(more)
+                counts[column.name] += more
                 if column in work.planned.static:
                     deciding.append((column.name, deciding_rows(column, row, arranger.codes(row, end), values)))
                 elif places is None:
@@ -175,25 +173,19 @@ def _decode_bundle(work: Work, arranger: Arranger, job: _Job, arrays: _Arrays, g
                     arrays[column.name][places] = values
                 nbytes += values.nbytes
             work.progress.add(batch.num_rows * sum(len(column.members) for column in columns), nbytes)
-    return stats, deciding
+    return counts, deciding
 
 
-def _fill_constants(work: Work, keys: Keys, constants: Mapping[str, Constant]) -> None:
+def _fill_static(work: Work, keys: RowKeys, static_values: Mapping[str, StaticValues]) -> None:
     """Give entities without rows the static values of a row that has none."""
     entities = np.flatnonzero(~keys.has_rows)
     place = f"entities of like= without rows, such as {keys.names[entities[0]]!r}"
-    for name, constant in constants.items():
-        nulls = [pa.nulls(1, work.scanned.schema.field(member).type) for member in constant.column.members]
-        constant.fill(entities, work.decoders[name].decode(nulls, place)[0])
+    for name, held in static_values.items():
+        nulls = [pa.nulls(1, work.scanned.schema.field(member).type) for member in held.column.members]
+        held.fill(entities, work.decoders[name].decode(nulls, place)[0])
 
 
-def _info(work: Work, keys: Keys) -> StashInfo:
-    def info_of(c: Column) -> ColumnInfo:
-        info = ColumnInfo(c.name, c.members, c.kind, c.unit, c.zone, c.fill, **asdict(work.decoders[c.name].stats))
-        buckets = c.codec.buckets if isinstance(c.codec, Hashed) else None
-        is_validity = isinstance(c.codec, Validity)
-        return replace(info, empty=c.empty, calendar=c.calendar, is_validity=is_validity, buckets=buckets)
-
+def _info(work: Work, keys: RowKeys) -> StashInfo:
     planned, time, entity = work.planned, None, None
     if planned.time and keys.times:
         low, high = (None if at is None else int(at) for at in (keys.times.low, keys.times.high))
@@ -201,5 +193,8 @@ def _info(work: Work, keys: Keys) -> StashInfo:
         time = TimeInfo(planned.time.members[0], *clock, low, high, keys.arranger.repeats, keys.checksum)
     if planned.entity:
         entity = planned.entity.members if planned.entity.shape else planned.entity.members[0]
-    columns, static = (tuple(map(info_of, part)) for part in (planned.columns, (*planned.static, *planned.joined)))
+    columns, static = (
+        tuple(replace(column, counts=work.decoders[column.name].counts) for column in part)
+        for part in (planned.columns, (*planned.static, *planned.joined))
+    )
     return StashInfo(planned.rows, columns, static, entity, time)

@@ -7,7 +7,7 @@ import numpy as np
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.native import kernel, library
 
-_GUIDE_STEPS = 4  # then a binary search is cheaper
+_GUIDE_STEPS = 4  # beyond these a binary search is cheaper
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def guide(records: Int64s) -> Guide:
     if not len(ends):
         return Guide(records, 0, np.empty(0, np.int32))
     shift = (int(ends[-1]) // (4 * len(ends))).bit_length()
-    upto = (ends + ((1 << shift) - 1)) >> shift  # entries of the table up to and with each piece
+    upto = (ends + ((1 << shift) - 1)) >> shift  # entries of the table up to and including each piece
     return Guide(records, shift, np.repeat(np.arange(len(ends), dtype=np.int32), np.diff(upto, prepend=0)))
 
 
@@ -54,7 +54,7 @@ def locate(pieces: Guide, stride: int, numbers: Int64s) -> Int64s:
 
 
 def find_and_locate(pieces: Guide, stride: int, numbers: Int64s) -> tuple[Int32s, Int64s]:
-    """What `find` and `locate` return, by one look-up."""
+    """The results of `find` and of `locate`, from one look-up."""
     if library.LIBRARY is None:
         found = find_in_numpy(pieces, numbers)
         return found, pieces.base[found] + numbers * stride
@@ -81,9 +81,9 @@ def locate_in_numpy(pieces: Guide, stride: int, numbers: Int64s) -> Int64s:
 
 
 def first_rows(ascending: Int64s, low: Int64s, high: Int64s, bounds: Int64s) -> Int64s:
-    """For each range `[low, high)` of ascending numbers, the place of the first that is at least its bound, or `high`.
+    """For each range `[low, high)` of ascending numbers, the index of the first that is at least its bound, or `high`.
 
-    By bisection in all of them: numpy's `searchsorted` takes one range for all bounds.
+    All ranges are bisected together: numpy's `searchsorted` has one range for all bounds.
     """
     if library.LIBRARY is not None:
         return kernel.first_rows(*map(np.ascontiguousarray, (ascending, low, high, bounds)))

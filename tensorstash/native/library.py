@@ -81,7 +81,7 @@ class Packed(ctypes.Structure):
 
 
 class Rooms(ctypes.Structure):
-    """Memory in which rows are found by the room that they have left."""
+    """Scratch memory that finds rows by their free room."""
 
     _fields_ = _fields("rooms first next", "")
 
@@ -103,7 +103,7 @@ _ARGUMENTS = {
 
 
 def load(switch: str | None) -> tuple[ctypes.CDLL | None, str]:
-    """The library, `None` if it cannot be used, and a sentence that says why. `switch` is the environment variable."""
+    """The library, or `None` if it cannot be used, and the reason. `switch` is the environment variable."""
     if switch == "0":
         return None, f"not native: {_SWITCH}=0 turns it off"
     if sys.byteorder != "little" or struct.calcsize("P") != 8:

@@ -13,8 +13,8 @@ from tensorstash.native import kernel, library
 
 Uint64s = NDArray[np.uint64]
 Order = Callable[[Int64s], Int64s]
-BLOCK = 1 << 15  # positions that are best evaluated together: the temporary arrays stay in the cache
-_SMALL = 1 << 16  # up to here the permutation is drawn uniformly, as a whole
+BLOCK = 1 << 15  # positions to evaluate at a time, so that the temporary arrays stay in the cache
+_SMALL = 1 << 16  # up to here a permutation is drawn uniformly and held in memory
 _ROUNDS = 6
 LARGEST = 1 << 62
 
@@ -45,13 +45,13 @@ def epoch_keys(seed: int, epoch: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=2)
 def _small(n: int, keys: tuple[int, ...]) -> Int64s:
-    hashes = _mix(_mix(np.arange(n, dtype=np.uint64) ^ np.uint64(keys[0])) ^ np.uint64(keys[1]))
+    hashes = mix(mix(np.arange(n, dtype=np.uint64) ^ np.uint64(keys[0])) ^ np.uint64(keys[1]))
     order = np.argsort(hashes, kind="stable").astype(np.int64)
     order.flags.writeable = False  # it is cached, and shared by all callers
     return order
 
 
-def _mix(x: Uint64s) -> Uint64s:
+def mix(x: Uint64s) -> Uint64s:
     """The finalizer of SplitMix64 (Steele, Lea and Flood, 2014), a bijection: equal hashes do not occur."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

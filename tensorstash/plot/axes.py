@@ -10,7 +10,7 @@ from tensorstash.common.checks import shown
 from tensorstash.common.clock import zone_of
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import DataError
-from tensorstash.stash.display import entity_text
+from tensorstash.stash.printed import entity_text
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
 
@@ -52,7 +52,7 @@ def label_in_zone(name: str, zone: str | None) -> str:
 
 
 def show_zone(axes: Any, zone: str | None) -> None:
-    """Let an axis of dates, which are drawn as moments in UTC, show the dates of a zone."""
+    """Label an axis of dates, which are drawn in UTC, with the dates of a zone."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     drawn = zone_of(zone if _is_known(zone) else None)
@@ -62,13 +62,13 @@ def show_zone(axes: Any, zone: str | None) -> None:
 
 
 def show_times(axes: Any, stash: Stash) -> None:
-    """Let an axis of the times of a stash show their dates."""
+    """Label an axis of the times of a stash with their dates, if they are dates."""
     if stash.clock.unit is not None:
         show_zone(axes, stash.clock.zone)
 
 
 def _is_known(zone: str | None) -> bool:
-    """Whether this machine knows a zone; a file may come from one that knows more, and is then shown in UTC."""
+    """Whether this machine knows a zone. A file of another machine may name one that it does not: UTC is shown then."""
     try:
         zone_of(zone)
     except DataError:

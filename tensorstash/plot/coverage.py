@@ -21,10 +21,10 @@ from tensorstash.plot.axes import (
     time_axis,
     time_label,
 )
-from tensorstash.stash.display import chosen_entities
 from tensorstash.stash.missing import missing_rows
+from tensorstash.stash.printed import chosen_entities
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.runs import Runs, entity_runs, find_runs
+from tensorstash.windows.runs import entity_runs, find_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,10 +100,10 @@ def _coverage(
     else:
         times = stash.time.numpy()
         runs = find_runs(offsets, times, stash.clock, frequency, None)
-    begin, end = (int(times.min()), int(times.max())) if stash.rows else (0, 0)
-    step = _shortest_step(runs)
-    bins = min(_BINS, (end - begin) // step + 1)
-    edges = begin + cuts_of(end - begin + step, bins)
+    first, last = (int(times.min()), int(times.max())) if stash.rows else (0, 0)
+    step = 1 if runs.frequency is None else runs.frequency.least_ticks
+    bins = min(_BINS, (last - first) // step + 1)
+    edges = first + cuts_of(last - first + step, bins)
     states = np.zeros((len(chosen), bins), np.uint8)
     incomplete = [missing for name in names if (missing := missing_rows(stash, name)) is not None]
     for state, entity in zip(states, chosen):
@@ -120,15 +120,6 @@ def _coverage(
         # a step shorter than the frequency also ends a run, and no time is missing then
         first_missing = np.minimum(entity_times[after - 1] + step, entity_times[after])
         last_missing = np.maximum(entity_times[after] - 1, first_missing)
-        for first, last in zip(bin_of(edges, first_missing), bin_of(edges, last_missing)):
-            state[first : last + 1] = _GAP
+        for low, high in zip(bin_of(edges, first_missing), bin_of(edges, last_missing)):
+            state[low : high + 1] = _GAP
     return states, edges
-
-
-def _shortest_step(runs: Runs) -> int:
-    """Ticks from one row to the next in a run; the shortest if they vary, as months do."""
-    if runs.frequency is None:
-        return 1
-    day = runs.frequency.clock.day
-    lengths = {"ticks": 1, "days": day, "business days": day, "months": 28 * day}
-    return runs.frequency.count * lengths[runs.frequency.kind]

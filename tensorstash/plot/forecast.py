@@ -34,7 +34,7 @@ def forecast(
 
     The axis counts slots from the anchor, or shows the times of a frame, in their zone, which its label names. NaN
     breaks a line. A frame of `to_frame(origin=True)` may hold several windows of one entity: each is a line, with a dot
-    where it begins.
+    at its start.
 
     Args:
         history: `(history,)` values before the anchor; of several windows, before the first time of the frame.
@@ -102,7 +102,7 @@ def forecast(
 
 
 def _draw(axes: "Axes", times: NDArray[Any], ahead: Mapping[str, Numbers], *, labelled: bool, dotted: bool) -> None:
-    """The bands and the line of one window; `dotted`: with a dot where it begins."""
+    """The bands and the line of one window; `dotted`: with a dot at its start."""
     if "quantiles" in ahead:
         bands = ahead["quantiles"]
         pairs = bands.shape[1] // 2
@@ -128,7 +128,7 @@ class _Framed:
     """The rows of a frame of `Windows.to_frame`, of the windows of one entity."""
 
     prediction: torch.Tensor | None
-    quantiles: torch.Tensor | None  # instead, if there are several values a row
+    quantiles: torch.Tensor | None  # in place of the prediction, if a row has several values
     times: NDArray[Any]  # of each row, in UTC
     windows: Sequence[NDArray[np.int64]]  # the rows of each
     name: str  # of the times
@@ -137,9 +137,9 @@ class _Framed:
 
 
 def _of_frame(frame: "pl.DataFrame | pd.DataFrame") -> _Framed:
-    """What a frame holds: its last columns are values, and the last one before them, or before origin and step, times.
+    """Read a frame: values stand in its last columns, and the times before them and before `anchor` and `step`.
 
-    A column of times or entities may itself be called `anchor` or `step`: so the first reading that makes sense holds.
+    The column of times or an entity column may itself be named `anchor` or `step`: the first consistent reading holds.
     """
     import polars as pl
 
@@ -169,12 +169,12 @@ def _of_frame(frame: "pl.DataFrame | pd.DataFrame") -> _Framed:
 def _windows_of(
     frame: "pl.DataFrame", keys: Sequence[str], added: Sequence[str]
 ) -> tuple[NDArray[Any], list[NDArray[np.int64]]] | None:
-    """The times of the rows and the rows of each window, if they are of one entity and ascend within each."""
+    """The times of the rows and the rows of each window; `None` unless there is one entity and times ascend in each."""
     import polars as pl
 
     *entities, named = keys
     time = frame[named]
-    if isinstance(time.dtype, pl.Datetime) and time.dtype.time_zone is not None:  # whose clock may show a time twice
+    if isinstance(time.dtype, pl.Datetime) and time.dtype.time_zone is not None:  # where local times may occur twice
         time = time.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
     times, windows = time.to_numpy(), [np.arange(len(frame))]
     if "anchor" in added:

@@ -135,7 +135,7 @@ def _draw(
 ) -> None:
     info = stash.about(name)
     flat = values.flatten(1) if values.ndim > 1 else values[:, None]
-    lines = len(axes.lines) // 2  # those of the entities before
+    lines = len(axes.lines) // 2  # of the entities drawn before
     for k in range(flat.shape[1]):
         numbers = flat[:, k].to(torch.float64).numpy()
         if info.is_coded:
@@ -151,8 +151,8 @@ def _draw(
     if of or flat.shape[1] > 1:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     if info.kind == "category" and len(stash.vocabulary(name)) <= _MOST_NAMES:
-        shown = [*map(str, stash.vocabulary(name)), *(["(unknown)"] if info.unknown else [])]
-        axes.set_yticks(range(len(shown)), shown)
+        labels = [*map(str, stash.vocabulary(name)), *(["(unknown)"] if info.unknown else [])]
+        axes.set_yticks(range(len(labels)), labels)
     axes.set_ylabel(name if info.unit is None else f"{name} ({info.unit})")
     axes.spines[["top", "right"]].set_visible(False)
 

@@ -8,7 +8,7 @@ import numpy as np
 from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import Int64s
 from tensorstash.plot.axes import check_axes, entity_lanes, legend_above, pyplot, show_times, time_axis, time_label
-from tensorstash.stash.display import chosen_entities
+from tensorstash.stash.printed import chosen_entities
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import nearest_rows, times_at
@@ -23,7 +23,7 @@ _PARTS = ("#14507a", "#c8641b", "#5b8c3e", "#7a4f9c", "#8a8a8a")
 
 
 def windows(parts: Windows | Mapping[str, Windows], *, axes: "Axes | None" = None) -> "Axes":
-    """Draw which times of each entity the parts of a split use: a lane per part, pale where only histories reach.
+    """Draw which times of each entity the parts of a split use: a lane per part, pale where only histories time_span.
 
     The full colour covers the horizons of the windows (without a horizon, whole windows), by which a split divides; the
     pale colour covers their histories. Of more than 40 entities, 40 at equal distances are drawn.
@@ -60,11 +60,11 @@ def windows(parts: Windows | Mapping[str, Windows], *, axes: "Axes | None" = Non
     height = _SHARE / len(parts)
     colours = [_PARTS[k % len(_PARTS)] for k in range(len(parts))]
     for k, (part, colour) in enumerate(zip(parts.values(), colours)):
-        entity, *edges = _stretches(part.placement)
+        entity, *edges = _covered(part.placement)
         drawn = np.isin(entity, chosen)
         bottom = np.searchsorted(chosen, entity[drawn]) + (1 - _SHARE) / 2 + k * height
-        begin_history, end_history, begin, end = (time_axis(stash, edge[drawn]) for edge in edges)
-        for low, high, alpha in ((begin_history, end_history, 0.3), (begin, end, 1.0)):
+        first_past, last_past, first, last = (time_axis(stash, edge[drawn]) for edge in edges)
+        for low, high, alpha in ((first_past, last_past, 0.3), (first, last, 1.0)):
             axes.barh(bottom, high - low, height, low, align="edge", color=colour, alpha=alpha, linewidth=0.5)
     axes.set_ylim(len(chosen), 0)
     axes.set_xlabel(time_label(stash) if stash.time_name else "row of the stash")
@@ -93,32 +93,32 @@ def _stash_of(parts: object) -> Stash:
     return first.stash
 
 
-def _stretches(placement: Placement) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
+def _covered(placement: Placement) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
     """The entity of each interval, the first and last time of its histories, and those of its horizons."""
     if placement.points is not None or not placement.spans:
-        return _of_moments(placement)
+        return _covered_at_points(placement)
     within = placement.intervals
     first = within.first
     last = first + within.stride * (np.diff(within.ends, prepend=0) - 1)
-    judged = placement.history if placement.horizon else 0  # the first slot that a split goes by
+    judged = placement.history if placement.horizon else 0  # the first slot whose time decides the part of a split
     edges = (first, last + max(placement.history, 1) - 1, first + judged, last + placement.length - 1)
-    begin_history, end_history, begin, end = (_times(placement, edge) for edge in edges)
+    first_past, last_past, first_future, last_future = (_times(placement, edge) for edge in edges)
     entity = placement.entities_at(placement.label_rows(first + placement.history))
-    return entity, begin_history, end_history, begin, end
+    return entity, first_past, last_past, first_future, last_future
 
 
-def _of_moments(placement: Placement) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
-    """The same for single windows, from the first to the last time that each looks at."""
+def _covered_at_points(placement: Placement) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
+    """The same for single windows: an interval each, from the first to the last time that it reads."""
     ids = np.arange(len(placement))
     anchors = placement.anchor_slots(ids)
     moments = placement.window_times(ids, anchors)
-    begins = [moments, *(reach.begin.moved(moments) for reach in placement.reaches)]
-    ends = [moments, *(reach.end.moved(moments) for reach in placement.reaches)]
+    starts = [moments, *(time_span.start.moved(moments) for time_span in placement.time_spans)]
+    stops = [moments, *(time_span.stop.moved(moments) for time_span in placement.time_spans)]
     if placement.spans:
-        begins.append(_times(placement, anchors - placement.history))
-        ends.append(_times(placement, anchors + placement.horizon - 1) if placement.horizon else moments)
+        starts.append(_times(placement, anchors - placement.history))
+        stops.append(_times(placement, anchors + placement.horizon - 1) if placement.horizon else moments)
     entities = placement.window_entities(ids)
-    return entities, np.minimum.reduce(begins), moments, moments, np.maximum.reduce(ends)
+    return entities, np.minimum.reduce(starts), moments, moments, np.maximum.reduce(stops)
 
 
 def _times(placement: Placement, slots: Int64s) -> Int64s:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int64s
-from tensorstash.native.permutation import _mix as mix
+from tensorstash.native.permutation import mix
 
 Uint64s = NDArray[np.uint64]
 

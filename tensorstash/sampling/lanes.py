@@ -95,7 +95,7 @@ class LanesOrder(SequenceOrder):
 
 def _check_continued(windows: Windows) -> None:
     """Refuse windows whose past would overlap the past of the previous window, skip rows, or be drawn."""
-    if windows.placement.points is not None or windows.placement.reaches:
+    if windows.placement.points is not None or windows.placement.time_spans:
         raise ValueError(
             "ts.Lanes needs windows of slots, each of which continues the one before; windows at given points and "
             "spans in time do not. Use another order."
@@ -106,7 +106,7 @@ def _check_continued(windows: Windows) -> None:
             f"ts.Draw, got {', '.join(map(str, windows.spans))}. Give a fixed start, or take another order."
         )
     # spans that end before the anchor are lags, and spans that begin at or after it are the future
-    past = max((-span.begin for span in windows.spans if span.begin < 0 <= span.end), default=windows.history)
+    past = max((-span.start for span in windows.spans if span.start < 0 <= span.stop), default=windows.history)
     if past != windows.stride:
         raise ValueError(
             f"stride must equal the length of the past, {past}, with ts.Lanes, got {windows.stride}: each window of a "

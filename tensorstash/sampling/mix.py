@@ -12,6 +12,7 @@ from tensorstash.common.checks import MOST_COUNT, at_least
 from tensorstash.common.checks import shown as brief
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.html import table
+from tensorstash.common.keywords import suggests_keywords
 from tensorstash.errors import SchemaError
 from tensorstash.sampling.components import components
 from tensorstash.sampling.differences import told
@@ -23,6 +24,7 @@ from tensorstash.windows.placement import Chain
 from tensorstash.windows.windows import Windows
 
 
+@suggests_keywords
 class Mix(Several):
     """Windows of several stashes that a `Loader` samples together, each batch from all of them.
 
@@ -201,7 +203,7 @@ class _Trait(NamedTuple):
 
 def _traits(windows: Windows, found: Mapping[str, Mapping[str, Any]]) -> Iterator[_Trait]:
     placement, stash = windows.placement, windows.stash
-    texts = [*map(str, placement.spans), *(text for reach in placement.reaches for text in reach.texts)]
+    texts = [*map(str, placement.spans), *(text for time_span in placement.time_spans for text in time_span.texts)]
     yield _Trait("spans", texts, "Give both the same spans=, or the same history and horizon.")
     yield _Trait("columns of at=", sorted(found["labels"]), "Give both frames the same columns.")
     for name, kind in found["labels"].items():

@@ -10,6 +10,7 @@ import torch.distributed
 
 from tensorstash.common.checks import MOST_COUNT, at_least, integer, is_integer, one_of, shown
 from tensorstash.common.dtypes import Int64s
+from tensorstash.common.keywords import suggests_keywords
 from tensorstash.sampling.bind import Bindable, Dataset, bound
 from tensorstash.sampling.differences import differences
 from tensorstash.sampling.order import Count, Order
@@ -33,6 +34,7 @@ class _Run(NamedTuple):
     asked: int | None = None  # the pass of the last set_epoch()
 
 
+@suggests_keywords
 class Sampler:
     """The ids of each step: an epoch is an order of `0..n-1`, cut into steps of `num_replicas * batch_size`.
 
@@ -312,7 +314,7 @@ def _warn_of_shared_parts(num_replicas: int) -> None:
             f"The process group has {size} ranks and num_replicas= is {num_replicas}, so several ranks get the same "
             "windows. That is meant for ranks that share a part of the model (tensor, pipeline or context "
             "parallelism), with rank= their data rank; else leave both arguments out.",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tensorstash.common.checks import MOST_COUNT, at_least, one_of
 from tensorstash.common.dtypes import Int64s
+from tensorstash.common.keywords import suggests_keywords
 from tensorstash.errors import SchemaError, unknown
 from tensorstash.sampling.draw_table import (
     DrawTable,
@@ -27,6 +28,7 @@ from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
 
 
+@suggests_keywords
 @dataclass(frozen=True, slots=True, eq=False)
 class Weighted:
     """An order that draws windows with replacement, each with a probability proportional to its weight.

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import DTYPES
+from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError, SegmentError
 from tensorstash.segments.format import Entry, header_bytes, pages
 from tensorstash.segments.segment import POPULATE_WRITE, close_with, populate
@@ -43,7 +44,7 @@ class Draft:
         `on_disk` may be larger than memory, and is allocated at once.
         """
         self._on_disk = on_disk
-        self.begin = end = pages(room)
+        self.start = end = pages(room)
         self.entries: dict[str, Entry] = {}
         self.checksums: dict[str, int] = {}  # of the blobs
         for name, dtype, shape in tensors:
@@ -63,13 +64,13 @@ class Draft:
         if row < 0 or row + len(values) > entry.shape[0]:
             raise IndexError(f"rows must lie in [0, {entry.shape[0]}); got [{row}, {row + len(values)})")
         row_bytes = entry.nbytes // entry.shape[0] if entry.shape[0] else 0
-        write(self.fd, _bytes(values), entry.begin + row * row_bytes)
+        write(self.fd, _bytes(values), entry.start + row * row_bytes)
 
     def read(self, name: str, row: int, count: int) -> NDArray[Any]:
         """A copy of the rows `row, row + 1, ...` of a flat tensor; bfloat16 as uint16."""
         entry = self.entries[name]
         size = entry.dtype.itemsize
-        return np.frombuffer(os.pread(self.fd, count * size, entry.begin + row * size), DTYPES[entry.dtype][1])
+        return np.frombuffer(os.pread(self.fd, count * size, entry.start + row * size), DTYPES[entry.dtype][1])
 
     def blob(self, name: str, values: NDArray[Any], dtype: torch.dtype) -> None:
         """Append a whole tensor whose size was not known at the start; the header will hold its checksum."""
@@ -77,26 +78,26 @@ class Draft:
         self.end += pages(entry.nbytes)
         resize(self.fd, self.end)
         self.checksums[name] = zlib.crc32(_bytes(values))
-        write(self.fd, _bytes(values), entry.begin)
+        write(self.fd, _bytes(values), entry.start)
 
     def array(self, name: str) -> NDArray[Any]:
         """A tensor as a writable numpy array over the file itself, bfloat16 as uint16 with its bits."""
         entry = self.entries[name]
         if not entry.nbytes:
             return np.empty(entry.shape, DTYPES[entry.dtype][1])
-        _allocate(self.fd, entry.begin, pages(entry.nbytes))
+        _allocate(self.fd, entry.start, pages(entry.nbytes))
         memory = mmap.mmap(self.fd, self.end)
         if not self._on_disk:  # there it would fill memory with empty pages, and then write them to the disk
-            populate(memory, POPULATE_WRITE, entry.begin, pages(entry.nbytes))
-        flat = np.frombuffer(memory, DTYPES[entry.dtype][1], math.prod(entry.shape), entry.begin)
+            populate(memory, POPULATE_WRITE, entry.start, pages(entry.nbytes))
+        flat = np.frombuffer(memory, DTYPES[entry.dtype][1], math.prod(entry.shape), entry.start)
         return flat.reshape(entry.shape)
 
     def seal(self, metadata: Mapping[str, Any], key: str | None = None) -> None:
         """Write the header, which makes the file a whole segment; `key` is that of the load."""
-        header = header_bytes(self.entries.values(), self.begin, self.end, metadata, self.checksums, key=key)
-        if len(header) > self.begin:
-            raise SegmentError(f"The header needs {len(header):,} bytes; {self.begin:,} were laid out for it.")
-        write(self.fd, memoryview(header.ljust(self.begin)), 0)
+        header = header_bytes(self.entries.values(), self.start, self.end, metadata, self.checksums, key=key)
+        if len(header) > self.start:
+            raise SegmentError(f"The header needs {len(header):,} bytes; {self.start:,} were laid out for it.")
+        write(self.fd, memoryview(header.ljust(self.start)), 0)
 
 
 def resize(fd: int, nbytes: int) -> None:
@@ -105,10 +106,10 @@ def resize(fd: int, nbytes: int) -> None:
         os.ftruncate(fd, nbytes)
 
 
-def _allocate(fd: int, begin: int, nbytes: int) -> None:
+def _allocate(fd: int, start: int, nbytes: int) -> None:
     if nbytes and hasattr(os, "posix_fallocate"):
         with _whole(nbytes):
-            os.posix_fallocate(fd, begin, nbytes)
+            os.posix_fallocate(fd, start, nbytes)
 
 
 @contextmanager
@@ -117,17 +118,17 @@ def _whole(nbytes: int) -> Iterator[None]:
         yield
     except OSError as error:
         raise NoMemoryError(
-            f"A stash is allocated as a whole; {nbytes / 1e6:,.1f} MB cannot be: {error}. "
+            f"A stash is allocated as a whole; {size_text(nbytes)} cannot be: {error}. "
             "Load fewer columns, or a narrower dtype."
         ) from error
 
 
-def write(fd: int, data: memoryview, begin: int) -> None:
-    """Write all of `data` from byte `begin` of the file on."""
+def write(fd: int, data: memoryview, start: int) -> None:
+    """Write all of `data` from byte `start` of the file on."""
     done = 0
     try:
         while done < len(data):
-            done += os.pwrite(fd, data[done:], begin + done)
+            done += os.pwrite(fd, data[done:], start + done)
     except OSError as error:
         kind = NoMemoryError if error.errno in _FULL else SegmentError
         raise kind(

@@ -40,19 +40,19 @@ class Header:
 
     entries: dict[str, "Entry"]
     metadata: Any  # JSON, checked by the stash
-    crc: str  # its own checksum
+    crc: str  # checksum of the header itself
     checksums: dict[str, int]  # CRC-32 of the blobs
-    key: str | None  # of the load that made it
+    key: str | None  # names the load that made the file
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A tensor of a segment; `begin` is its first byte in the file."""
+    """A tensor of a segment; `start` is its first byte in the file."""
 
     name: str
-    code: str  # of its dtype, as safetensors has it
+    code: str  # the name of its dtype in safetensors
     shape: tuple[int, ...]
-    begin: int
+    start: int
 
     @property
     def dtype(self) -> "torch.dtype":
@@ -74,14 +74,14 @@ def pages(nbytes: int) -> int:
 
 def header_bytes(
     entries: Iterable[Entry],
-    begin: int,
-    end: int,
+    start: int,
+    size: int,
     metadata: Mapping[str, Any],
     checksums: Mapping[str, int],
     *,
     key: str | None,
 ) -> bytes:
-    """The first bytes of the file, `8 + N`, without the padding that fills them up to `begin`."""
+    """The first bytes of the file, `8 + N`, without the padding that fills them up to `start`, the first tensor."""
     tensors: dict[str, Any] = {}
     offset = 0
     for k, entry in enumerate(entries):
@@ -90,7 +90,7 @@ def header_bytes(
         offset += pages(entry.nbytes)
         if offset > stop:
             tensors[f"__pad.{k}"] = {"dtype": "U8", "shape": [offset - stop], "data_offsets": [stop, offset]}
-    assert begin + offset == end
+    assert start + offset == size
     fields = {
         "tensorstash.version": VERSION,
         "tensorstash.crc": _NO_CRC,
@@ -99,8 +99,8 @@ def header_bytes(
         **({} if key is None else {"tensorstash.key": key}),
     }
     text = json.dumps({"__metadata__": fields, **tensors}, separators=(",", ":")).encode()
-    size = (begin - 8).to_bytes(8, "little")
-    return size + text.replace(_NO_CRC.encode(), f"{zlib.crc32(text):08x}".encode(), 1)
+    length = (start - 8).to_bytes(8, "little")
+    return length + text.replace(_NO_CRC.encode(), f"{zlib.crc32(text):08x}".encode(), 1)
 
 
 def damaged(path: str | None, why: str, label: str | None = None) -> SegmentError:
@@ -114,15 +114,15 @@ def parse(fd: int, path: str | None, label: str | None) -> Header:
     """The header of a segment; every number in it is checked before it is used."""
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         raise damaged(path, "it is not a regular file", label)
-    size, start = os.fstat(fd).st_size, os.pread(fd, 8, 0)
-    if start.startswith(b"PAR1"):
+    size, length = os.fstat(fd).st_size, os.pread(fd, 8, 0)
+    if length.startswith(b"PAR1"):
         raise SegmentError(f"{path} is a Parquet file, not a stash. Load it: ts.load({path!r}, ...).")
-    begin = 8 + int.from_bytes(start, "little")
-    if size < 10 or not 10 <= begin <= min(size, MAX_HEADER):
-        raise damaged(path, f"{size:,} bytes, a header of {begin:,}", label)
-    if begin % PAGE:
+    start = 8 + int.from_bytes(length, "little")
+    if size < 10 or not 10 <= start <= min(size, MAX_HEADER):
+        raise damaged(path, f"{size:,} bytes, a header of {start:,}", label)
+    if start % PAGE:
         raise damaged(path, "its tensors are not aligned; it may be a safetensors file of another library", label)
-    text = os.pread(fd, begin - 8, 8).rstrip(b" ")
+    text = os.pread(fd, start - 8, 8).rstrip(b" ")
     try:
         header = json.loads(text.decode("utf-8"), object_pairs_hook=_unique)
         fields = header.pop("__metadata__")
@@ -132,7 +132,7 @@ def parse(fd: int, path: str | None, label: str | None) -> Header:
         key = fields.get("tensorstash.key")
         if rb"\ud" in text.lower():  # half a pair of surrogates is valid JSON, but not text
             json.dumps([header, metadata], ensure_ascii=False).encode()
-        entries = _entries(header, begin, size)
+        entries = _entries(header, start, size)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged(path, f"its header cannot be read ({type(error).__name__}: {error})", label) from error
     if version != VERSION:
@@ -142,22 +142,22 @@ def parse(fd: int, path: str | None, label: str | None) -> Header:
     return Header(entries, metadata, crc, checksums, key)
 
 
-def _entries(header: dict[str, Any], begin: int, size: int) -> dict[str, Entry]:
-    """The tensors of a header; they must fill the file from `begin` to its end without a hole."""
+def _entries(header: dict[str, Any], start: int, size: int) -> dict[str, Entry]:
+    """The tensors of a header; they must fill the file from `start` to its end without a hole."""
     entries: dict[str, Entry] = {}
     offset = 0
     for name, fields in header.items():
         code, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
         if code not in _ITEM_BYTES or not _is_shape(shape):
             raise ValueError(f"tensor {name!r} has type {code!r} and shape {shape!r}")
-        entry = Entry(name, code, tuple(shape), begin + offset)
+        entry = Entry(name, code, tuple(shape), start + offset)
         if offsets != [offset, offset + entry.nbytes]:
             raise ValueError(f"tensor {name!r} stands at {offsets!r}, not at {[offset, offset + entry.nbytes]}")
         offset += entry.nbytes
         if not name.startswith("__pad."):
             entries[name] = entry
-    if begin + offset != size:
-        raise ValueError(f"the file has {size:,} bytes, its header describes {begin + offset:,}")
+    if start + offset != size:
+        raise ValueError(f"the file has {size:,} bytes, its header describes {start + offset:,}")
     return entries
 
 

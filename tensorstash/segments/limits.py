@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import psutil
 
+from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError
 
 _CGROUPS = "sys/fs/cgroup"
@@ -54,7 +55,7 @@ def no_room_for_batch(nbytes: int) -> NoMemoryError:
     """The error for a batch whose memory the system does not give."""
     return NoMemoryError(
         f"A batch must fit into memory, and this one takes {size_text(nbytes)}. Take fewer windows a batch, or shorter "
-        "spans: fewer slots, or most= of ts.During."
+        "spans: fewer slots, or max_rows= of ts.During."
     )
 
 
@@ -66,11 +67,6 @@ def check_free(nbytes: int, limits: Sequence[Limit], rule: str, who: str, remedy
         raise NoMemoryError(
             f"{rule}; {who} needs {size_text(nbytes)} and {size_text(limit.free)} are free {limit.where}. {remedies}"
         )
-
-
-def size_text(nbytes: int) -> str:
-    """Bytes for messages, in kB where MB would be 0."""
-    return f"{nbytes / 1e6:,.0f} MB" if nbytes >= 1_000_000 else f"{nbytes / 1e3:,.1f} kB"
 
 
 def _cgroup_limits(root: Path) -> Iterator[Limit]:

@@ -47,14 +47,14 @@ def acquire(lock: int, what: object, deadline: float | None) -> bool:
     `what` names the segment in messages. Raises `TimeoutError` after the deadline, a time of `time.monotonic`, or the
     error of the process that held the lock and failed.
     """
-    begin = time.monotonic()
+    start = time.monotonic()
     waited = logged = False
     while not _locked(lock):
         waited = True
         now = time.monotonic()
         if deadline is not None and now >= deadline:
             raise TimeoutError(f"{_progress(lock, what)}; timeout= is over. Wait longer, or end that process.")
-        if not logged and now - begin >= _SILENCE:
+        if not logged and now - start >= _SILENCE:
             logged = True
             _log.warning("%s; waiting for it.", _progress(lock, what))
         time.sleep(_POLL)

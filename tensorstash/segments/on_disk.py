@@ -121,8 +121,8 @@ def save(segment: Segment, path: str) -> None:
     with directory_of_file(os.path.dirname(target)) as directory:
         file = UnpublishedFile(directory, f".{os.path.basename(target)}")
         try:
-            for begin, chunk in segment.chunks():
-                write(file.fd, memoryview(chunk), begin)
+            for start, chunk in segment.chunks():
+                write(file.fd, memoryview(chunk), start)
             file.publish_as(os.path.basename(target), replace=True)
         finally:
             file.close()

@@ -214,9 +214,9 @@ def share_copy(segment: Segment, label: str) -> Segment:
                 "Remove what nobody needs: ts.shared.list(), ts.shared.remove(label), ts.shared.prune(...).",
             )
             resize(target.fd, segment.size)
-            for begin, chunk in segment.chunks():
+            for start, chunk in segment.chunks():
                 digest.update(chunk)
-                write(target.fd, memoryview(chunk), begin)
+                write(target.fd, memoryview(chunk), start)
             return target.publish(Name(label, digest.hexdigest()[:16]))
         finally:
             target.close()

@@ -66,7 +66,7 @@ class Segment:
     def tensor(self, name: str) -> torch.Tensor:
         """A tensor over the mapping, with a storage of its own."""
         entry = self.entries[name]
-        flat = self.items(entry.begin, math.prod(entry.shape), entry.dtype)
+        flat = self.items(entry.start, math.prod(entry.shape), entry.dtype)
         return flat if len(entry.shape) == 1 else flat.view(entry.shape)
 
     def blob(self, name: str) -> torch.Tensor:
@@ -74,20 +74,20 @@ class Segment:
         if name not in self.entries:
             raise self.damaged(f"it has no tensor {name!r}")
         entry = self.entries[name]
-        if zlib.crc32(memoryview(self.memory)[entry.begin : entry.begin + entry.nbytes]) != self.checksums.get(name):
+        if zlib.crc32(memoryview(self.memory)[entry.start : entry.start + entry.nbytes]) != self.checksums.get(name):
             raise self.damaged(f"the checksum of {name!r} is wrong")
         return self.tensor(name)
 
-    def items(self, begin: int, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """`count` items of the mapping from byte `begin` on, as a flat tensor."""
+    def items(self, start: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+        """`count` items of the mapping from byte `start` on, as a flat tensor."""
         if not count:
             return torch.empty(0, dtype=dtype)
         # not by numpy: thousands of columns would have three more objects each for the garbage collector to visit
         if not self.strict:
-            return torch.frombuffer(self.memory, dtype=dtype, count=count, offset=begin)
+            return torch.frombuffer(self.memory, dtype=dtype, count=count, offset=start)
         with warnings.catch_warnings():  # torch has no read-only tensors, and warns about that
             warnings.simplefilter("ignore", UserWarning)
-            return torch.frombuffer(self.memory, dtype=dtype, count=count, offset=begin)
+            return torch.frombuffer(self.memory, dtype=dtype, count=count, offset=start)
 
     def blocks(self, columns: Mapping[str, torch.Tensor]) -> list[Block]:
         """The memory as gather needs it: one block per item size, and one per column of more dimensions."""
@@ -97,13 +97,13 @@ class Segment:
         return [self._block(names) for names in together.values()]
 
     def _block(self, names: list[str]) -> Block:
-        entries = sorted((self.entries[name] for name in names), key=lambda entry: entry.begin)
+        entries = sorted((self.entries[name] for name in names), key=lambda entry: entry.start)
         size = entries[0].dtype.itemsize
         stride = pages(entries[0].nbytes)
-        if any(after.begin - before.begin != stride for before, after in pairwise(entries)):
+        if any(after.start - before.start != stride for before, after in pairwise(entries)):
             raise SegmentError("Columns of one item size must stand side by side in a segment. Save the stash again.")
         count = ((len(entries) - 1) * stride + entries[-1].nbytes) // size
-        items = self.items(entries[0].begin, count, INTEGERS[size])
+        items = self.items(entries[0].start, count, INTEGERS[size])
         return Block(items, tuple(entry.name for entry in entries), stride // size)
 
     def damaged(self, why: str) -> SegmentError:
@@ -115,9 +115,9 @@ class Segment:
         process = psutil.Process()
         if not hasattr(process, "memory_maps"):
             return None
-        begin = np.frombuffer(self.memory, np.uint8).ctypes.data
+        start = np.frombuffer(self.memory, np.uint8).ctypes.data
         maps = [(int(area.addr.split("-")[0], 16), area.anonymous) for area in process.memory_maps(grouped=False)]
-        return sum(anonymous for low, anonymous in maps if begin <= low < begin + self.size)
+        return sum(anonymous for low, anonymous in maps if start <= low < start + self.size)
 
     def advise_random(self) -> None:
         """Tell the kernel not to read ahead: windows are read from anywhere, and other pages would be evicted."""
@@ -125,9 +125,9 @@ class Segment:
             self.memory.madvise(mmap.MADV_RANDOM)
 
     def _ask_for_huge_pages(self) -> None:
-        """In memory only: of a file on a disk the kernel would read 2 MB ahead of every window."""
+        """Ask for huge pages, but not for a file on disk: the kernel would read 2 MB ahead of every window."""
         if not self.is_saved and hasattr(mmap, "MADV_HUGEPAGE"):
-            with suppress(OSError):  # of a kernel that was built without them
+            with suppress(OSError):  # the kernel was built without huge pages
                 self.memory.madvise(mmap.MADV_HUGEPAGE)
 
     @property
@@ -135,11 +135,11 @@ class Segment:
         """Whether it is a file that the user named, most likely on a disk."""
         return self.path is not None and self.label is None
 
-    def will_need(self, begins: Int64s, ends: Int64s) -> None:
+    def will_need(self, starts: Int64s, ends: Int64s) -> None:
         """Ask the kernel to read these ranges, which begin at pages, in the background."""
         # not posix_fadvise: it releases the interpreter's lock, which a busy thread may keep for 5 ms each time
-        for begin, end in zip(begins.tolist(), ends.tolist()):
-            self.memory.madvise(mmap.MADV_WILLNEED, begin, end - begin)
+        for start, end in zip(starts.tolist(), ends.tolist()):
+            self.memory.madvise(mmap.MADV_WILLNEED, start, end - start)
 
     def populate(self) -> None:
         """Map all pages at once, in a third of the time that page faults would take."""
@@ -147,26 +147,26 @@ class Segment:
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:
         """The bytes of the file in chunks, each with its first byte, without in-place changes of this process."""
-        for begin in range(0, self.size, _CHUNK):
-            yield begin, os.pread(self.fd, _CHUNK, begin)
+        for start in range(0, self.size, _CHUNK):
+            yield start, os.pread(self.fd, _CHUNK, start)
 
 
-def populate(memory: mmap.mmap, how: int, begin: int, nbytes: int) -> None:
-    """Map pages by several threads, in stretches: no signal is handled until the kernel is done with one."""
+def populate(memory: mmap.mmap, how: int, start: int, nbytes: int) -> None:
+    """Map pages by several threads, in pieces, because no signal is handled while the kernel maps one."""
 
     def work(first: int) -> None:
         # on older kernels and macOS the pages are mapped when they are touched
         with suppress(AttributeError, OSError, ValueError):
-            memory.madvise(how, first, min(_POPULATED, begin + nbytes - first))
+            memory.madvise(how, first, min(_POPULATED, start + nbytes - first))
 
     if nbytes <= _POPULATED:
-        work(begin)
+        work(start)
     else:
-        each(work, range(begin, begin + nbytes, _POPULATED), threads(), "stretches", progress=False)
+        each(work, range(start, start + nbytes, _POPULATED), threads(), "pages", progress=False)
 
 
 def mapped(fd: int, path: str | None = None, label: str | None = None, strict: bool = False) -> Segment:
-    """A `Segment` of the same arguments; if that fails, the descriptor is closed."""
+    """Make a `Segment` of these arguments; if that fails, close the descriptor."""
     try:
         return Segment(fd, path, label, strict)
     except BaseException:

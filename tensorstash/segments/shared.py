@@ -173,7 +173,7 @@ def prune(*, older_than: timedelta | str | None = None, max_bytes: int | None = 
 def _check_limits(older_than: object, max_bytes: object) -> None:
     if not (older_than is None or isinstance(older_than, (timedelta, str))):
         raise TypeError(f"older_than must be a timedelta or a text such as '12h' or '7d', got {older_than!r}.")
-    # by its name, because commands that do without numpy come here; to numpy a duration is a real number
+    # compared by name, because some commands do not import numpy, where a duration counts as a real number
     is_other = isinstance(max_bytes, bool) or type(max_bytes).__name__ == "timedelta64"
     if is_other or not (max_bytes is None or isinstance(max_bytes, Real)):
         raise TypeError(f"max_bytes must be a number of bytes such as 10**9, got {max_bytes!r}.")

@@ -16,14 +16,14 @@ from tensorstash.errors import DataError, SourceError
 from tensorstash.sources.file import REQUESTS, File
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import Footer, constant, kept_files, key_types, read_footer
-from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, in_order
-from tensorstash.sources.statistics import (
+from tensorstash.sources.row_groups import (
     as_dictionaries,
     check_counts,
     kept_groups,
     range_of,
     rows_at_a_time,
 )
+from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, in_order
 from tensorstash.sources.storage import without_null_views
 from tensorstash.sources.streams import scan_stream
 from tensorstash.sources.unify import unify
@@ -65,7 +65,7 @@ def _cast_batches(footer: Footer, index: int, schema: pa.Schema, names: Sequence
     if stored:
         batches = (_arrow_batches if footer.fragment is None else _parquet_batches)(footer, index, stored)
     else:  # the file need not be opened
-        sizes = (min(BATCH_ROWS, rows - begin) for begin in range(0, rows, BATCH_ROWS))
+        sizes = (min(BATCH_ROWS, rows - start) for start in range(0, rows, BATCH_ROWS))
         batches = (pa.record_batch({"": pa.nulls(size)}) for size in sizes)
     for batch in batches:
         columns = dict(zip(batch.schema.names, batch.columns))

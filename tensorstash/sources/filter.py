@@ -154,7 +154,10 @@ def _holds(column: pc.Expression, operator: str, value: Any) -> pc.Expression:
 
 
 def _is_member(column: pc.Expression, values: pa.Array) -> pc.Expression:
-    """Whether the column equals a value. Arrow's `is_in` rounds values to the column's type, and tells zeros apart."""
+    """Whether the column equals a value.
+
+    Arrow's `is_in` rounds values to the column's type, and takes -0.0 and 0.0 for different values.
+    """
     if len(values) <= _FEW_VALUES:
         return reduce(or_, (column == value for value in values))
     if not pa.types.is_floating(values.type):
@@ -256,7 +259,7 @@ def _has_zone(value: Any) -> bool:
 
 
 def _as_time(value: Any, kind: pa.DataType) -> pa.Scalar | None:
-    """A text, or a date where the column has a zone, which begins there and not in UTC; `None` for anything else."""
+    """The time of a text, or midnight of a date in the zone of the column; `None` for any other value."""
     is_zoned = pa.types.is_timestamp(kind) and kind.tz is not None
     is_day = type(value) is date and is_zoned
     if not isinstance(value, str) and not is_day:

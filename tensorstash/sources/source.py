@@ -70,3 +70,9 @@ def scan(
         "or RecordBatch, a Hugging Face Dataset, an object with __arrow_c_stream__, or a mapping of arrays; got "
         f"{type(source).__module__}.{type(source).__name__}.{_REMEDIES.get(kind, '')}"
     )
+
+
+def is_copied(source: Any) -> bool:
+    """Whether `scan` reads all rows of a source that is not files into a file of its own, as it does with streams."""
+    kind = kind_of(source)
+    return not (isinstance(source, Mapping) or kind in _SCANS or kind in _DATASETS_OF_FILES)

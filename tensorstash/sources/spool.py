@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tensorstash.common.text import size_text
 from tensorstash.errors import SourceError
 
 _REMEDY = "Set TMPDIR to a directory on a disk with more room."
@@ -30,7 +31,7 @@ class Spool:
             raise SourceError(f"{who} needs a temporary file, which cannot be made: {error}. {_REMEDY}") from error
         weakref.finalize(self, os.close, self._fd)
         if least > (free := status.f_bavail * status.f_frsize):
-            raise self._full(f"needs {least / 1e6:,.0f} MB and {free / 1e6:,.0f} MB are free in {self._directory}")
+            raise self._full(f"needs {size_text(least)} and {size_text(free)} are free in {self._directory}")
 
     def append(self, data: Any) -> None:
         """Append bytes."""
@@ -41,7 +42,7 @@ class Spool:
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
-                raise self._full(f"has filled {self._directory} after {self.size / 1e6:,.0f} MB") from error
+                raise self._full(f"has filled {self._directory} after {size_text(self.size)}") from error
             self.size += written
             rest = rest[written:]
 

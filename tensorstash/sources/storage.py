@@ -113,7 +113,7 @@ def decoded(array: pa.Array) -> pa.Array:
 
 
 def _all_cleared(arrays: list[pa.Array]) -> list[pa.Array]:
-    """The same list, if none of the arrays has to be changed."""
+    """The arrays, each as `_cleared` returns it; the same list if none of them changes."""
     cleared = [_cleared(array) for array in arrays]
     return arrays if all(new is old for new, old in zip(cleared, arrays)) else cleared
 

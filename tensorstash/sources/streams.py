@@ -26,8 +26,8 @@ from tensorstash.sources.storage import decoded
 if TYPE_CHECKING:
     import polars as pl
 
-ROWS = 65_536  # in each batch of the file, whatever the producer's size is, so that equal rows have equal keys
-_VALUES = 1 << 20  # in each batch, estimated from the first row; a limit for wide rows
+ROWS = 65_536  # rows of each batch in the file, whatever batches the producer makes, so that equal rows have equal keys
+_VALUES = 1 << 20  # most values of each batch, estimated from the first row: a limit for wide rows
 
 Batches = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]  # columns -> their batches
 
@@ -36,15 +36,6 @@ def is_stream(source: Any) -> bool:
     """Whether a source produces Arrow batches."""
     is_producer = hasattr(source, "__arrow_c_stream__") and not isinstance(source, pa.ChunkedArray)
     return is_producer or kind_of(source) in _OPENERS
-
-
-def check_repeatable(source: Any) -> None:
-    """Raise if a source can be read only once, in calls such as `plan` that would use it up."""
-    if isinstance(source, pa.RecordBatchReader):
-        raise ValueError(
-            "A plan counts the rows of a source, and a RecordBatchReader can be read only once. Plan the source of the "
-            "reader, or load it."
-        )
 
 
 def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:

@@ -70,7 +70,7 @@ def _converted(convert: Callable[[list[str]], pa.Table], names: list[str], types
                 _converted(convert, [name], types, where)
             raise
         kind = str(types[names[0]])
-        remedies = (remedy for begin, remedy in _CONVERSIONS.items() if kind.startswith(begin))
+        remedies = (remedy for prefix, remedy in _CONVERSIONS.items() if kind.startswith(prefix))
         remedy = next(remedies, "Convert it before loading").format(name=names[0])
         why = " ".join(str(error.args[0] if error.args else error).split()).rstrip(".")
         raise SchemaError(

@@ -93,7 +93,7 @@ def _of_numbers(column: Values, rows: Rows, most: int | None, seed: int) -> Tabl
 
 
 def spread_sample(sizes: Int64s, most: int, seed: int) -> Int64s:
-    """At most `most` rows of each group, ascending: one is drawn from each of `most` equal stretches of its rows."""
+    """At most `most` rows of each group, ascending: one is drawn from each of `most` equal parts of its rows."""
     taken = np.minimum(sizes, most)
     group = np.repeat(np.arange(len(sizes)), taken)
     k = np.arange(len(group)) - np.repeat(np.cumsum(taken) - taken, taken)
@@ -127,13 +127,13 @@ def _counted(column: Values, offsets: Int64s) -> "pl.DataFrame":
     import polars as pl
 
     codes, parts = column.numbers.numpy(), []
-    for begin in range(0, max(len(codes), 1), _BLOCK):
-        block = codes[begin : begin + _BLOCK]
-        ends = np.clip(offsets, begin, begin + len(block))
+    for start in range(0, max(len(codes), 1), _BLOCK):
+        block = codes[start : start + _BLOCK]
+        ends = np.clip(offsets, start, start + len(block))
         group = np.repeat(np.arange(len(offsets) - 1), ends[1:] - ends[:-1])
         is_code = block >= 0
         if column.valid is not None:
-            is_code &= column.valid[begin : begin + _BLOCK].numpy()
+            is_code &= column.valid[start : start + _BLOCK].numpy()
         pairs = pl.DataFrame({"group": group[is_code], "code": block[is_code]})
         parts.append(pairs.group_by("group", "code").len("times"))
     return pl.concat(parts).group_by("group", "code").agg(pl.sum("times"))

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.columns.column import fits
-from tensorstash.columns.info import ColumnInfo, StashInfo, from_header
+from tensorstash.columns.column import Column, fits
+from tensorstash.columns.info import StashInfo, from_header
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.segments.segment import Segment
@@ -26,7 +26,7 @@ class StashLike(Protocol):
     def __iter__(self) -> Iterator[str]: ...
     def __contains__(self, name: object) -> bool: ...
     def items(self) -> ItemsView[str, torch.Tensor]: ...
-    def about(self, name: str) -> ColumnInfo: ...
+    def about(self, name: str) -> Column: ...
     def vocabulary(self, name: str) -> list[Any]: ...
     def entity_values(self, name: str) -> NDArray[Any] | list[str]: ...
     @property
@@ -50,7 +50,7 @@ class StashLike(Protocol):
 def info_of(segment: Segment) -> StashInfo:
     """The checked description of a stash in its header; a header that contradicts itself is a `SegmentError`."""
     try:
-        info = from_header(segment.metadata)
+        info = from_header(segment.metadata, segment.entries)
         _check_tensors(segment, info)
         _check_types(segment, info)
         _check_fills(segment, info)
@@ -63,7 +63,7 @@ def _check_tensors(segment: Segment, info: StashInfo) -> None:
     names = [column.name for column in (*info.columns, *info.static)]
     if len({*names}) < len(names):
         raise ValueError("a column is named twice")
-    for name in [*names, "__offsets", *(["__time"] if info.time else [])]:
+    for name in ["__offsets", *(["__time"] if info.time else [])]:
         if name not in segment.entries:
             raise ValueError(f"column {name!r} has no tensor")
     rows = {column.name: info.rows for column in info.columns} | ({"__time": info.rows} if info.time else {})
@@ -98,7 +98,7 @@ def _check_fills(segment: Segment, info: StashInfo) -> None:
             raise ValueError(f"column {name!r} is filled with {fill!r}")
 
 
-def checked_vocabulary(segment: Segment, column: ColumnInfo) -> list[Any]:
+def checked_vocabulary(segment: Segment, column: Column) -> list[Any]:
     """The values that the codes of a column stand for; `SegmentError` if a fill is not among them."""
     values = read_names(segment, f"{column.name}.__vocabulary")
     vocabulary = values if isinstance(values, list) else values.tolist()
@@ -123,7 +123,7 @@ def read_names(segment: Segment, name: str) -> "NDArray[Any] | list[str]":
     text = segment.blob(f"{name}.text").numpy().tobytes()
     bounds = [0, *segment.blob(f"{name}.ends").tolist()]
     try:
-        texts = [text[begin:end].decode() for begin, end in pairwise(bounds)]
+        texts = [text[start:end].decode() for start, end in pairwise(bounds)]
     except (UnicodeDecodeError, TypeError) as error:
         raise segment.damaged(f"the texts of {name!r} cannot be decoded: {error}") from None
     if bounds != sorted(bounds) or bounds[-1] != len(text):

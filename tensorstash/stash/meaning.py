@@ -5,8 +5,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from tensorstash.columns.column import Fill
-from tensorstash.columns.info import ColumnInfo
+from tensorstash.columns.column import Column, Fill
 from tensorstash.stash.header import StashLike, names_checksum
 
 _LONGEST = 120  # characters of a list of members that is written out
@@ -40,11 +39,11 @@ def plain(fill: Fill | None) -> Fill | None:
     return str(fill) if isinstance(fill, float) and not math.isfinite(fill) else fill
 
 
-def _fields(about: ColumnInfo) -> list[str]:
+def _fields(about: Column) -> list[str]:
     return [field if form == "number" else f"{form} of {field}" for field, form in about.calendar]
 
 
-def _marked(stash: StashLike, mask: ColumnInfo) -> list[str]:
+def _marked(stash: StashLike, mask: Column) -> list[str]:
     """The columns whose values `ts.is_valid` marks; if none is loaded, its sources."""
     every = (*stash.info.columns, *stash.info.static)
     marked = [about.name for about in every if about.members == mask.members and not about.is_validity]

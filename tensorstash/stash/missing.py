@@ -10,14 +10,14 @@ from tensorstash.stash.moments import Values
 
 
 def values_of(stash: StashLike, name: str) -> Values:
-    """The numbers of a column, and the mask of `fill=` among them."""
+    """The numbers of a column, and a mask that is false where `fill=` stands for a missing value."""
     is_static = stash.about(name) in stash.info.static
     tensor = stash.static[name] if is_static else stash[name]
     return Values(tensor, _validity(stash, name, tensor, is_static=is_static))
 
 
 def missing_rows(stash: StashLike, name: str) -> Callable[[slice], Bools] | None:
-    """Whether each row of a slice has a missing value, in a pack in any member.
+    """A function from a slice of rows to whether each has a missing value; in a pack, in any member.
 
     `None` if the column had none when loaded: it is not read, so NaN written into it later is not noticed.
     """

@@ -1,7 +1,7 @@
-"""Statistics of a column over ranges of rows, per group of rows: in float64, and in blocks.
+"""Statistics of a column over ranges of rows, for each group of rows, in float64.
 
-Blocks are merged as in Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
-Variances", 1979.
+They are computed block by block, and blocks are merged as in Chan, Golub and LeVeque, "Updating Formulae and a Pairwise
+Algorithm for Computing Sample Variances", 1979.
 """
 
 import math
@@ -17,33 +17,35 @@ from tensorstash.common.dtypes import Int64s, as_integers
 _BLOCK = 1 << 16  # values at a time: the temporary arrays stay in the cache
 
 Floats = NDArray[np.float64]
-_Part = tuple[Floats, Int64s, Int64s]  # values of a block (items, rows), its groups, the row where each begins in it
+_Part = tuple[
+    Floats, Int64s, Int64s
+]  # values of a block (items, rows), its groups, the row of the block at which each starts
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The numbers of a column, `(rows, *pack)`. NaN does not count, nor does a number that `valid` marks false."""
+    """The numbers of a column, `(rows, *pack)`. NaN does not count, nor does a number where `valid` is false."""
 
     numbers: torch.Tensor
     valid: torch.Tensor | None = None  # bool, of the same shape
 
     @property
     def pack(self) -> tuple[int, ...]:
-        """The other dimensions."""
+        """The dimensions of a row."""
         return tuple(self.numbers.shape[1:])
 
     def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "Values":
-        """Change the numbers and the mask alike."""
+        """Apply a function to the numbers and to the mask."""
         return Values(change(self.numbers), None if self.valid is None else change(self.valid))
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows to include: ascending, separate ranges `[low, high)`. Groups are consecutive rows."""
+    """The rows to include, as ascending, disjoint ranges `[low, high)`. A group is consecutive rows of the column."""
 
     low: Int64s
     high: Int64s
-    offsets: Int64s  # (groups + 1,) group k has the rows `[offsets[k], offsets[k + 1])`
+    offsets: Int64s  # (groups + 1,): group k has the rows `[offsets[k], offsets[k + 1])`
 
     def __len__(self) -> int:
         return int((self.high - self.low).sum())
@@ -100,13 +102,13 @@ def quantiles(column: Values, rows: Rows, at: tuple[float, ...]) -> tuple[Int64s
 
 
 def pooled_quantiles(parts: Sequence[tuple[Values, Rows]], at: tuple[float, ...]) -> tuple[Int64s, list[Floats]]:
-    """As `quantiles`, of one column in several stashes as one group: `(1, items)` each."""
+    """As `quantiles`, with the rows of a column in several stashes as one group: `(1, items)` each."""
     one_group = [(column, replace(rows, offsets=np.array([0, len(column.numbers)]))) for column, rows in parts]
     return _quantiles(one_group, 1, at)
 
 
 def sampled(column: Values, rows: Rows, which: Int64s) -> tuple[Values, Rows]:
-    """The values and groups of a sample; `which` are ascending positions among the included rows."""
+    """The values and groups of a sample of the included rows, at the ascending positions `which` among these."""
     ends = np.cumsum(rows.high - rows.low)
     k = np.searchsorted(ends, which, "right")
     index = rows.high[k] - ends[k] + which
@@ -121,38 +123,38 @@ def _items(column: Values) -> int:
 
 
 def _blocks(column: Values, rows: Rows) -> Iterator[_Part]:
-    """The rows in blocks, with NaN for rows that are not included; blocks without included rows are skipped."""
+    """The rows in blocks, with NaN for excluded rows; blocks without included rows are skipped."""
     size = max(1, _BLOCK // _items(column))
     if not len(rows.low):
         return
-    for begin in range(int(rows.low[0]), int(rows.high[-1]), size):
-        end = min(begin + size, int(rows.high[-1]))
-        first, last = np.searchsorted(rows.high, begin, "right"), np.searchsorted(rows.low, end)
+    for start in range(int(rows.low[0]), int(rows.high[-1]), size):
+        stop = min(start + size, int(rows.high[-1]))
+        first, last = np.searchsorted(rows.high, start, "right"), np.searchsorted(rows.low, stop)
         if first == last:
             continue
-        block = _by_item(column.numbers[begin:end])
+        block = _by_item(column.numbers[start:stop])
         values = torch.empty(block.shape, dtype=torch.float64).copy_(block).numpy()
         if column.valid is not None:
-            values[~_by_item(column.valid[begin:end]).numpy()] = np.nan
-        low, high = (np.clip(edges[first:last] - begin, 0, end - begin) for edges in (rows.low, rows.high))
-        if int((high - low).sum()) < end - begin:
-            marks = np.zeros(end - begin + 1, np.int8)
+            values[~_by_item(column.valid[start:stop]).numpy()] = np.nan
+        low, high = (np.clip(edges[first:last] - start, 0, stop - start) for edges in (rows.low, rows.high))
+        if int((high - low).sum()) < stop - start:
+            marks = np.zeros(stop - start + 1, np.int8)
             marks[low] = 1
             marks[high] -= 1
             values[:, np.cumsum(marks[:-1]) == 0] = np.nan
-        yield values, *_groups(rows.offsets, begin, end)
+        yield values, *_groups(rows.offsets, start, stop)
 
 
 def _by_item(block: torch.Tensor) -> torch.Tensor:
     return block.flatten(1).T if block.ndim > 1 else block[None]
 
 
-def _groups(offsets: Int64s, begin: int, end: int) -> tuple[Int64s, Int64s]:
-    """The groups that have rows in a block, and the row of the block where each begins."""
-    first, last = int(np.searchsorted(offsets, begin, "right")) - 1, int(np.searchsorted(offsets, end))
+def _groups(offsets: Int64s, start: int, stop: int) -> tuple[Int64s, Int64s]:
+    """The groups that have rows in a block, and the row of the block at which each starts."""
+    first, last = int(np.searchsorted(offsets, start, "right")) - 1, int(np.searchsorted(offsets, stop))
     groups = np.arange(first, last)
     groups = groups[offsets[groups] < offsets[groups + 1]]
-    return groups, np.maximum(offsets[groups] - begin, 0)
+    return groups, np.maximum(offsets[groups] - start, 0)
 
 
 def _quantiles(parts: Sequence[tuple[Values, Rows]], groups: int, at: tuple[float, ...]) -> tuple[Int64s, list[Floats]]:
@@ -177,16 +179,16 @@ def _item(column: Values, item: int) -> Values:
 
 
 def _group_quantiles(flat: Floats, counts: Int64s, at: tuple[float, ...]) -> Floats:
-    """The quantiles of groups that follow each other in `flat`, which is reordered: `(len(at), groups)`."""
+    """The quantiles of groups that follow each other in `flat`, `(len(at), groups)`. It reorders `flat`."""
     result = np.full((len(at), len(counts)), np.nan)
     groups = np.flatnonzero(counts)
-    begin, last = (np.cumsum(counts) - counts)[groups], counts[groups] - 1
+    start, last = (np.cumsum(counts) - counts)[groups], counts[groups] - 1
     place = np.array(at)[:, None] * last
     below = np.floor(place).astype(np.int64)
     above = np.minimum(below + 1, last)
-    for first, count, wanted in zip(begin, counts[groups], np.concatenate([below, above]).T):
+    for first, count, wanted in zip(start, counts[groups], np.concatenate([below, above]).T):
         flat[first : first + count].partition(wanted)
-    low, high, share = flat[begin + below], flat[begin + above], place - below
+    low, high, share = flat[start + below], flat[start + above], place - below
     # infinity times 0 would be NaN
     result[:, groups] = np.where((share == 0) | (low == high), low, low + share * (high - low))
     return result

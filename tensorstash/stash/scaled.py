@@ -1,6 +1,6 @@
-"""Which tensors hold scaled values: a note on the tensor itself, because a batch is a plain dict of tensors.
+"""Which tensors hold scaled values: a mark on the tensor itself, because a batch is a plain dict of tensors.
 
-A slice, a copy or the same tensor on another device has no note.
+Slices, copies and tensors moved to another device have no mark.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 
 _NOTE = "_tensorstash_scaled"  # an attribute of tensors: how often they had been written when they were scaled
-_UNCOUNTED = -1  # of tensors of inference mode, whose writes torch does not count
+_UNCOUNTED = -1  # for tensors of inference mode, whose writes torch does not count
 _WRITTEN_SINCE = -2
 
 
@@ -23,13 +23,13 @@ def was_scaled(tensor: torch.Tensor) -> bool:
 
 
 def note_scaled(tensor: torch.Tensor, *, scaled: bool) -> None:
-    """Let `is_scaled` and `was_scaled` know that a tensor holds scaled values now, or raw ones."""
+    """Mark a tensor as scaled or as not scaled."""
     if scaled or was_scaled(tensor):
         setattr(tensor, _NOTE, _writes(tensor) if scaled else None)
 
 
 def noted(batch: dict[str, torch.Tensor], scaled: Mapping[str, bool]) -> dict[str, torch.Tensor]:
-    """The batch, with a note on the spans that it has whether they are scaled."""
+    """Mark spans of a batch as scaled or not, and return the batch."""
     for name, is_so in scaled.items():
         if name in batch:
             note_scaled(batch[name], scaled=is_so)
@@ -37,7 +37,7 @@ def noted(batch: dict[str, torch.Tensor], scaled: Mapping[str, bool]) -> dict[st
 
 
 def pass_note(source: torch.Tensor, target: torch.Tensor) -> None:
-    """Let a tensor that was made of another one, or written anew, say of scaling what the other one says."""
+    """Copy the mark of a tensor to one that was computed from it, or rewritten in place."""
     if was_scaled(source) and target is not source:
         setattr(target, _NOTE, _writes(target) if is_scaled(source) else _WRITTEN_SINCE)
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.columns.info import ColumnInfo
+from tensorstash.columns.column import Column
 from tensorstash.columns.names import check_key
-from tensorstash.common.checks import flag, path_of
+from tensorstash.common.checks import path_of
 from tensorstash.common.clock import Clock
 from tensorstash.errors import ColumnError, SegmentError, unknown
 from tensorstash.segments.directory import check_label
 from tensorstash.segments.on_disk import save
 from tensorstash.segments.publish import share_copy
-from tensorstash.segments.segment import Block, Segment, attach_newest, mapped, open_saved, reattach
-from tensorstash.stash.display import as_html, as_text
+from tensorstash.segments.segment import Block, Segment, mapped, open_saved, reattach
 from tensorstash.stash.header import checked_offsets, checked_vocabulary, info_of, read_names, times_checksum
+from tensorstash.stash.printed import as_html, as_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -41,7 +41,7 @@ class Stash(Mapping[str, torch.Tensor]):
         self._tensors: dict[str, torch.Tensor] = {}  # made on first use: hundreds take longer than attaching
         self.info = info = info_of(segment)
         self._names = {column.name: segment.entries[column.name] for column in info.columns}
-        self._column_info = {column.name: column for column in (*info.columns, *info.static)}
+        self._columns = {column.name: column for column in (*info.columns, *info.static)}
         self.rows: int = info.rows
 
     def __getitem__(self, name: str) -> torch.Tensor:
@@ -152,7 +152,7 @@ class Stash(Mapping[str, torch.Tensor]):
         time = self.info.time
         return Clock(None, None) if time is None else Clock(time.unit, time.zone)
 
-    def about(self, name: str) -> ColumnInfo:
+    def about(self, name: str) -> Column:
         """How a column was loaded (kind, unit, zone, fill, members), and its missing values, minimum and maximum.
 
         Example:
@@ -162,9 +162,9 @@ class Stash(Mapping[str, torch.Tensor]):
             ('number', 1, 2.5)
         """
         try:
-            return self._column_info[name]
+            return self._columns[name]
         except (KeyError, TypeError):
-            raise unknown(name, self._column_info, "the stash") from None
+            raise unknown(name, self._columns, "the stash") from None
 
     def vocabulary(self, name: str) -> list[Any]:
         """The values that the codes of a column stand for: texts, or the integers of a given vocabulary.
@@ -310,46 +310,6 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def _repr_html_(self) -> str:
         return as_html(self)
-
-
-def open(path: str | os.PathLike[str]) -> Stash:  # noqa: A001  its name is ts.open
-    """Map a stash that `stash.save` wrote. Values are read when they are used, so it may be larger than memory.
-
-    Do not truncate or rewrite the file in place while it is open: values would change, and reading missing bytes ends
-    the process (SIGBUS). `stash.save` and `os.replace` replace the whole file, which is safe.
-
-    Raises:
-        SegmentError: there is no such file, or it is not a whole stash. Its header is checked here, the checksums of
-            entities and vocabularies when they are first used; the values of columns have no checksum.
-
-    Example:
-        >>> import tensorstash as ts, tempfile, os
-        >>> path = os.path.join(tempfile.mkdtemp(), "small.safetensors")
-        >>> ts.load({"y": [1.0, 2.0]}).save(path)
-        >>> ts.open(path)["y"]
-        tensor([1., 2.], dtype=torch.float64)
-    """
-    return Stash(open_saved(os.path.abspath(path_of(path, "path"))))
-
-
-def attach(label: str, *, strict: bool = False) -> Stash:
-    """Attach the newest shared stash of a label, in milliseconds whatever its size.
-
-    Args:
-        label: the label given as `share=`, or to `stash.share`.
-        strict: map the memory read-only. A write into a tensor then ends the process (SIGSEGV), which finds such writes
-            with `python -X faulthandler`.
-
-    Raises:
-        SegmentError: the label does not exist, or its segment is damaged. ValueError: `label` is not a label.
-
-    Example:
-        >>> import tensorstash as ts
-        >>> loaded = ts.load({"y": [1.0, 2.0]}, share="example-attach")
-        >>> ts.attach("example-attach")["y"], len(ts.shared.remove("example-attach"))
-        (tensor([1., 2.], dtype=torch.float64), 1)
-    """
-    return Stash(attach_newest(label, flag(strict, "strict")))
 
 
 # Pickles: a reference to the file, or between processes of one program a descriptor of it

@@ -1,4 +1,4 @@
-"""`Cast`: batches in another dtype than the one that the stash holds."""
+"""`Cast`: spans of batches in another dtype than that of the stash."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -11,11 +11,11 @@ from tensorstash.transforms.entries import check_batch, span_of
 
 
 class Cast:
-    """Casts spans of a batch, so that columns can be stored, or copied to the device, in a narrower dtype.
+    """Casts spans of a batch, so that columns can be stored in, or copied to the device in, a narrower dtype.
 
-    Columns that are stored in a narrow dtype are copied as they are and cast on the device. Wider ones can be cast down
-    before the copy, with `on="host"`: as the first transforms of a `Loader`, while it writes the batch into the memory
-    that it copies from. Where nothing is copied (the CPU, resident columns) that is a cast like any other.
+    Columns that are stored in a narrow dtype are copied as they are and cast on the device. With `on="host"`, wider
+    columns are cast down before the copy, while the `Loader` writes the batch into the memory that it copies from. Such
+    casts must be its first transforms. Where nothing is copied (on the CPU, with resident columns) both are the same.
 
     Args:
         dtypes: the new dtype of each span.

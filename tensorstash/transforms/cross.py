@@ -23,9 +23,9 @@ class Cross:
     and have the same slots; the value of a static column, `(batch,)`, holds for all slots of its window. The result is
     int64, as embeddings and indices need it. Vowpal Wabbit computes interactions of features in the same way.
 
-    The hash begins with 0 and takes in one column after the other, `h = mix(h ^ code)`, where `mix(x)` is the next
-    value of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014) from state x, in
-    64 bits; the bucket is its low 63 bits modulo `buckets`. The order of the columns counts, and code -1, a missing
+    The hash `h` starts at 0. For one column after the other, `h = mix(h ^ code)`, where `mix(x)` is the next value of
+    SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014) from state x, in 64 bits;
+    the bucket is the low 63 bits of `h` modulo `buckets`. The order of the columns counts, and code -1, a missing
     value, is hashed like any other. Equal codes give equal buckets on every machine and in all releases. The codes of
     integers, of `ts.hashed` and of a given vocabulary are equal everywhere; codes of text without a vocabulary change
     when the source has other texts, unless it is loaded with `like=`.

@@ -1,14 +1,15 @@
-"""The entries of a batch that transforms take."""
+"""The entries of a batch that transforms read and write, and the checks of them."""
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 
 import torch
 
-from tensorstash.errors import unknown
+from tensorstash.errors import SchemaError, unknown
+from tensorstash.stash.scaled import is_scaled, was_scaled
 
 
 def check_batch(batch: object, what: str) -> None:
-    """Raise `TypeError` for what is no batch; `what` names the transform."""
+    """Raise `TypeError` unless `batch` is a dict; `what` names the transform."""
     if not isinstance(batch, MutableMapping):
         raise TypeError(
             f"{what} takes a batch, a dict of tensors, got a {type(batch).__name__}. Write {{'<span>': values}}."
@@ -16,7 +17,7 @@ def check_batch(batch: object, what: str) -> None:
 
 
 def span_of(batch: Mapping[str, object], name: str) -> torch.Tensor:
-    """The entry with that name: `ColumnError` if there is none, `TypeError` if it is no tensor."""
+    """The entry with a name; raises `ColumnError` if it does not exist, and `TypeError` if it is not a tensor."""
     if name not in batch:
         raise unknown(name, batch, "the batch", "span")
     entry = batch[name]
@@ -25,15 +26,25 @@ def span_of(batch: Mapping[str, object], name: str) -> torch.Tensor:
     return entry
 
 
+def spans_in_batch(batch: Mapping[str, object], spans: Iterable[str]) -> list[str]:
+    """The spans of a scaler that a batch has; raises `ValueError` if there are none."""
+    if known := [name for name in spans if name in batch]:
+        return known
+    raise ValueError(
+        f"The batch must have a span of the scaler, {', '.join(map(repr, spans))}; it has "
+        f"{', '.join(map(repr, batch)) or 'nothing'}. Fit it on windows with the spans of the batch."
+    )
+
+
 def check_predictions(values: object) -> None:
-    """Raise `TypeError` for what is no tensor of real numbers."""
+    """Raise `TypeError` unless predictions are a tensor of real numbers."""
     if not isinstance(values, torch.Tensor) or values.is_complex():
         got = values.dtype if isinstance(values, torch.Tensor) else f"a {type(values).__name__}"
         raise TypeError(f"Predictions must be a tensor of real numbers, got {got}.")
 
 
 def check_pack(values: torch.Tensor, pack: tuple[int, ...], what: str) -> None:
-    """Raise `ValueError` unless a tensor has the dimensions of a pack behind others."""
+    """Raise `ValueError` unless the last dimensions of a tensor are those of a pack, after at least one other."""
     shape = tuple(values.shape)
     if len(shape) <= len(pack):
         raise ValueError(f"{what!r} must have windows or slots, ({', '.join(['time', *map(str, pack)])}), got {shape}.")
@@ -41,8 +52,37 @@ def check_pack(values: torch.Tensor, pack: tuple[int, ...], what: str) -> None:
         raise ValueError(f"The last dimensions of {what!r} must be {pack}, got {shape}.")
 
 
+def check_prediction_shape(values: torch.Tensor, pack: tuple[int, ...], column: str) -> None:
+    """Raise `ValueError` unless predictions are `(batch, ...)`, for a pack `(batch, time, *pack)`."""
+    check_pack(values, pack, column)
+    if pack and values.ndim < len(pack) + 2:  # (batch, time) could be as wide as the pack
+        raise ValueError(
+            f"Predictions of the pack {column!r} must be (batch, time, *pack), got {tuple(values.shape)}. For one step "
+            "write values[:, None]."
+        )
+
+
+def check_scalable(batch: Mapping[str, torch.Tensor], name: str, column: str, *, inverse: bool) -> None:
+    """Raise an error unless a scaler can scale a span of a batch, or scale it back."""
+    span = batch[name]
+    if f"{name}.segment" in batch:
+        raise ValueError(f"A scaler must see whole windows; {name!r} is packed in rows. Scale before ts.PackSequences.")
+    if not span.dtype.is_floating_point:
+        raise SchemaError(
+            f"A scaled span must be floating; {name!r} is {span.dtype}. Put ts.Cast({{{name!r}: torch.float32}}) "
+            "before the scaler."
+        )
+    if not inverse and is_scaled(span):
+        raise ValueError(f"A span must be scaled once; {name!r} is scaled already. Leave the scaler out.")
+    if inverse and not was_scaled(span):
+        raise ValueError(
+            f"Only a span that is scaled can be scaled back; {name!r} is not, or it is a copy, which is not "
+            f"marked. Write scaler.inverse(batch[{name!r}], {column!r}) for the values of a copy."
+        )
+
+
 def observed_of(batch: Mapping[str, object], name: str) -> torch.Tensor | None:
-    """Which slots of a span have a row, with as many dimensions as the span; `None`: all of them."""
+    """Which slots of a span have a row, with as many dimensions as the span has; `None`: all slots."""
     flags = f"{name}.observed"
     if flags not in batch:
         return None
@@ -54,7 +94,7 @@ def observed_of(batch: Mapping[str, object], name: str) -> torch.Tensor | None:
 
 
 def change_rows(span: torch.Tensor, has_row: torch.Tensor | None, change: Callable[[torch.Tensor], object]) -> None:
-    """Let a function write into a span, whose slots without a row keep their values."""
+    """Let a function change a span in place, then restore the values of slots without a row."""
     before = None if has_row is None else span.clone()
     change(span)
     if has_row is not None and before is not None:

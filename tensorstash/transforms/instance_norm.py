@@ -1,16 +1,16 @@
 """`InstanceNorm`: each window normalised by its own history."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from numbers import Real
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args, overload
 
 import torch
 
-from tensorstash.common.checks import at_least
+from tensorstash.common.checks import at_least, no_attribute
 from tensorstash.errors import SchemaError
 from tensorstash.stash.scaled import is_scaled, note_scaled
 from tensorstash.transforms.bound import Source, Valid, check_source, validity_of
@@ -23,32 +23,32 @@ Batch = dict[str, torch.Tensor]
 
 @dataclass(frozen=True, init=False)
 class InstanceNorm:
-    """Removes level and spread of each window's own history from a batch, and restores them in predictions.
+    """Removes the level and spread of each window's own history from a batch, and restores them in predictions.
 
     `kind="standard"` is the normalisation of "Reversible Instance Normalization for Accurate Time-Series Forecasting
     against Distribution Shift" (Kim et al., 2022), without its learned affine map. `kind="mean"` is the scale of DeepAR
     (Salinas et al., 2020) as GluonTS's `MeanScaler` computes it, the mean absolute value of the history.
 
-    Calling it changes a batch in place, in the memory and on the device of the batch, adds `<history>.center` and
-    `<history>.scale`, `(batch, 1, ...)`, for `inverse` and `undo`, and returns the batch. Each number of a pack is
-    normalised separately. NaN and empty slots do not count, and empty slots keep what `empty=` says. A value of `fill=`
-    does not count where a span of its `ts.is_valid` over the same slots is false: a `Loader` finds that span, by hand
-    `norm.bind(windows)` does. A window without a value in its history is left as it is. It takes batches:
-    `windows[[i]]` makes a batch of one window.
+    Calling it changes a batch in place, on its device, adds `<history>.center` and `<history>.scale`,
+    `(batch, 1, ...)`, for `inverse`, and returns the batch. Each number of a pack is normalised separately. NaN and
+    empty slots do not count, and empty slots keep the value that `empty=` gives them. A value of `fill=` does not count
+    if the batch has a span of its `ts.is_valid` over the same slots. A `Loader` finds that span; otherwise call
+    `norm.bind(windows)` first. A window without a value in its history stays as it is. A single window must be a batch:
+    `windows[[i]]`.
 
-    A transform does not know where the horizon begins. `rows=` keeps the values to be forecast out of level and spread
-    where a span reaches into the horizon, as every span of `Windows(stash, history=, horizon=)` does.
+    If a span reaches into the horizon, as every span of `Windows(stash, history=, horizon=)` does, `rows=` excludes the
+    values to be forecast from level and spread.
 
     Args:
-        history: the span that level and spread are computed from.
+        history: the span from which level and spread are computed.
         others: spans that are shifted and scaled in the same way, such as the target in training.
         kind: `"standard"`: subtract the mean, divide by the standard deviation; `"last"`: subtract the last value;
             `"mean"`: divide by the mean absolute value, or by 1 where it is 0.
         eps: added to the variance of `"standard"`, so that a constant history can be divided by its spread.
-        rows: the number of slots at the start of the span that are the history; `None`: all of them.
+        rows: the number of slots at the start of the span that are the history; `None`: all slots.
 
     Raises:
-        ValueError: a span is named twice. When called: a batch has been normalised before, or does not fit.
+        ValueError: a span is named twice. When called: a batch is normalised already, or its shapes do not fit.
         ColumnError: a batch lacks a span. SchemaError: a span holds integers.
 
     Example:
@@ -90,7 +90,7 @@ class InstanceNorm:
             object.__setattr__(self, name, value)
 
     def bind(self, windows: Source) -> "InstanceNorm":
-        """The transform for batches of windows, in which it finds the span of `ts.is_valid` of its history."""
+        """This transform for batches of windows, with the span of `ts.is_valid` that belongs to its history."""
         check_source(windows)
         bound = InstanceNorm(self.history, *self.others, kind=self.kind, eps=self.eps, rows=self.rows)
         object.__setattr__(bound, "_valid", validity_of(windows, self.history))
@@ -115,40 +115,57 @@ class InstanceNorm:
         batch[f"{self.history}.center"], batch[f"{self.history}.scale"] = center, scale
         return batch
 
-    def inverse(self, values: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Restore the level and spread of each window's history in predictions.
+    @overload
+    def inverse(self, values: Batch) -> Batch: ...
+
+    @overload
+    def inverse(self, values: torch.Tensor, batch: Batch) -> torch.Tensor: ...
+
+    def inverse(self, values: Batch | torch.Tensor, batch: Batch | None = None) -> Batch | torch.Tensor:
+        """Restore the level and spread of each window's history, in a batch in place, or in predictions.
 
         Args:
-            values: `(batch, time, ...)`, for the windows of the batch; integers become floating.
-            batch: a batch that this transform has normalised.
+            values: a batch that this transform has normalised; or predictions for its windows, `(batch, time, ...)`,
+                where integers become floating.
+            batch: with predictions, the batch that this transform has normalised.
 
         Returns:
-            A new tensor of the shape of `values`, through which gradients flow.
+            The batch; or a new tensor of the shape of the predictions, through which gradients flow.
 
         Raises:
-            ValueError: `values` has another shape, or the batch has not been normalised.
+            ValueError: the predictions have another shape, or the batch has not been normalised.
         """
-        check_batch(batch, "An InstanceNorm")
+        if isinstance(values, MutableMapping):
+            if batch is not None:
+                raise TypeError(f"inverse(batch) takes nothing else, got a {type(batch).__name__}. Leave it out.")
+            return self._restore_batch(values)
         check_predictions(values)
+        if batch is None:
+            raise TypeError("Predictions need the batch of their windows. Write norm.inverse(values, batch).")
+        check_batch(batch, "An InstanceNorm")
+        return self._restored(values, batch)
+
+    def _restored(self, values: torch.Tensor, batch: Batch) -> torch.Tensor:
         center, scale = (self._own(batch, which) for which in ("center", "scale"))
         if values.ndim != center.ndim or len(values) != len(center) or values.shape[2:] != center.shape[2:]:
             expected = ", ".join(map(str, (len(center), "time", *center.shape[2:])))
             raise ValueError(f"Predictions for this batch must have the shape ({expected}), got {tuple(values.shape)}.")
         return values * scale + center
 
-    def undo(self, batch: Batch) -> Batch:
-        """Restore level and spread in the spans of a normalised batch, in place, and return it."""
-        check_batch(batch, "An InstanceNorm")
+    def _restore_batch(self, batch: Batch) -> Batch:
         self._own(batch, "center")
         names = [name for name in (self.history, *self.others) if name in batch]
-        restored = [self.inverse(span_of(batch, name), batch) for name in names]
+        spans = [span_of(batch, name) for name in names]
+        for span in spans:
+            check_predictions(span)
+        restored = [self._restored(span, batch) for span in spans]
         for name, values in zip(names, restored):
             _change(batch[name], observed_of(batch, name), partial(_copy_from, values))
         del batch[f"{self.history}.center"], batch[f"{self.history}.scale"]
         return batch
 
     def _own(self, batch: Batch, which: str) -> torch.Tensor:
-        """An entry that this transform has added to a batch."""
+        """The entry `<history>.<which>` that this transform has added to a batch."""
         name = f"{self.history}.{which}"
         if name not in batch:
             raise ValueError(
@@ -162,7 +179,7 @@ class InstanceNorm:
         return entry
 
     def _check(self, batch: Batch, names: tuple[str, ...]) -> torch.Tensor:
-        """The history, of a batch that can be normalised."""
+        """The history of a batch; raises an error if the batch cannot be normalised."""
         check_batch(batch, "An InstanceNorm")
         if f"{self.history}.center" in batch:
             raise ValueError(
@@ -187,7 +204,7 @@ class InstanceNorm:
         return past
 
     def _counted(self, batch: Batch, past: torch.Tensor, has_row: torch.Tensor | None) -> torch.Tensor | None:
-        """Which values of the history may count; `None`: all."""
+        """Which values of the history count; `None`: all values."""
         counted = has_row
         for name, flag, member in self._valid:
             flags = span_of(batch, name).to(torch.bool)
@@ -206,7 +223,7 @@ class InstanceNorm:
         return counted
 
     def _statistics(self, past: torch.Tensor, counts: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Centre and scale, `(batch, 1, ...)`, computed in float32 at least, of the values that count."""
+        """Centre and scale of the values that count, `(batch, 1, ...)`, computed in float32 or wider."""
         wide = past.float() if past.itemsize < 4 else past
         has_value = ~wide.isnan()
         if counts is not None:
@@ -220,10 +237,15 @@ class InstanceNorm:
             scale = (wide.abs().masked_fill_(~has_value, 0).sum(1, keepdim=True) / divisor).to(past.dtype)
             return torch.zeros_like(scale), scale.masked_fill_(scale == 0, 1)
         center = wide.masked_fill(~has_value, 0).sum(1, keepdim=True) / divisor
-        # around the computed mean, so that a spread that is small beside the level stays exact
+        # deviations from the mean keep a spread exact that is small beside the level
         apart = (wide - center).masked_fill_(~has_value, 0)
         scale = (apart.square_().sum(1, keepdim=True) / divisor + self.eps).sqrt()
         return center.to(past.dtype), scale.masked_fill(count == 0, 1).to(past.dtype)
+
+    if not TYPE_CHECKING:  # else any name would do
+
+        def __getattr__(self, name: str) -> object:
+            raise no_attribute(self, name, {"undo": "norm.inverse(batch)"})
 
 
 def _is_spread(value: object) -> bool:
@@ -235,7 +257,7 @@ def _copy_from(source: torch.Tensor, target: torch.Tensor) -> None:
 
 
 def _change(span: torch.Tensor, has_row: torch.Tensor | None, change: Callable[[torch.Tensor], object]) -> None:
-    """Let a function write into a span but its empty slots; a span that is scaled still is."""
+    """Let a function change a span in place except its empty slots; a scaled span stays marked as scaled."""
     scaled = is_scaled(span)
     change_rows(span, has_row, change)
     if scaled:

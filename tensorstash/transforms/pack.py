@@ -1,4 +1,4 @@
-"""`PackSequences`: spans without their empty slots, one window after the other, or in rows of a fixed length."""
+"""`PackSequences`: spans without empty slots, with windows one after the other or in rows of a fixed length."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
@@ -25,32 +25,32 @@ Take = Callable[[str, tuple[int, ...], torch.dtype], torch.Tensor]
 
 @dataclass(frozen=True, init=False)
 class PackSequences:
-    """Leaves out the empty slots of spans of equal slots, so that short windows cost a model no padding.
+    """Leaves out the empty slots of spans over the same slots, so that short windows need no padding.
 
-    A slot is empty where `<span>.observed` is false; a packed batch no longer holds `<span>.observed`. All other entries
-    stay `(batch, ...)`. In a `Loader`, this transform and those before it run on the host, before the copy to a device,
-    so it is refused with `resident=True`. Filler is packed like any window: `valid` tells which windows are filler.
+    A slot is empty where `<span>.observed` is false; a packed batch has no `<span>.observed`. All other entries stay
+    `(batch, ...)`. In a `Loader`, this transform and those before it run on the host, before the copy to a device, so it
+    is refused with `resident=True`. Filler is packed like any window: `valid` tells which windows are filler.
 
-    Without a length, windows follow each other in the order of the batch. Entries for each span: itself,
-    `(slots, ...)`; `<span>.offsets`, `(batch + 1,)` int32, where each window begins and the last one ends.
+    Without a length, windows follow each other in the order of the batch. Each span becomes `(slots, ...)`, and
+    `<span>.offsets`, `(batch + 1,)` int32, has the slot at which each window starts and the last one stops.
 
-    With a length, windows are placed by best fit, the longest first, in rows of that many slots. Entries for each span:
-    itself, `(rows, length, ...)`, with 0 in empty slots; `<span>.segment`, `(rows, length)` int32, the number of the
-    window in its row, 1, 2, ..., or 0 for an empty slot; `<span>.position`, likewise, how many slots after the first one
-    of its window; `<span>.row`, `<span>.start` and `<span>.length`, `(batch,)` int64, where each window begins and how
-    many slots it has. A window of length 0 lies in no row, so its row and start say nothing, and a batch of such windows
-    alone has no rows.
+    With a length, windows are placed by best fit, the longest first, in rows of that many slots. Each span becomes
+    `(rows, length, ...)`, with 0 in empty slots. `<span>.segment`, `(rows, length)` int32, has for each slot the number
+    of its window in the row, 1, 2, ..., or 0 for an empty slot; `<span>.position`, likewise, the number of slots since
+    the first one of its window. `<span>.row`, `<span>.start` and `<span>.length`, `(batch,)` int64, have the row of each
+    window, its first slot there, and its number of slots. A window of length 0 lies in no row, so its row and start
+    mean nothing; a batch of only such windows has no rows.
 
-    The spans of a `PackSequences` share these entries. Spans of other slots, or over another stretch of time, need a `PackSequences` of
-    their own. `<span>.age` is packed with its span.
+    The spans of a `PackSequences` share these entries. Spans over other slots, or another span of time, need a
+    `PackSequences` of their own. `<span>.age` is packed with its span.
 
     Args:
         spans: the names of the spans.
-        length: slots of a row; `None` for no rows.
-        multiple: the number of rows, or without a length of slots, is rounded up to a multiple of this number.
+        length: the number of slots of a row; `None`: windows follow each other, without rows.
+        multiple: the number of rows is rounded up to a multiple of this number; without a length, that of slots.
 
     Raises:
-        ValueError: a span is named or packed twice, or is longer than a row, or the slots of the spans differ.
+        ValueError: a span is named or packed twice, or is longer than a row, or spans have different slots.
         ColumnError: a batch lacks a span.
 
     Example:
@@ -88,11 +88,11 @@ class PackSequences:
         object.__setattr__(self, "multiple", _slots_of(multiple, "multiple"))
 
     def __call__(self, batch: Batch) -> Batch:
-        """Replace the spans in the batch, by tensors in fresh memory, and return it."""
+        """Replace the spans in the batch by tensors in fresh memory, and return the batch."""
         return self.pack(batch, lambda _, shape, dtype: torch.empty(shape, dtype=dtype))
 
     def pack(self, batch: Batch, take: Take) -> Batch:
-        """The same, with the packed spans in memory that `take` gives for a name, a shape and a dtype."""
+        """As calling it, with packed spans in memory that `take` returns for a name, a shape and a dtype."""
         check_batch(batch, "ts.PackSequences")
         shape, observed = self._slots(batch)
         if self.length is None:
@@ -140,7 +140,7 @@ class PackSequences:
                 raise ValueError(f"A packed span must be (batch, time, ...); {name!r} is {tuple(span.shape)}.")
             if not span.is_cpu:
                 raise ValueError(
-                    f"ts.PackSequences runs on the host; {name!r} is on {span.device}. PackSequences before the copy."
+                    f"ts.PackSequences runs on the host; {name!r} is on {span.device}. Pack it before the copy."
                 )
         (windows, slots), marks = batch[first].shape[:2], f"{first}.observed"
         observed = span_of(batch, marks) if marks in batch else None
@@ -183,7 +183,7 @@ def _has_age(batch: Batch, name: str) -> bool:
 
 
 def _spans_by_window(transform: object, in_rows: Collection[str]) -> list[str]:
-    """The spans that a transform changes window by window, or whose unused slots in rows it would change."""
+    """The spans whose windows a transform must see whole, or whose empty slots in rows it would change."""
     if isinstance(transform, InstanceNorm):
         return [transform.history, *transform.others]
     if not isinstance(transform, Scaler):
@@ -192,13 +192,13 @@ def _spans_by_window(transform: object, in_rows: Collection[str]) -> list[str]:
 
 
 def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: Iterable[Iterable[Span]]) -> None:
-    """Check the packs among the transforms of a loader against spans in slots, and those over each stretch of time."""
+    """Check each `PackSequences` of a loader against its spans in slots, and its spans over each span of time."""
     slots: dict[str, tuple[int, object]] = {span.name: (len(span), span.slots) for span in spans}
     for number, members in enumerate(stretches):
         slots |= {span.name: (len(span), number) for span in members}
     packed, in_rows = set[str](), set[str]()
     for transform in transforms:
-        for name in packed.intersection(_spans_by_window(transform, in_rows)):  # whose windows share rows by then
+        for name in packed.intersection(_spans_by_window(transform, in_rows)):  # their windows share rows by then
             kind = type(transform).__name__
             raise ValueError(
                 f"{kind} must see whole windows; {name!r} is packed before it. Put it before ts.PackSequences."

@@ -1,4 +1,4 @@
-"""Where windows go in a packed batch, in integers, and their slots moved there; by the kernel, or by numpy alike."""
+"""The places of windows in a packed batch, and moving their slots there, by the kernel or, equally, by numpy."""
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass
@@ -16,35 +16,35 @@ from tensorstash.native import kernel, library
 class Packing:
     """The windows of a batch without their empty slots, in rows of `length` slots."""
 
-    observed: Bools | None  # (windows, slots) which slots have a row; None: all
-    slots: int  # of a window
-    sizes: Int64s  # (windows,) how many have a row
-    place: Int64s  # (windows,) where each begins among the slots of all rows
-    used: Int64s  # (rows,) how many slots of each row hold one of a window
+    observed: Bools | None  # (windows, slots): which slots have a row; None: all slots
+    slots: int  # of each window
+    sizes: Int64s  # (windows,): the number of slots with a row
+    place: Int64s  # (windows,): the first slot of each, among the slots of all rows
+    used: Int64s  # (rows,): the number of used slots of each row
     length: int
 
     @property
     def room(self) -> int:
-        """Slots of all rows."""
+        """The number of slots of all rows."""
         return len(self.used) * self.length
 
     @cached_property
     def described(self) -> Any:
-        """The packing for the kernel, which points to the arrays above."""
+        """The packing for the kernel, with pointers to the arrays above."""
         return kernel.packed(self.observed, self.sizes, self.place, self.used, self.slots, self.length)
 
 
 def in_rows(observed: Bools | None, shape: tuple[int, int], length: int, multiple: int) -> Packing:
-    """As few rows as best fit needs over the sizes in descending order; equal ones in the order of the batch."""
+    """Place windows in rows by best fit, the longest first, and windows of equal size in the order of the batch."""
     sizes = _sizes(observed, shape)
-    row, begin, rows = best_fit(sizes, length)
+    row, start, rows = best_fit(sizes, length)
     rows = -(-rows // multiple) * multiple
     used = np.bincount(row, sizes, rows)[:rows].astype(np.int64)
-    return Packing(observed, shape[1], sizes, row * length + begin, used, length)
+    return Packing(observed, shape[1], sizes, row * length + start, used, length)
 
 
 def in_a_row(observed: Bools | None, shape: tuple[int, int], multiple: int) -> Packing:
-    """One window after the other, in the order of the batch."""
+    """Place windows one after the other, in the order of the batch."""
     sizes = _sizes(observed, shape)
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
@@ -58,15 +58,15 @@ def _sizes(observed: Bools | None, shape: tuple[int, int]) -> Int64s:
 
 
 def best_fit(sizes: Int64s, length: int) -> tuple[Int64s, Int64s, int]:
-    """The row of each window and its begin there, and the number of rows.
+    """The row of each window, its first slot there, and the number of rows.
 
-    The longest window is placed first. Each goes into the row with the least room that it fits into, of equal ones into
-    the one that was filled last. Empty windows need no place: theirs is the first slot.
+    The longest window is placed first. Each goes into the row with the least sufficient room, and of rows with equal
+    room into the one that was filled last. Empty windows take no room: they get row 0 and slot 0.
     """
     if library.LIBRARY is not None:
         return kernel.best_fit(sizes, length)
-    row, begin, rows = np.zeros_like(sizes), np.zeros_like(sizes), 0
-    open_rows: list[tuple[int, int, int]] = []  # ascending: the room of each, minus the time it was filled, its number
+    row, start, rows = np.zeros_like(sizes), np.zeros_like(sizes), 0
+    open_rows: list[tuple[int, int, int]] = []  # ascending: room, minus the time of the last filling, number of the row
     for time, window in enumerate(np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)].tolist()):
         size = int(sizes[window])
         at = bisect_left(open_rows, (size,))
@@ -74,14 +74,14 @@ def best_fit(sizes: Int64s, length: int) -> tuple[Int64s, Int64s, int]:
             room, _, k = open_rows.pop(at)
         else:
             room, k, rows = length, rows, rows + 1
-        row[window], begin[window] = k, length - room
+        row[window], start[window] = k, length - room
         if room > size:
             insort(open_rows, (room - size, -time, k))
-    return row, begin, rows
+    return row, start, rows
 
 
 def move(packing: Packing, values: torch.Tensor, target: torch.Tensor) -> None:
-    """Write the slots with a row of `values`, `(windows, slots, ...)`, into `target`, `(rows, length, ...)`."""
+    """Copy the slots of `values`, `(windows, slots, ...)`, that have a row into `target`, `(rows, length, ...)`."""
     if not packing.room:
         return
     source = values.detach().contiguous()
@@ -95,12 +95,12 @@ def move(packing: Packing, values: torch.Tensor, target: torch.Tensor) -> None:
 
 
 def mark(packing: Packing, segments: Int32s, positions: Int32s) -> None:
-    """Write two numbers for each slot of all rows, `(rows * length,)` each.
+    """Write the segment and the position of each slot of all rows, `(rows * length,)` each.
 
     Args:
-        packing: of windows.
-        segments: 0 for a slot that is empty, else the number of the window in its row: 1, 2, ...
-        positions: how many slots after the first one of its window with a row it lies.
+        packing: the places of the windows.
+        segments: gets 0 for an empty slot, else the number of its window in the row: 1, 2, ...
+        positions: gets the number of slots since the first slot of its window that has a row.
     """
     if not packing.room:
         return
@@ -119,6 +119,6 @@ def mark(packing: Packing, segments: Int32s, positions: Int32s) -> None:
 
 
 def _slots(packing: Packing) -> Int64s:
-    """Where each slot with a row goes, in the order of the windows."""
+    """The place of each slot that has a row, in the order of the windows."""
     first = np.cumsum(packing.sizes) - packing.sizes
     return np.arange(packing.sizes.sum()) + np.repeat(packing.place - first, packing.sizes)

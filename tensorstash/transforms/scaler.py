@@ -1,27 +1,39 @@
-"""`Scaler`: spans of batches scaled by statistics of the rows that the windows of a part can see."""
+"""`Scaler`: scales spans of batches by statistics of the rows that windows see."""
 
 import operator
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
-from tensorstash.common.checks import is_integer, names_in
+from tensorstash.common.checks import is_integer, names_in, no_attribute, shown
 from tensorstash.common.html import table
-from tensorstash.errors import DataError, SchemaError
+from tensorstash.errors import SchemaError
 from tensorstash.errors import unknown as unknown_name
 from tensorstash.sampling.several import Several
-from tensorstash.stash.scaled import is_scaled, note_scaled, was_scaled
+from tensorstash.stash.scaled import note_scaled
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.apply import scaled_stash
-from tensorstash.transforms.bound import Divided, Source, check_source, check_unscaled, entities_in, groups_of, spans_in
-from tensorstash.transforms.entries import change_rows, check_batch, check_pack, check_predictions, observed_of, span_of
-from tensorstash.transforms.scaling import Constants
+from tensorstash.transforms.bound import Divided, Source, check_source, check_unscaled, computed_in, spans_in
+from tensorstash.transforms.entities import entities_in, groups_by_name, groups_of
+from tensorstash.transforms.entries import (
+    change_rows,
+    check_batch,
+    check_pack,
+    check_prediction_shape,
+    check_predictions,
+    check_scalable,
+    observed_of,
+    span_of,
+    spans_in_batch,
+)
+from tensorstash.transforms.fitting import By, Kind, Statistics, Unknown, check_kind, joined, of_source
+from tensorstash.transforms.scaled_stash import check_not_computed, scaled_stash
+from tensorstash.transforms.scaling import ScaleConstants
 from tensorstash.transforms.state import VERSION, fields_of
-from tensorstash.transforms.statistics import By, Kind, Statistics, Unknown, check_kind, doubts_text, joined, of_source
+from tensorstash.transforms.texts import constants_shown, doubts_text
 from tensorstash.windows.windows import Windows
 
 Batch = dict[str, torch.Tensor]
@@ -31,28 +43,28 @@ Batch = dict[str, torch.Tensor]
 class Scaler:
     """Scales spans of batches to `(value - center) / scale`, with one centre and scale per column, or per entity too.
 
-    `Scaler.fit` makes one. Calling it scales a batch in place, in the memory and on the device of the batch, and
-    returns it. It scales every span of its columns; slots without a row (`<span>.observed` is false) keep what `empty=`
-    says. A span that is scaled already and not written since is a `ValueError`, also if it is of a column that `apply`
-    has scaled. The arithmetic has the span's dtype, or float32 for half types; integer spans must be cast first with
-    `ts.Cast`.
+    `Scaler.fit` makes one. Calling it scales a batch in place, on its device, and returns it. It scales every span of
+    its columns. Slots without a row (`<span>.observed` is false) keep the value that `empty=` gives them; only values
+    of `ts.calendar`, which are computed for such slots, are scaled there too. A span that is scaled already, and not
+    written since, is a `ValueError`. The arithmetic has the span's dtype, or float32 for half types; integer spans must
+    be cast first with `ts.Cast`.
 
-    A `Loader` binds a scaler to its windows: to their spans and, with `by="entity"`, to the numbers that
-    `batch["entity"]` has for the names of entities. A number names an entity in one stash only. So by hand, and for
-    `inverse` of predictions, a scaler by entity must be bound first: `scaler.bind(windows)`.
+    A `Loader` binds a scaler to its windows: to their spans and, with `by="entity"`, to the numbers of entities in
+    `batch["entity"]`. Such a number names an entity of one stash only, so a scaler by entity that you call yourself, or
+    whose `inverse` you call, must be bound first: `scaler.bind(windows)`.
 
     Attributes:
         kind: `"standard"`, `"minmax"`, `"robust"` or `"maxabs"`.
         by: `None`, or `"entity"`.
         rows: the number of rows that the statistics are taken over.
         spans: maps each span that is scaled to its column.
-        center: per column a float64 tensor `(1, ...)`, or with `by="entity"` `(entities, ...)` in the order of
-            `entities`, and a last row for all others with `unknown="pooled"`; a pack has its own dimensions after that.
+        center: of each column a float64 tensor `(1, *pack)`, or `(entities, *pack)` with `by="entity"`, in the order of
+            `entities`; with `unknown="pooled"` a last row is for all other entities.
         scale: likewise.
         entities: the names of the entities with `by="entity"`, else empty; of a mix pairs of a component and a name.
         unknown: `"error"`, or `"pooled"`.
-        starts: with `by="entity"`, where the entities of each component of a mix begin in them; else empty. `None`:
-            the scaler is not bound.
+        starts: with `by="entity"`, the position in `entities` at which each component of a mix starts; otherwise empty.
+            `None`: the scaler is not bound.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -67,7 +79,7 @@ class Scaler:
         >>> batch["past"]
         tensor([[-1.,  1.],
                 [ 1., 97.]], dtype=torch.float64)
-        >>> scaler.undo(batch)["past"]
+        >>> scaler.inverse(batch)["past"]
         tensor([[ 1.,  3.],
                 [ 3., 99.]], dtype=torch.float64)
     """
@@ -82,7 +94,8 @@ class Scaler:
     unknown: Unknown = "error"
     starts: tuple[int, ...] | None = None
     _fitted: "Scaler | None" = None  # a bound scaler may lack entities of it
-    _ready: dict[tuple[str, torch.dtype, torch.device], Constants] = field(default_factory=dict, init=False)
+    _computed: frozenset[str] = frozenset()  # spans that are scaled in empty slots too: see `computed_in`
+    _ready: dict[tuple[str, torch.dtype, torch.device], ScaleConstants] = field(default_factory=dict, init=False)
 
     @classmethod
     def fit(
@@ -96,32 +109,33 @@ class Scaler:
         sample: int | None = None,
         seed: int = 0,
     ) -> "Scaler":
-        """Statistics of columns over the rows that lie in a window. Each row counts once; missing values do not count.
+        """A scaler with the statistics of columns over the rows that lie in a window.
 
-        Rows of all spans in time count, whichever column these are of. It takes one pass in blocks, in float64, and for
-        `"robust"` 8 bytes per row of one column. Where all values are equal, the scale is 1. An entity with fewer than
-        two values takes the statistics of all (in a mix: of its component). A `UserWarning` names both cases.
+        Each row counts once, and missing values do not count. Rows of every span in time count, whichever its column.
+        The statistics are computed in float64, in one pass; `"robust"` needs 8 bytes per row of one column. Where all
+        values are equal, the scale is 1. An entity with fewer than two values takes the statistics of all entities, in
+        a mix of those of its component. A `UserWarning` names both cases.
 
         Args:
-            source: windows, preferably of the training part alone: rows that only other parts see have no influence.
-                The scaler will scale their spans of these columns. A stash stands for all its rows, and for spans that
-                are named like its columns. A mix stands for the windows of its components, each row once whatever
-                its weight; with `by="entity"` batches need `source` too, which `with_ids=True` gives them.
-                For data on several nodes: `ts.cluster.fit_scaler`.
+            source: windows, preferably of the training part alone, so that rows of other parts have no influence. The
+                scaler scales their spans of these columns. A stash stands for all its rows, and for spans named like
+                its columns. A mix stands for the windows of its components, each row once whatever its weight. For
+                data on several nodes use `ts.cluster.fit_scaler`.
             columns: names of numeric columns; each number of a pack is scaled separately.
             kind: `"standard"`: mean and standard deviation (divided by the number of values); `"minmax"`: minimum and
                 range; `"robust"`: median and interquartile range; `"maxabs"`: 0 and the largest absolute value.
-            by: `"entity"` for a centre and scale per entity. Batches then need `entity`: `Loader(..., with_ids=True)`.
-            unknown: with `by="entity"`, what entities get that the source does not have: `"pooled"`, the statistics of
-                all entities together; `"error"`, a `DataError` when the scaler is bound to windows of them.
-            sample: take the statistics over this many random rows of all entities, and of all components of a mix,
-                together instead of all rows; not for a mix with `by="entity"`.
+            by: `"entity"` for a centre and scale per entity. Batches then need `entity`, and those of a mix `source`:
+                `Loader(..., with_ids=True)`.
+            unknown: with `by="entity"`, for entities that the source does not have: `"pooled"` gives them the
+                statistics of all entities together; `"error"` raises a `DataError` on binding to windows of them.
+            sample: the number of random rows, of all entities and components together, to take the statistics over;
+                `None`: all rows. Not for a mix with `by="entity"`.
             seed: the seed of the sample.
 
         Raises:
-            ColumnError: a column does not exist, or no span of the windows is of it. SchemaError: it is not numeric.
-            ValueError: it is scaled already, by `apply`. DataError: it has no value, or an infinite one (for
-                `"robust"`: an infinite quartile).
+            ColumnError: a column does not exist, or has no span in the windows. SchemaError: it is not numeric.
+            ValueError: it is scaled already. DataError: it has no value, or an infinite one (for `"robust"`: an
+                infinite quartile).
         """
         check_kind(kind, by, unknown)
         if not is_integer(seed):
@@ -142,21 +156,22 @@ class Scaler:
     def of_statistics(
         cls, source: Source, statistics: Callable[[str | None], Statistics], kind: Kind, by: By | None, unknown: Unknown
     ) -> "Scaler":
-        """The scaler of the statistics of a source, given as a function of `by`."""
+        """A scaler with the statistics of a source; `statistics` computes them for a value of `by`."""
         fitted, names = statistics(by), [] if by is None else entities_in(source)[0]
         if fitted.doubts:
             warnings.warn(doubts_text(fitted.doubts, None if by is None else names), UserWarning, stacklevel=3)
         table = fitted if unknown == "error" else joined([fitted, statistics(None)])
-        return cls(kind, by, fitted.rows, fitted.spans, table.center, table.scale, names, unknown)
+        computed = computed_in(source).intersection(fitted.spans)
+        return cls(kind, by, fitted.rows, fitted.spans, table.center, table.scale, names, unknown, _computed=computed)
 
     def bind(self, windows: Source) -> "Scaler":
-        """The scaler for batches of other windows: for all their spans of its columns, and for their entities by name.
+        """This scaler for batches of other windows: for their spans of its columns, and for their entities by name.
 
         Args:
             windows: windows, a mix, the windows of `ts.cluster.windows`, or a stash.
 
         Raises:
-            SchemaError: a span is of another column than in the windows that the scaler was fitted on. DataError: the
+            SchemaError: a span has another column than in the windows that the scaler was fitted on. DataError: the
                 scaler has no constants for an entity.
 
         Example:
@@ -175,52 +190,49 @@ class Scaler:
                     f"A span must be scaled by its own column; {span!r} is of column {spans[span]!r} in these windows, "
                     f"and was of {column!r} where the scaler was fitted. Fit a scaler on these windows."
                 )
-        spans = fitted.spans | {span: column for span, column in spans.items() if column in fitted.center}
         check_unscaled(windows, fitted.center)
+        computed = (fitted._computed - spans.keys()) | computed_in(windows)
+        spans = fitted.spans | {span: column for span, column in spans.items() if column in fitted.center}
+        bound = replace(fitted, spans=spans, _computed=computed.intersection(spans))
         if self.by is None:
-            return replace(fitted, spans=spans)
+            return bound
         names, starts = entities_in(windows)
         if names == fitted.entities:
-            return replace(fitted, spans=spans, starts=starts)
-        known = {name: row for row, name in enumerate(fitted.entities)}
-        pooled = [len(known)] if self.unknown == "pooled" else []
-        if not pooled and (missing := [name for name in names if name not in known]):
-            raise DataError(
-                f"A scaler by entity must know each entity; {len(missing):,} of {len(names):,} are unknown, such as "
-                f"{missing[0]!r}. Fit it on windows with these too, or with unknown='pooled'."
-            )
-        rows = [known.get(name, len(known)) for name in names] + pooled
+            return replace(bound, starts=starts)
+        rows = groups_by_name(names, fitted.entities, pooled=self.unknown == "pooled")
         center, scale = ({name: x[rows] for name, x in table.items()} for table in (fitted.center, fitted.scale))
-        constants = replace(fitted, spans=spans, center=center, scale=scale)
-        return replace(constants, entities=names, starts=starts, _fitted=fitted)
+        return replace(bound, center=center, scale=scale, entities=names, starts=starts, _fitted=fitted)
 
-    def apply(self, stash: Stash, *, dtype: torch.dtype | None = None) -> Stash:
-        """A private copy of a stash in which the columns of the scaler are scaled, so that no batch needs to be.
+    def transform(self, stash: Stash, *, dtype: torch.dtype | None = None) -> Stash:
+        """A private copy of a stash whose columns are scaled once, so that no batch needs to be.
 
-        Its batches are those of `stash` with this scaler as transform, bit for bit in the same dtype. A loader over it
-        refuses the scaler as a transform; `inverse` stays as it is. `share` or `save` the copy as any stash.
+        Batches of the copy equal batches of `stash` with this scaler as a transform, bit for bit in the same dtype. A
+        loader over the copy refuses the scaler as a transform; `inverse` works as before. Share or save the copy like
+        any stash.
 
         Args:
-            stash: the columns as their tensors are now, all of the scaler's among them.
-            dtype: of the scaled columns, which are scaled in the wider one and rounded once; `None` keeps theirs.
+            stash: it must have all columns of the scaler. Their tensors are scaled as they are now.
+            dtype: of the scaled columns. They are scaled in the wider of both dtypes and rounded once. `None` keeps the
+                dtype of each.
 
         Raises:
-            ColumnError: a column is not there. SchemaError: it is not floating. ValueError: it is scaled already.
-                DataError: an entity is unknown. NoMemoryError: the copy does not fit.
+            ColumnError: a column does not exist. SchemaError: it is not floating, or it is of `ts.calendar`.
+                ValueError: it is scaled already. DataError: an entity is unknown. NoMemoryError: the copy does not fit.
 
         Example:
             >>> import tensorstash as ts
             >>> stash = ts.load({"y": [1.0, 3.0]}, ["y"])
-            >>> ts.Scaler.fit(stash, ["y"]).apply(stash)["y"]
+            >>> ts.Scaler.fit(stash, ["y"]).transform(stash)["y"]
             tensor([-1.,  1.], dtype=torch.float64)
         """
         if not isinstance(stash, Stash):
             raise TypeError(
-                f"A scaler must be applied to a stash, got a {type(stash).__name__}. Of windows that is windows.stash; "
-                "a batch is scaled by scaler(batch)."
+                f"transform() takes a stash, got a {type(stash).__name__}. Write scaler.transform(windows.stash) for "
+                "windows, and scaler(batch) for a batch."
             )
         for name in self.center:
             check_pack(stash[name][:, None], self._pack(name), name)
+            check_not_computed(stash, name)
         bound = replace(self._fitted or self, spans={}).bind(stash)
         tables = {name: (bound.center[name], bound.scale[name]) for name in bound.center}
         entities = torch.arange(len(stash.entities)).repeat_interleave(stash.offsets.diff())
@@ -230,33 +242,40 @@ class Scaler:
         """Scale a batch in place and return it."""
         return self._batch(batch, inverse=False)
 
-    def undo(self, batch: Batch) -> Batch:
-        """Scale a batch back, in place, and return it.
+    @overload
+    def inverse(self, values: Batch) -> Batch: ...
 
-        A span that is not scaled, or is scaled back already, is a `ValueError`. So is a copy of one that is scaled: the
-        tensors of a batch say that they are, and copies do not. `inverse` takes any values.
-        """
-        return self._batch(batch, inverse=True)
-
+    @overload
     def inverse(
         self,
         values: torch.Tensor,
         column: str,
         entity: torch.Tensor | None = None,
         source: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Convert predictions of a column back to its units.
+    ) -> torch.Tensor: ...
+
+    def inverse(
+        self,
+        values: Batch | torch.Tensor,
+        column: str | None = None,
+        entity: torch.Tensor | None = None,
+        source: torch.Tensor | None = None,
+    ) -> Batch | torch.Tensor:
+        """Scale a batch back in place, or convert predictions of a column to its units.
+
+        In a batch, a span that is not scaled is a `ValueError`, and so is a copy of a scaled span: only the tensor that
+        was scaled is marked. Predictions need no mark.
 
         Args:
-            values: `(batch, ...)`, or `(batch, time, *pack)` for a pack. Integers and booleans are converted to torch's
-                default floating dtype first.
-            column: the name of the column.
-            entity: `(batch,)`, the entity of each window, by its number in the windows that the scaler is bound to;
-                needed with `by="entity"` alone.
-            source: `(batch,)`, the component of each window; needed with a mix and `by="entity"` alone.
+            values: a scaled batch; or predictions, `(batch, ...)`, for a pack `(batch, time, *pack)`. Integers and
+                booleans are converted to torch's default floating dtype first.
+            column: the name of the column of predictions; not for a batch.
+            entity: `(batch,)`, the entity of each window, by its number in the windows that the scaler is bound to; for
+                predictions with `by="entity"` alone.
+            source: `(batch,)`, the component of each window; for predictions with a mix and `by="entity"` alone.
 
         Returns:
-            A new tensor of the shape of `values`, through which gradients flow.
+            The batch; or a new tensor of the shape of the predictions, through which gradients flow.
 
         Example:
             >>> import torch, tensorstash as ts
@@ -267,19 +286,24 @@ class Scaler:
             tensor([[ 1.0000,  1.5000],
                     [20.0000, 25.0000]])
         """
+        if isinstance(values, MutableMapping):
+            if given := [each for each in (column, entity, source) if each is not None]:
+                raise TypeError(f"inverse(batch) takes no column and no entities, got {shown(given[0])}. Leave it out.")
+            return self._batch(values, inverse=True)
+        check_predictions(values)
+        if column is None:
+            raise TypeError(f"Predictions need a column. Write scaler.inverse(values, {next(iter(self.center))!r}).")
+        return self._inverse(values, column, entity, source)
+
+    def _inverse(
+        self, values: torch.Tensor, column: str, entity: torch.Tensor | None, source: torch.Tensor | None
+    ) -> torch.Tensor:
         if not isinstance(column, str) or column not in self.center:
             raise unknown_name(column, self.center, "the scaler")
-        check_predictions(values)
         for what, given in (("entity", entity), ("source", source)):
             if given is not None and not isinstance(given, torch.Tensor):
                 raise TypeError(f"{what} must be a tensor of integers, got {given!r}. Take batch[{what!r}].")
-        check_pack(values, self._pack(column), column)
-        pack = len(self._pack(column))
-        if pack and values.ndim < pack + 2:  # (batch, time) could be as wide as the pack
-            raise ValueError(
-                f"Predictions of the pack {column!r} must be (batch, time, *pack), got {tuple(values.shape)}. For "
-                "one step write values[:, None]."
-            )
+        check_prediction_shape(values, self._pack(column), column)
         if not values.dtype.is_floating_point:
             values = values.to(torch.get_default_dtype())
         group = self._group(len(values), entity, source)
@@ -288,47 +312,26 @@ class Scaler:
 
     def _batch(self, batch: Batch, *, inverse: bool) -> Batch:
         check_batch(batch, "A scaler")
-        known = [name for name in self.spans if name in batch]
-        if not known:
-            raise ValueError(
-                f"The batch must have a span of the scaler, {', '.join(map(repr, self.spans))}; it has "
-                f"{', '.join(map(repr, batch)) or 'nothing'}. Fit it on windows with the spans of the batch."
-            )
+        known = spans_in_batch(batch, self.spans)
         for name in known:
             check_pack(span_of(batch, name), self._pack(self.spans[name]), name)
         entity = batch.get("entity")
-        # `windows[0]` is one window, whose spans begin with time
+        # spans of `windows[0]`, a single window, have no dimension of windows
         windows = len(batch[known[0]]) if getattr(entity, "ndim", 1) else 1
         if self.by is not None and self.starts and "source" not in batch:
-            entity = None  # of a batch of one stash, whose numbers are others
+            entity = None  # the batch is of one stash, and numbers its entities in another way than the mix
         group = self._group(windows, entity, batch.get("source"))
         for name in known:
-            span = batch[name]
-            if f"{name}.segment" in batch:
-                raise ValueError(
-                    f"A scaler must see whole windows; {name!r} is packed in rows. Scale before ts.PackSequences."
-                )
-            if not span.dtype.is_floating_point:
-                raise SchemaError(
-                    f"A scaled span must be floating; {name!r} is {span.dtype}. Put "
-                    f"ts.Cast({{{name!r}: torch.float32}}) before the scaler."
-                )
-            if not inverse and is_scaled(span):
-                raise ValueError(f"A span must be scaled once; {name!r} is scaled already. Leave the scaler out.")
-            if inverse and not was_scaled(span):
-                raise ValueError(
-                    f"Only a span that is scaled can be scaled back; {name!r} is not, or it is a copy, which does not "
-                    f"say so. For the values of a copy: scaler.inverse(batch[{name!r}], {self.spans[name]!r})."
-                )
-        observed = [observed_of(batch, name) for name in known]
+            check_scalable(batch, name, self.spans[name], inverse=inverse)
+        observed = [None if name in self._computed else observed_of(batch, name) for name in known]
         for name, has_row in zip(known, observed):
             constants = self._constants(self.spans[name], batch[name])
-            change_rows(batch[name], has_row, partial(constants.apply, group=group, inverse=inverse))
+            change_rows(batch[name], has_row, partial(constants.scale_in_place, group=group, inverse=inverse))
             note_scaled(batch[name], scaled=not inverse)
         return batch
 
     def _group(self, windows: int, entity: object, source: object) -> torch.Tensor | None:
-        """Which centre and scale each window has, `(windows,)`; `None`: all have the same."""
+        """The group of constants of each window, `(windows,)`; `None`: all windows have the same constants."""
         if self.by is None:
             return None
         group = groups_of(entity, source, len(self.entities), self.starts)
@@ -339,26 +342,27 @@ class Scaler:
     def _pack(self, column: str) -> tuple[int, ...]:
         return tuple(self.center[column].shape[1:])
 
-    def _constants(self, column: str, like: torch.Tensor) -> Constants:
+    def _constants(self, column: str, like: torch.Tensor) -> ScaleConstants:
         key = (column, like.dtype, like.device)
         if key not in self._ready:
-            self._ready[key] = Constants.of(self.center[column], self.scale[column], like)
+            self._ready[key] = ScaleConstants.of(self.center[column], self.scale[column], like)
         return self._ready[key]
 
     def state_dict(self) -> dict[str, Any]:
-        """The scaler as plain values, which JSON keeps exactly; `from_state` makes the scaler again."""
+        """The scaler as plain values, which JSON keeps exactly; `from_state` restores the scaler."""
         if self._fitted is not None:
             return self._fitted.state_dict()
         columns = {
             name: {"center": self.center[name].tolist(), "scale": self.scale[name].tolist()} for name in self.center
         }
         fields = {"kind": self.kind, "by": self.by, "rows": self.rows, "spans": dict(self.spans)}
+        computed = {"computed": sorted(self._computed)} if self._computed else {}
         names = {} if self.by is None else {"entities": [*self.entities], "unknown": self.unknown}
-        return {"version": VERSION, **fields, **names, "columns": columns}
+        return {"version": VERSION, **fields, **computed, **names, "columns": columns}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Scaler":
-        """Make a scaler from what `state_dict` returned.
+        """Restore a scaler from what `state_dict` returned.
 
         Example:
             >>> import tensorstash as ts
@@ -369,26 +373,20 @@ class Scaler:
         """
         return cls(**fields_of(state))
 
+    if not TYPE_CHECKING:  # else any name would do
+
+        def __getattr__(self, name: str) -> object:
+            raise no_attribute(self, name, {"apply": "scaler.transform(stash)", "undo": "scaler.inverse(batch)"})
+
     def __repr__(self) -> str:
-        lines = ("  {}  center {}  scale {}  for {}".format(*row) for row in self._shown())
+        columns = constants_shown(self.center, self.scale, self.spans)
+        lines = ("  {}  center {}  scale {}  for {}".format(*row) for row in columns)
         return "\n".join([f"Scaler: {self._caption()}", *lines])
 
     def _repr_html_(self) -> str:
-        columns = table(("column", "center", "scale", "spans"), self._shown())
-        return f"<p><b>Scaler</b>: {self._caption()}</p>{columns}"
+        columns = constants_shown(self.center, self.scale, self.spans)
+        return f"<p><b>Scaler</b>: {self._caption()}</p>{table(('column', 'center', 'scale', 'spans'), columns)}"
 
     def _caption(self) -> str:
         by = f" by entity, {len(self.entities):,} of them" if self.by else ""
         return f"{self.kind}{by}, of the {self.rows:,} rows seen"
-
-    def _shown(self) -> Iterator[tuple[str, str, str, str]]:
-        """The name of each column, its center, its scale and its spans, as text."""
-        for name, center in self.center.items():
-            spans = ", ".join(span for span, column in self.spans.items() if column == name)
-            yield name, _summary(center), _summary(self.scale[name]), spans
-
-
-def _summary(values: torch.Tensor) -> str:
-    if values.numel() <= 4:
-        return ", ".join(f"{value:.4g}" for value in values.flatten().tolist())
-    return f"{values.min().item():.4g} to {values.max().item():.4g}"

@@ -9,17 +9,19 @@ from dataclasses import dataclass, field
 
 import torch
 
-_TILE = 1 << 20  # numbers that both operations pass over while they lie in the processor's cache
-_SLOTS = 8  # by entity: the constants of a pack are repeated for so many slots, because short inner loops are slow
-_TABLE = 1 << 18  # numbers of a table of such constants that is kept: a larger one would not lie in the cache
+_TILE = 1 << 20  # numbers that both operations change while they lie in the processor's cache
+_SLOTS = 8  # by entity, the constants of a pack are repeated for this many slots, because short inner loops are slow
+_TABLE = (
+    1 << 18
+)  # the most numbers of a table of such constants that is kept; a larger one would not fit into the cache
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Constants:
+class ScaleConstants:
     """A centre and a scale for each group of windows and each number of a pack, `(groups, *pack)`.
 
-    They lie on the device of what is scaled: torch on CUDA divides by a number of the CPU in another way. Without
-    groups there is one group for all windows.
+    They lie on the device of the tensors that are scaled, because torch on CUDA divides by a number on the CPU in
+    another way. Without groups, all windows share one.
     """
 
     center: torch.Tensor
@@ -27,8 +29,8 @@ class Constants:
     _ready: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, init=False)
 
     @classmethod
-    def of(cls, center: torch.Tensor, scale: torch.Tensor, like: torch.Tensor) -> "Constants":
-        """The constants for tensors of the dtype and on the device of `like`."""
+    def of(cls, center: torch.Tensor, scale: torch.Tensor, like: torch.Tensor) -> "ScaleConstants":
+        """The constants for tensors with the dtype and device of `like`."""
         dtype = like.dtype if like.itemsize >= 4 else torch.float32
         with torch.inference_mode(False):  # constants made in inference mode cannot take part in training later
             return cls(*(x.to(like.device, dtype).contiguous() for x in (center, scale)))
@@ -48,34 +50,34 @@ class Constants:
         shape = (-1, *[1] * (values.ndim - 1 - len(pack)), *pack)
         return (values.to(center.dtype) * scale.view(shape) + center.view(shape)).to(values.dtype)
 
-    def apply(self, tensor: torch.Tensor, group: torch.Tensor | None, *, inverse: bool) -> None:
-        """Scale a tensor in its own memory, or undo that.
+    def scale_in_place(self, tensor: torch.Tensor, group: torch.Tensor | None, *, inverse: bool) -> None:
+        """Scale a tensor, or scale it back, in its own memory.
 
         Args:
             tensor: `(*windows, slots, *pack)`.
             group: `(*windows,)`, the group of each window.
-            inverse: whether to undo the scaling.
+            inverse: whether to scale back.
         """
         if not tensor.is_contiguous():
             whole = tensor.contiguous()
-            self.apply(whole, group, inverse=inverse)
+            self.scale_in_place(whole, group, inverse=inverse)
             tensor.copy_(whole)
         elif tensor.numel():
             slots = tensor.shape[tensor.ndim - self.center.ndim]
             windows = tensor.view(-1, slots * self.items)
             count, numbers = windows.shape
             tile = max(1, _TILE // numbers) if tensor.is_cpu and not tensor.requires_grad else count
-            for begin in range(0, count, tile):
-                part = windows if tile >= count else windows[begin : begin + tile]
+            for start in range(0, count, tile):
+                part = windows if tile >= count else windows[start : start + tile]
                 if group is None:
                     _scale(part, *self._repeated(slots, grouped=False), inverse)
                 else:
-                    groups = group.reshape(-1)[begin : begin + tile].to(tensor.device)
+                    groups = group.reshape(-1)[start : start + tile].to(tensor.device)
                     self._scale_by_group(part, groups, inverse)
 
     @property
     def items(self) -> int:
-        """How many numbers a pack has."""
+        """The number of numbers of a pack."""
         return math.prod(self.center.shape[1:])
 
     def _repeated(self, slots: int, *, grouped: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -94,7 +96,7 @@ class Constants:
         if self.center.numel() * _SLOTS <= _TABLE:
             center, scale = (x.index_select(0, group)[:, None] for x in self._repeated(_SLOTS, grouped=True))
         else:
-            chosen = Constants(*(x.index_select(0, group) for x in (self.center, self.scale)))
+            chosen = ScaleConstants(*(x.index_select(0, group) for x in (self.center, self.scale)))
             center, scale = (x[:, None] for x in chosen._repeated(_SLOTS, grouped=True))
         whole = windows.shape[1] - windows.shape[1] % together
         if whole:

@@ -1,4 +1,4 @@
-"""The state of a `Scaler`, plain values, checked field by field when it is read."""
+"""Reading the state of a `Scaler`: plain values, each of which is checked."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -7,13 +7,13 @@ from typing import Any
 import torch
 
 from tensorstash.common.checks import is_integer
-from tensorstash.transforms.statistics import check_kind
+from tensorstash.transforms.fitting import check_kind
 
 VERSION = 1
 
 
 def fields_of(state: object) -> dict[str, Any]:
-    """The fields of the scaler that a state was made of."""
+    """The fields of a scaler, from its state."""
     if not isinstance(state, Mapping):
         raise TypeError(f"A state must be what state_dict() returned, got a {type(state).__name__}.")
     if state.get("version") != VERSION:
@@ -39,7 +39,10 @@ def fields_of(state: object) -> dict[str, Any]:
         raise ValueError("A state must have columns, and spans of these. It is damaged.")
     if not is_integer(state["rows"]):
         raise ValueError(f"rows must be an integer, got {state['rows']!r} in the state.")
-    fields |= {"rows": int(state["rows"]), "spans": dict(spans), "entities": names}
+    computed = state.get("computed", ())
+    if not isinstance(computed, (list, tuple)) or not all(isinstance(name, str) and name in spans for name in computed):
+        raise ValueError(f"computed must be a list of spans of the state, got {computed!r}. It is damaged.")
+    fields |= {"rows": int(state["rows"]), "spans": dict(spans), "entities": names, "_computed": frozenset(computed)}
     return fields | {"center": center, "scale": scale}
 
 
@@ -51,7 +54,7 @@ def _names(values: Any) -> list[Any]:
 
 
 def _as_name(value: Any) -> Any:
-    """The name of an entity, which is a tuple for several columns, and a list in JSON."""
+    """The name of an entity: with several columns a tuple, which JSON turns into a list."""
     return tuple(map(_as_name, value)) if isinstance(value, list) else value
 
 

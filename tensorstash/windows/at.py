@@ -34,7 +34,7 @@ def check_at(at: Any, closed: object, unmatched: object, stride: int, where: obj
 
 
 def points_of(stash: Stash, frame: Any, closed: str, spans: Collection[str]) -> Points:
-    """The points of a frame in its order, without slots yet; the entity is -1 if the stash does not have it.
+    """The points of a frame in its order, without slots yet; entity -1 is one that the stash does not have.
 
     No other column of the frame may have the name of one of the spans.
     """
@@ -51,7 +51,7 @@ def points_of(stash: Stash, frame: Any, closed: str, spans: Collection[str]) -> 
     if not len(time):
         raise ValueError("The frame of at= must have at least one row, got none.")
     if (farthest := int(np.abs(time.astype(np.float64)).max())) > 1 << 62:
-        raise DataError(f"The times of at= must lie within 2**62 ticks of 0, got one {farthest:,} from it.")
+        raise DataError(f"The times of at= must lie within 2**62 ticks of 0, got a time {farthest:,} ticks away.")
     labels = {name: _label(array, name, stash) for name, array in columns.items() if name not in keys}
     kinds = {name: str(columns[name].type) for name in labels}
     entity = _entities(columns, stash)
@@ -63,7 +63,7 @@ def points_of(stash: Stash, frame: Any, closed: str, spans: Collection[str]) -> 
 
 
 def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
-    """The columns by name; bfloat16 is float32."""
+    """The columns by name, bfloat16 as float32."""
     import pyarrow as pa
 
     from tensorstash.columns.types import from_bits, is_bfloat16
@@ -147,7 +147,7 @@ def _ticks(times: "pa.ChunkedArray") -> Int64s:
 
 
 def _label(array: "pa.ChunkedArray", name: str, stash: Stash) -> NDArray[Any]:
-    """The values of a column as a batch has them."""
+    """The values of a column as batches hold them."""
     import pyarrow as pa
 
     check_name(name, "a column of at=", argument="at")
@@ -182,14 +182,14 @@ def _entities(columns: "Mapping[str, pa.ChunkedArray]", stash: Stash) -> Int32s:
 
 
 def _as_bytes(rows: Int64s) -> "pa.FixedSizeBinaryArray":
-    """The bytes of each row of integers: Arrow looks up only single values."""
+    """The bytes of each row of integers as one value, because Arrow looks up single values only."""
     import pyarrow as pa
 
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(8 * rows.shape[1]), len(rows), [None, pa.py_buffer(rows)])
 
 
 def _codes(array: "pa.ChunkedArray", name: str, stash: Stash) -> tuple[Int64s, Int64s]:
-    """The values of the entities and of the rows as codes, -1 for one that no entity has."""
+    """The values of the stash's entities and of the frame's rows as codes, -1 for a value that no entity has."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -208,7 +208,7 @@ def _codes(array: "pa.ChunkedArray", name: str, stash: Stash) -> tuple[Int64s, I
             f"Each row of at= must have an entity; column {name!r} is null in row {_first_null(array):,}. Drop such "
             "rows."
         )
-    if not len(values):  # Arrow has no type for them
+    if not len(values):  # an empty list has no type in Arrow
         return np.empty(0, np.int64), np.full(len(array), -1)
     known = pa.array(values).dictionary_encode()
     try:

@@ -9,24 +9,24 @@ from numpy.typing import NDArray
 
 from tensorstash.common.html import lanes, lines, table
 from tensorstash.gather.span import Span
-from tensorstash.stash.display import entity_text, picture
+from tensorstash.stash.printed import entity_text, picture
 from tensorstash.windows.placement import Chain, Placement
 from tensorstash.windows.slots import nearest_rows
 
 _FIRST = 3  # windows that are drawn
 _MOST_SPANS = 20
-_SLOTS = 120  # across the picture of the spans
+_SLOTS = 120  # of the picture of the spans, across
 
 
 def as_text(placement: Placement) -> str:
-    """One line."""
+    """Windows as one line of text."""
     frequency, intervals, count = placement.slots.frequency, placement.intervals, len(placement.offsets) - 1
     units = ("rows" if placement.fills is None else "slots") + (f" every {frequency.text}" if frequency else "")
     where = f"stride {intervals.stride}, in {len(intervals.base):,} intervals of {count:,} entities"
     if placement.points is not None:
         where = f"at points in time of {len(np.unique(placement.points.entity)):,} entities"
     sizes = f" of {placement.history} + {placement.horizon} {units}," if placement.spans else ""
-    spans = [*map(str, placement.spans), *(text for reach in placement.reaches for text in reach.texts)]
+    spans = [*map(str, placement.spans), *(text for time_span in placement.time_spans for text in time_span.texts)]
     return f"Windows: {len(placement):,}{sizes} {where}; {', '.join(spans)}"
 
 
@@ -44,9 +44,9 @@ def as_html(placement: Placement) -> str:
 
 
 def _within(placement: Placement) -> tuple[int, int] | None:
-    """The times of the first and the last row that windows see; `None` where they may see all."""
+    """The times of the first and the last row that windows see; `None` if they may see all rows."""
     times, seen = placement.stash.time, placement.intervals
-    if times is None or placement.points is not None or placement.reaches or not len(placement):
+    if times is None or placement.points is not None or placement.time_spans or not len(placement):
         return None
     last = seen.first + seen.stride * (np.diff(seen.ends, prepend=0) - 1) + placement.length - 1
     moments = times.numpy()[nearest_rows(placement.slots, np.concatenate([seen.first, last]))[0]]
@@ -57,7 +57,7 @@ def _slots(span: Span, placement: Placement) -> NDArray[np.float64]:
     """Which parts of a window a span takes, `(bins,)` of 0 and 1."""
     bins = min(_SLOTS, placement.length)
     taken = np.zeros(bins)
-    taken[(np.arange(span.begin, span.end, span.step) + placement.history) * bins // placement.length] = 1
+    taken[(np.arange(span.start, span.stop, span.step) + placement.history) * bins // placement.length] = 1
     return taken
 
 

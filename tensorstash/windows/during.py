@@ -12,21 +12,24 @@ from tensorstash.common.checks import at_least, flag, is_integer, one_of, shown
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Frequency, frequency, is_zero
+from tensorstash.common.keywords import suggests_keywords
 from tensorstash.errors import DataError
-from tensorstash.gather.empty import fills
 from tensorstash.gather.span import Span
-from tensorstash.gather.stretches import TIMES, Stretches
+from tensorstash.gather.stretches import Stretches
 from tensorstash.native.guide import first_rows
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.fills import empty_values
 from tensorstash.windows.shift import FARTHEST, Shift
 
 Side = Literal["left", "right"]
 
-_MOST_ROWS = 1 << 31  # of a window: each takes a slot of every batch, whether there is a row or not
-_DAYS = (-73_049, 73_048)  # since 1970: 400 years, after which the calendar repeats; in ns 64 bits hold them
-_RECENT = 18_262  # 2020-01-01, from which on an example is looked for
+ROW_TIMES = "__time"  # the times of the rows, as a column
+_MOST_ROWS = 1 << 31  # of a window, because every batch has a slot for each of them, filled or not
+_DAYS = (-73_049, 73_048)  # since 1970, over 400 years, after which the calendar repeats; in ns they fit into 64 bits
+_RECENT = 18_262  # 2020-01-01: messages give the first example from this day on
 
 
+@suggests_keywords
 @dataclass(frozen=True, slots=True)
 class During:
     """A span in time: the rows of an entity in a stretch around the time t of a window, at most the newest `max_rows`.
@@ -93,7 +96,7 @@ class During:
 
 
 def _check_bounds(span: During, start: Shift, stop: Shift, clock: Clock) -> None:
-    """Raise `ValueError` unless the start is before the stop for every time: months, and weeks of work, differ."""
+    """Raise `ValueError` unless start < stop for every time: months and business weeks vary in length."""
     is_fixed = start.step.kind == stop.step.kind == "ticks"
     times = np.zeros(1, np.int64) if is_fixed else np.arange(*_DAYS) * clock.day
     first, after = start.moved(times), stop.moved(times)
@@ -114,53 +117,53 @@ def _check_bounds(span: During, start: Shift, stop: Shift, clock: Clock) -> None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Reach:
+class TimeSpan:
     """Spans over one stretch of time, whose rows are found once for all of them."""
 
-    begin: Shift
-    end: Shift
+    start: Shift
+    stop: Shift
     closed: str
-    most: int
-    spans: tuple[Span, ...]  # rows counted back from the end of the stretch; ages are spans of `TIMES`
+    max_rows: int
+    spans: tuple[Span, ...]  # rows counted back from the end of the stretch; ages are distances of `ROW_TIMES`
     fills: Mapping[str, torch.Tensor]  # of empty slots, by column
     min_rows: int
-    named: str  # the span with this `min_rows`
+    named: str  # the span that asks for `min_rows`
 
     @property
     def shown(self) -> tuple[Span, ...]:
         """The spans without ages."""
-        return tuple(span for span in self.spans if span.column != TIMES)
+        return tuple(span for span in self.spans if not span.is_distance)
 
     @property
     def is_ahead(self) -> bool:
         """Whether it reaches into the future of its window."""
-        return self.end.steps > 0
+        return self.stop.steps > 0
 
     @property
     def texts(self) -> list[str]:
         """The spans as text, for a repr."""
         brackets = "[)" if self.closed == "left" else "(]"
-        stretch = f"{brackets[0]}{self.begin.text}, {self.end.text}{brackets[1]}"
-        aged = {span.name: ", with age" for span in self.spans if span.column == TIMES}
+        stretch = f"{brackets[0]}{self.start.text}, {self.stop.text}{brackets[1]}"
+        aged = {span.name: ", with age" for span in self.spans if span.is_distance}
         return [
-            f"{span.name}={span.column}{stretch}, at most {self.most}{aged.get(f'{span.name}.age', '')}"
+            f"{span.name}={span.column}{stretch}, at most {self.max_rows}{aged.get(f'{span.name}.age', '')}"
             for span in self.shown
         ]
 
-    def find(self, times: Int64s, low: Int64s, high: Int64s, moments: Int64s, end: Int64s | None = None) -> Stretches:
+    def find(self, times: Int64s, low: Int64s, high: Int64s, moments: Int64s, stop: Int64s | None = None) -> Stretches:
         """The rows in the stretches around these moments, among the rows `[low, high)` of their entities; any shape.
 
-        `end` is the row after the last one of each stretch, if that is known.
+        `stop` is the row after the last row of each stretch, if it is known already.
         """
-        after = int(self.closed == "right")  # equal times are before the stretch
-        first = first_rows(times, low, high if end is None else end, self.begin.moved(moments) + after)
-        if end is None:
-            end = first_rows(times, first, high, self.end.moved(moments) + after)
-        return Stretches(end, np.minimum(end - first, self.most), moments)
+        after = int(self.closed == "right")  # then rows at the start are outside, and rows at the stop inside
+        first = first_rows(times, low, high if stop is None else stop, self.start.moved(moments) + after)
+        if stop is None:
+            stop = first_rows(times, first, high, self.stop.moved(moments) + after)
+        return Stretches(stop, np.minimum(stop - first, self.max_rows), moments)
 
 
-def reaches(stash: Stash, spans: Mapping[str, During], closed: str) -> tuple[Reach, ...]:
-    """The stretches of time that spans cover, each with all of its spans."""
+def time_spans(stash: Stash, spans: Mapping[str, During], closed: str) -> tuple[TimeSpan, ...]:
+    """The spans in time, grouped by the stretch of time that they cover."""
     if not spans:
         return ()
     if stash.time is None:
@@ -175,16 +178,18 @@ def reaches(stash: Stash, spans: Mapping[str, During], closed: str) -> tuple[Rea
     for name, span in spans.items():
         stretch = (*_shifts(span, stash.clock, repr(name)), span.closed or closed, span.max_rows)
         alike.setdefault(stretch, {})[name] = span
-    return tuple(_reach(stash, stretch, members) for stretch, members in alike.items())
+    return tuple(_time_span(stash, stretch, members) for stretch, members in alike.items())
 
 
-def _reach(stash: Stash, stretch: tuple[Shift, Shift, str, int], members: Mapping[str, During]) -> Reach:
-    begin, end, closed, most = stretch
-    columns = [Span(name, span.column, -most, 0) for name, span in members.items()]
-    ages = [Span(f"{name}.age", TIMES, -most, 0) for name, span in members.items() if span.age]
-    empty = fills(stash, columns, {}, timed=False) | {TIMES: torch.zeros((), dtype=torch.int64)}
+def _time_span(stash: Stash, stretch: tuple[Shift, Shift, str, int], members: Mapping[str, During]) -> TimeSpan:
+    start, stop, closed, max_rows = stretch
+    columns = [Span(name, span.column, -max_rows, 0) for name, span in members.items()]
+    ages = [
+        Span(f"{name}.age", ROW_TIMES, -max_rows, 0, is_distance=True) for name, span in members.items() if span.age
+    ]
+    empty = empty_values(stash, columns, {}, timed=False) | {ROW_TIMES: torch.zeros((), dtype=torch.int64)}
     strictest = max(members, key=lambda name: members[name].min_rows)
-    return Reach(begin, end, closed, most, (*columns, *ages), empty, members[strictest].min_rows, strictest)
+    return TimeSpan(start, stop, closed, max_rows, (*columns, *ages), empty, members[strictest].min_rows, strictest)
 
 
 def _shifts(span: During, clock: Clock, whose: str) -> tuple[Shift, Shift]:

@@ -29,7 +29,7 @@ _MOST_TICKS = 1 << 62
 def fragments(
     stash: Stash, gaps: str, frequency: Duration | None, tolerance: Duration | None, *, counted: bool
 ) -> Runs:
-    """The stretches of rows in which no time step is missing; whole entities if gaps are ignored or not counted."""
+    """Consecutive rows without a missing time step; whole entities if gaps are ignored, or not `counted`."""
     gaps = one_of(gaps, get_args(Gaps), "gaps")
     if not counted:
         return entity_runs(stash.offsets.numpy())
@@ -61,7 +61,7 @@ def check_no_slots(
     min_history: int | None,
     min_horizon: int | None,
 ) -> None:
-    """Raise `ValueError` for arguments that speak of slots; with spans in time alone there are none."""
+    """Raise `ValueError` for arguments about slots; windows of spans in time alone have none."""
     masked = "mask" if gaps == "mask" else None
     given = {
         "frequency": frequency,
@@ -87,23 +87,25 @@ def _steps_text(runs: Runs) -> str:
 
 
 def _with_fewer(placement: Placement) -> str:
-    """What lets a window have fewer rows."""
+    """The arguments that allow windows with fewer rows."""
     return " or ".join(["min_history="] * (placement.history > 0) + ["min_horizon="] * (placement.horizon > 0))
 
 
 def _too_short(placement: Placement, runs: Runs) -> NoWindowError:
     """The error if no run is as long as a window."""
-    slots, (begins, ends) = placement.slots, run_edges(placement.slots)
+    slots, (starts, stops) = placement.slots, run_edges(placement.slots)
     padding, units = slots.lead + slots.tail, "rows" if placement.fills is None else "slots"
     least, fewer = placement.length - padding, _with_fewer(placement)
-    needed, give = f"A window is {least:,} consecutive {units} of one run", "give"
+    needed, give = f"Windows need {least:,} consecutive {units}", "give"
     if padding:
         needed, give = (
-            f"A window needs {least:,} of its {placement.length:,} slots in one run, see {fewer}",
+            f"Windows need {least:,} of their {placement.length:,} slots in one run, see {fewer}",
             "give a lower",
         )
     remedy = f"Shorten history or horizon, {give} {fewer}, or see frequency= and gaps=."
-    if runs.frequency is not None and 2 * len(runs.rows) > runs.rows.sum():  # most rows do not follow the row before
+    if (
+        runs.frequency is not None and 2 * len(runs.rows) > runs.rows.sum()
+    ):  # most rows do not follow the row before them
         remedy = (
             "Times without a regular step, such as events, need gaps='ignore': windows of consecutive rows, or spans "
             "in time, ts.During. See docs/guide/events.md."
@@ -111,15 +113,17 @@ def _too_short(placement: Placement, runs: Runs) -> NoWindowError:
         if runs.steps and 2 * runs.steps[0][1] > runs.rows.sum():
             remedy = f"Most steps are {runs.steps[0][0]}: leave frequency= out."
     return NoWindowError(
-        f"{needed}; the longest of {len(begins):,} runs has "
-        f"{int((ends - begins).max(initial=padding)) - padding:,}{_steps_text(runs)}. {remedy}"
+        f"{needed}; the longest of {len(starts):,} runs has "
+        f"{int((stops - starts).max(initial=padding)) - padding:,}{_steps_text(runs)}. {remedy}"
     )
 
 
 def all_windows(placement: Placement, runs: Runs, judged: Sequence[Span], stride: int) -> Placement:
-    """Every window without a missing value; raises `NoWindowError`, and warns of what many windows are lost to."""
-    begins, ends = run_edges(placement.slots)
-    whole = replace(placement, intervals=intervals(begins, windows_in(ends - begins, placement.length, stride), stride))
+    """Every window without a missing value; raises `NoWindowError`, and warns if many windows are lost."""
+    starts, stops = run_edges(placement.slots)
+    whole = replace(
+        placement, intervals=intervals(starts, windows_in(stops - starts, placement.length, stride), stride)
+    )
     if not len(whole):
         raise _too_short(placement, runs)
     warned = _warn_of_gaps(whole, runs)
@@ -138,14 +142,14 @@ def _warn_of_gaps(placement: Placement, runs: Runs) -> bool:
             f"Gaps cost {1 - len(windows) / possible:.0%} of the windows: {len(windows):,} of {possible:,} are left"
             f"{_steps_text(runs)}. If these are not gaps, give the frequency=, such as '1bd' for business days, a "
             "tolerance=, or gaps='ignore'; if they are, shorter windows lose fewer.",
-            stacklevel=4,
+            stacklevel=5,
         )
     empty = slots.total - rows - (slots.lead + slots.tail) * int(np.count_nonzero(~slots.joined))
     if empty > rows:
         warnings.warn(
             f"Gaps make more empty slots than there are rows: {empty:,} and {rows:,}{_steps_text(runs)}. Give the "
             "frequency=, take gaps='split', or leave windows without observations out with require=.",
-            stacklevel=4,
+            stacklevel=5,
         )
     return costly
 
@@ -167,7 +171,7 @@ def _warn_of_require(placement: Placement, before: Placement, judged: Sequence[S
     warnings.warn(
         f"require= leaves out {1 - kept / every:.0%} of the windows, because of {what}: {kept:,} of {every:,} are left."
         f"{more} Shorter windows lose fewer, and fewer names in require= too; fill= turns missing values into data.",
-        stacklevel=4,
+        stacklevel=5,
     )
     return True
 
@@ -175,7 +179,7 @@ def _warn_of_require(placement: Placement, before: Placement, judged: Sequence[S
 def _warn_of_absent(
     placement: Placement, before_require: Intervals, *, without_gaps: bool, without_require: bool
 ) -> None:
-    """Warn of entities that have rows but no window, with an example of each reason that is not yet told."""
+    """Warn of entities that have rows but no window, with an example of each reason that no other warning has given."""
     slots = placement.slots
     if placement.intervals is before_require and len(before_require.base) == np.count_nonzero(~slots.joined):
         return  # each run has windows
@@ -205,7 +209,7 @@ def _warn_of_absent(
         reasons.append(f"{len(lost):,} with missing values that require= does not allow, such as {name!r}")
     if reasons:
         total, every = len(short) + len(apart) + len(lost), np.count_nonzero(rows)
-        warnings.warn(f"{total:,} of {every:,} entities have no window: {'; '.join(reasons)}.", stacklevel=4)
+        warnings.warn(f"{total:,} of {every:,} entities have no window: {'; '.join(reasons)}.", stacklevel=5)
 
 
 def _other_step(placement: Placement, entity: np.int64) -> str:

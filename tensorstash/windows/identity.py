@@ -11,7 +11,7 @@ from tensorstash.common.checks import is_integer
 from tensorstash.stash.header import names_checksum
 from tensorstash.stash.meaning import meaning, plain
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.during import Reach
+from tensorstash.windows.during import TimeSpan
 from tensorstash.windows.placement import Placement
 
 MEANINGS = ("clock", "columns", "static", "labels")
@@ -22,8 +22,8 @@ def meanings(placement: Placement) -> dict[str, dict[str, Any]]:
     """What the entries of a batch mean: columns of spans, static columns and labels by name, and the clock."""
     stash, points = placement.stash, placement.points
     empty = dict(placement.fills or {})
-    for reach in placement.reaches:
-        empty |= reach.fills
+    for time_span in placement.time_spans:
+        empty |= time_span.fills
     columns = {}
     for name in dict.fromkeys(span.column for span in placement.shown):
         columns[name] = meaning(stash, name)
@@ -67,11 +67,11 @@ def where(placement: Placement) -> dict[str, Any]:
     stash = placement.stash
     first, last = stash.time_range
     spans: dict[str, list[Any]] = {
-        span.name: [span.column, span.begin if span.draw is None else str(span.draw), span.end, span.step]
+        span.name: [span.column, span.start if span.draw is None else str(span.draw), span.stop, span.step]
         for span in placement.spans
     }
-    for reach in placement.reaches:
-        spans |= _in_time(reach)
+    for time_span in placement.time_spans:
+        spans |= _in_time(time_span)
     found = {
         "windows": len(placement),
         "entities": len(placement.offsets) - 1,
@@ -84,7 +84,7 @@ def where(placement: Placement) -> dict[str, Any]:
         "offsets": zlib.crc32(placement.offsets.data),
         "runs": _runs(placement),
     }
-    if placement.reaches:
+    if placement.time_spans:
         found["row_times"] = stash.times_checksum
     return found
 
@@ -101,10 +101,16 @@ def _runs(placement: Placement) -> int:
     return reduce(lambda crc, array: zlib.crc32(array.tobytes(), crc), arrays, 0)
 
 
-def _in_time(reach: Reach) -> dict[str, list[Any]]:
-    bounds = [int(text) if is_integer(text) else str(text) for text in (reach.begin.text, reach.end.text)]
-    aged = {span.name for span in reach.spans}
+def _in_time(time_span: TimeSpan) -> dict[str, list[Any]]:
+    bounds = [int(text) if is_integer(text) else str(text) for text in (time_span.start.text, time_span.stop.text)]
+    aged = {span.name for span in time_span.spans}
     return {
-        span.name: [span.column, *bounds, reach.most, reach.closed, *(["age"] * (f"{span.name}.age" in aged))]
-        for span in reach.shown
+        span.name: [
+            span.column,
+            *bounds,
+            time_span.max_rows,
+            time_span.closed,
+            *(["age"] * (f"{span.name}.age" in aged)),
+        ]
+        for span in time_span.shown
     }

@@ -1,6 +1,5 @@
 """The ids of windows, as callers give them."""
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,11 +26,3 @@ def check_ids(ids: int | Ids, count: int) -> Int64s:
     if outside.any():
         raise IndexError(f"Ids must lie in [{-count}, {count}), got {raw[outside.argmax()]}.")
     return numbers
-
-
-def is_asked_by_torch() -> bool:
-    """Whether the caller's caller's caller is PyTorch's `DataLoader`; it indexes like any other caller."""
-    frame = inspect.currentframe()
-    for _ in range(3):  # `window_or_batch`, `__getitem__`, who asked
-        frame = None if frame is None else frame.f_back
-    return frame is not None and frame.f_globals.get("__name__", "").startswith("torch.utils.data")

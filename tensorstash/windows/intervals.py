@@ -1,4 +1,4 @@
-"""Windows as intervals: stretches of starts at a constant stride, numbered from 0. Memory is O(intervals)."""
+"""Intervals of windows that start at a constant stride, numbered from 0. Memory is O(intervals)."""
 
 from dataclasses import dataclass
 
@@ -30,14 +30,14 @@ class Intervals:
         return self.guide.base
 
     @property
-    def begins(self) -> Int64s:
+    def first_ids(self) -> Int64s:
         """(k,) the first id of each interval."""
         return np.concatenate([[0], self.ends[:-1]]).astype(np.int64)
 
     @property
     def first(self) -> Int64s:
         """(k,) the slot at which the first window of each interval starts."""
-        return self.base + self.stride * self.begins
+        return self.base + self.stride * self.first_ids
 
 
 def intervals(first: Int64s, counts: Int64s, stride: int) -> Intervals:
@@ -47,11 +47,16 @@ def intervals(first: Int64s, counts: Int64s, stride: int) -> Intervals:
         first, counts = first[filled], counts[filled]
     records = np.empty((len(counts), 2), np.int64)
     ends, base = records.T
-    np.cumsum(counts, out=ends)  # in place, and so is the rest: there may be millions
+    np.cumsum(counts, out=ends)  # all steps work in place, because there may be millions
     np.subtract(counts, ends, out=base)
     base *= stride
     base += first
     return Intervals(guide(records), stride)
+
+
+def no_intervals() -> Intervals:
+    """No window."""
+    return intervals(np.empty(0, np.int64), np.empty(0, np.int64), 1)
 
 
 def windows_in(slots: Int64s, length: int, stride: int) -> Int64s:
@@ -84,31 +89,31 @@ def keep(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
 
 def of_ids(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
     """The windows with ids in the ranges `[low, high)`, which ascend and do not overlap."""
-    begins, ends = cut_ranges(within.begins, low, high)
-    return intervals(locate(within, begins), ends - begins, within.stride)
+    low, high = cut_ranges(within.first_ids, low, high)
+    return intervals(locate(within, low), high - low, within.stride)
 
 
 def count_before(within: Intervals, slots: Int64s) -> Int64s:
     """How many windows start before each slot."""
     if not len(within):
         return np.zeros_like(slots)
-    first, begins = within.first, within.begins
+    first, first_ids = within.first, within.first_ids
     k = np.maximum(np.searchsorted(first, slots, "right") - 1, 0)
     inside = -((first[k] - slots) // within.stride)
-    return begins[k] + np.clip(inside, 0, within.ends[k] - begins[k])
+    return first_ids[k] + np.clip(inside, 0, within.ends[k] - first_ids[k])
 
 
-def cut_ranges(bounds: Int64s, begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
-    """Ranges `[begins, ends)` cut at the bounds; both ascend, and the ranges do not overlap."""
-    filled = begins < ends
-    begins, ends = begins[filled], ends[filled]
-    if not len(begins):
-        return begins, ends
-    cuts = bounds[np.searchsorted(bounds, begins[0], "right") : np.searchsorted(bounds, ends[-1])]
-    edges = np.sort(np.concatenate([begins, ends, cuts]), kind="stable")
+def cut_ranges(bounds: Int64s, low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
+    """Ranges `[low, high)` cut at the bounds; both ascend, and the ranges do not overlap."""
+    filled = low < high
+    low, high = low[filled], high[filled]
+    if not len(low):
+        return low, high
+    cuts = bounds[np.searchsorted(bounds, low[0], "right") : np.searchsorted(bounds, high[-1])]
+    edges = np.sort(np.concatenate([low, high, cuts]), kind="stable")
     edges = edges[np.append(True, edges[1:] != edges[:-1])]
-    k = np.searchsorted(begins, edges[:-1], "right") - 1
-    inside = edges[:-1] < ends[k]
+    k = np.searchsorted(low, edges[:-1], "right") - 1
+    inside = edges[:-1] < high[k]
     return edges[:-1][inside], edges[1:][inside]
 
 
@@ -125,9 +130,9 @@ def union(low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
         low, high = low[order], high[order]
     if not len(low):
         return low, high
-    reach = np.maximum.accumulate(high)
-    new = np.append(True, low[1:] > reach[:-1])
-    return low[new], reach[np.append(new[1:], True)]
+    stops = np.maximum.accumulate(high)
+    new = np.append(True, low[1:] > stops[:-1])
+    return low[new], stops[np.append(new[1:], True)]
 
 
 def spread(low: Int64s, high: Int64s, count: int, step: int) -> tuple[Int64s, Int64s]:

@@ -11,34 +11,36 @@ from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s, as_array
 from tensorstash.gather.gather import GatherPlan, compile_plan, gather, with_stretches
-from tensorstash.gather.span import Filling, Span, Store, by_source, draws_of, never_empty
-from tensorstash.gather.stretches import Stretches, as_fragments, with_times
+from tensorstash.gather.memory import Filling, Memory, by_source, never_empty
+from tensorstash.gather.span import Span, draws_of
+from tensorstash.gather.stretches import Stretches, as_fragments
 from tensorstash.native.guide import Guide, find, find_and_locate, guide
 from tensorstash.segments.segment import Block
 from tensorstash.stash.scaled import noted
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.during import Reach
-from tensorstash.windows.ids import Ids, check_ids, is_asked_by_torch
+from tensorstash.windows.during import ROW_TIMES, TimeSpan
+from tensorstash.windows.fills import calendar_fills
+from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.intervals import Intervals, locate
 from tensorstash.windows.points import Points
-from tensorstash.windows.slots import Slots, calendar_fills, fragments_of, nearest_rows, times_at
+from tensorstash.windows.slots import Slots, fragments_of, nearest_rows, times_at
 
-_BLOCK = 1 << 17  # intervals looked at together
+_BLOCK = 1 << 17  # intervals computed at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Where the windows of one stash are: each is `history + horizon` consecutive slots, and stretches of time."""
+    """Where the windows of one stash are: each has `history + horizon` consecutive slots, and rows in time spans."""
 
     stash: Stash
     spans: tuple[Span, ...]  # in slots
-    history: int  # slots before the anchor; without any span in slots 1, the row of the window, or 0 at given points
+    history: int  # slots before the anchor; if all spans are `During`, 1, or 0 with `at=`
     horizon: int  # slots from the anchor on
     slots: Slots
-    fills: Mapping[str, torch.Tensor] | None  # the value of empty slots by column; None: slots are rows
-    intervals: Intervals  # of the slots at which windows begin; none of windows at given points
+    fills: Mapping[str, torch.Tensor] | None  # the value of empty slots by column; `None`: every slot is a row
+    intervals: Intervals  # of the slots at which windows start; empty for windows at given points
     points: Points | None = None
-    reaches: tuple[Reach, ...] = ()  # the spans in time
+    time_spans: tuple[TimeSpan, ...] = ()  # the spans in time
 
     def __len__(self) -> int:
         return len(self.intervals) if self.points is None else len(self.points)
@@ -46,7 +48,7 @@ class Placement:
     @property
     def shown(self) -> tuple[Span, ...]:
         """All spans; those in time count rows back from the end of their stretch."""
-        return (*self.spans, *(span for reach in self.reaches for span in reach.shown))
+        return (*self.spans, *(span for time_span in self.time_spans for span in time_span.shown))
 
     @property
     def length(self) -> int:
@@ -54,13 +56,13 @@ class Placement:
         return self.history + self.horizon
 
     @property
-    def label(self) -> int:
+    def label_offset(self) -> int:
         """Slots from a window's anchor to the slot that gives its entity and time: without a horizon, its last."""
         return 0 if self.horizon else -1
 
     @property
     def offsets(self) -> Int64s:
-        """`(entities + 1,)` where the rows of each entity begin."""
+        """`(entities + 1,)`: the first row of each entity, and at last the number of rows."""
         return self.stash.offsets.numpy()
 
     @property
@@ -70,21 +72,24 @@ class Placement:
         return self.stash.time.numpy()
 
     @property
-    def store(self) -> Store:
+    def memory(self) -> Memory:
         """What windows are gathered from."""
         filling = None
         if self.fills is not None:
             computed = calendar_fills(self.stash, self.spans, self.slots)
             filling = Filling(fragments_of(self.slots), self.history, self.horizon, self.fills, computed)
-        return never_empty(Store(self.stash, self._blocks, filling))
+        return never_empty(Memory(self.stash, self._blocks, filling))
 
-    def store_of(self, reach: Reach) -> Store:
+    def memory_of(self, time_span: TimeSpan) -> Memory:
         """What the spans of a stretch of time are gathered from; each call brings its own fragments."""
-        assert self.stash.time is not None
+        times = self.stash.time
+        assert times is not None
         none = np.zeros(1, np.int64)
-        fragments, _ = as_fragments(Stretches(none, none, none), reach.most)
-        filling = Filling(fragments, reach.most, 0, reach.fills, {})
-        return never_empty(with_times(Store(self.stash, self._blocks, filling), self.stash.time))
+        fragments, _ = as_fragments(Stretches(none, none, none), time_span.max_rows)
+        filling = Filling(fragments, time_span.max_rows, 0, time_span.fills, {})
+        block = Block(times, (ROW_TIMES,), len(times))
+        columns = {**self.stash, ROW_TIMES: times}
+        return never_empty(Memory(columns, lambda: [*self._blocks(), block], filling))
 
     def _blocks(self) -> list[Block]:
         return self.stash.blocks
@@ -99,7 +104,7 @@ class Placement:
 
     def label_rows(self, anchors: Int64s) -> Int64s:
         """The row that gives each window its entity, any shape, by anchor slots; at an empty slot the nearest row."""
-        return nearest_rows(self.slots, anchors + self.label)[0]
+        return nearest_rows(self.slots, anchors + self.label_offset)[0]
 
     def window_entities(self, ids: Int64s) -> Int64s:
         """The index into `stash.entities` of windows, by ids of any shape."""
@@ -122,22 +127,22 @@ class Placement:
         """The time of each window, of any shape, by their ids and the slots of their anchors."""
         if self.points is not None:
             return self.points.time[ids]
-        return times_at(self.slots, self.times, anchors + self.label)
+        return times_at(self.slots, self.times, anchors + self.label_offset)
 
-    def stretches(self, reach: Reach, ids: Int64s, anchors: Int64s) -> Stretches:
-        """The rows in a stretch of time of each window, likewise."""
+    def stretches(self, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Stretches:
+        """The rows of each window in a time span, by the ids and the slots of the anchors, of any shape."""
         entities, moments = self.window_entities(ids), self.window_times(ids, anchors)
-        end = None  # known, if the stretch ends where the history does, and slots are rows
-        if self.points is not None and reach.closed == self.points.closed and self.slots.first is self.slots.row:
-            end = None if reach.end.steps else anchors
-        return reach.find(self.times, self.offsets[entities], self.offsets[entities + 1], moments, end)
+        stop = None  # known if the stretch ends where the history does, and every slot is a row
+        if self.points is not None and time_span.closed == self.points.closed and self.slots.first is self.slots.row:
+            stop = None if time_span.stop.steps else anchors
+        return time_span.find(self.times, self.offsets[entities], self.offsets[entities + 1], moments, stop)
 
     def entities_at(self, rows: Int64s) -> Int64s:
         """The index into `stash.entities` of rows, of any shape."""
         return np.searchsorted(self.offsets, rows, "right") - 1
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is cached, which is made again."""
+        """Without the cached property, which is computed again."""
         return {name: value for name, value in self.__dict__.items() if name != "_entity_of_interval"}
 
 
@@ -147,7 +152,7 @@ class Located(NamedTuple):
     source: Int32s | None  # the number of the placement of each; None if there is one
     ids: Int64s  # in the chain
     anchors: Int64s  # the slots of their anchors
-    stretches: tuple[Stretches, ...] = ()  # the rows of their spans in time, one for each reach
+    stretches: tuple[Stretches, ...] = ()  # the rows of their spans in time, one for each time span
 
     def reshaped(self, *shape: int) -> "Located":
         """The same windows as arrays of another shape."""
@@ -174,7 +179,7 @@ class Chain:
 
     def locate(self, ids: Int64s) -> Located:
         """Where windows are, by ids `(k,)` that are known to lie in `[0, len(self))`."""
-        if len(self.placements) == 1:  # the look-up of the placement would cost as much again
+        if len(self.placements) == 1:  # looking up the placement would double the cost
             return self._with_stretches(Located(None, ids, self.placements[0].anchor_slots(ids)))
         if any(placement.points is not None for placement in self.placements):
             source, anchors = find(self._ends, ids), np.empty_like(ids)
@@ -194,10 +199,10 @@ class Chain:
 
     def _with_stretches(self, located: Located) -> Located:
         made = []
-        for number in range(len(self.placements[0].reaches)):
+        for number in range(len(self.placements[0].time_spans)):
             arrays = Stretches(*(np.empty_like(located.ids) for _ in range(3)))
             for placement, which, ids, anchors in self.parts(located):
-                part = placement.stretches(placement.reaches[number], ids, anchors)
+                part = placement.stretches(placement.time_spans[number], ids, anchors)
                 for array, values in zip(arrays, part):
                     array[which] = values
             made.append(arrays)
@@ -214,7 +219,7 @@ class Chain:
 
     @cached_property
     def _bases(self) -> Guide:
-        """The intervals of all placements, each with the anchor of window 0 of the chain if it lay in it."""
+        """The intervals of all placements, each with the anchor that window 0 of the chain would have in it."""
         records = [placement.intervals.guide.records for placement in self.placements]
         first, (stride, _) = self._first, self._stride
         moved = np.stack([first, self.placements[0].history - stride * first], 1)
@@ -228,7 +233,7 @@ class Chain:
 
     @cached_property
     def _stride(self) -> tuple[int, Int64s | None]:
-        """The stride of the first placement, and if not all have the same, how much more each of them has."""
+        """The stride of the first placement, and by how much the others' are larger; `None` if all are equal."""
         strides = np.array([placement.intervals.stride for placement in self.placements], np.int64)
         more = strides - strides[0]
         return int(strides[0]), more if more.any() else None
@@ -286,19 +291,21 @@ class Chain:
 
     @cached_property
     def plan_apart(self) -> GatherPlan:
-        """The same with a buffer for each span."""
+        """The plan with a buffer for each span."""
         return self._compiled(together=False)
 
     def _compiled(self, *, together: bool) -> GatherPlan:
         first, placements = self.placements[0], self.placements
         slots = None
         if first.spans:
-            slots = compile_plan(first.spans, [placement.store for placement in placements], together=together)
-        if slots is not None and not first.reaches:
+            slots = compile_plan(first.spans, [placement.memory for placement in placements], together=together)
+        if slots is not None and not first.time_spans:
             return slots
         stretches = [
-            compile_plan(reach.spans, [part.store_of(part.reaches[k]) for part in placements], together=together)
-            for k, reach in enumerate(first.reaches)
+            compile_plan(
+                time_span.spans, [part.memory_of(part.time_spans[k]) for part in placements], together=together
+            )
+            for k, time_span in enumerate(first.time_spans)
         ]
         return with_stretches(slots, stretches)
 
@@ -311,8 +318,6 @@ class Chain:
 
     def window_or_batch(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
-        if self.drawn and is_asked_by_torch():
-            raise self._undrawn()
         if isinstance(ids, int) and not isinstance(ids, bool):
             ids = np.array(ids)
         if isinstance(ids, (np.ndarray, np.integer, torch.Tensor)) and not ids.ndim:
@@ -322,14 +327,18 @@ class Chain:
     def each(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
         """The windows of a batch one by one, which share its memory: PyTorch's `__getitems__`."""
         if self.drawn:
-            raise self._undrawn()
+            (draw, *_) = draws_of(self.placements[0].spans)
+            raise TypeError(
+                "A ts.Draw needs the position of each window in the run, which PyTorch's DataLoader does not pass on; "
+                f"got {draw}. Use ts.Loader."
+            )
         batch = self.gather(ids)
         windows = zip(*(tensor.unbind() for tensor in batch.values()))
         return [dict(zip(batch, window)) for window in windows]
 
     @cached_property
     def scaled(self) -> dict[str, bool]:
-        """Of each span, whether it is of a column that is scaled in a stash."""
+        """Whether the column of each span is scaled in one of the stashes."""
         columns = {about.name for part in self.placements for about in part.stash.info.columns if about.is_scaled}
         return {span.name: span.column in columns for span in self.placements[0].shown}
 
@@ -337,13 +346,6 @@ class Chain:
     def drawn(self) -> bool:
         """Whether a `Loader` draws the start of a span."""
         return bool(draws_of(self.placements[0].spans))
-
-    def _undrawn(self) -> TypeError:
-        (draw, *_) = draws_of(self.placements[0].spans)
-        return TypeError(
-            f"A ts.Draw needs the positions of windows in a run, which PyTorch's DataLoader does not know; got {draw}. "
-            "Use ts.Loader."
-        )
 
     def static_of(self, located: Located) -> dict[str, torch.Tensor]:
         """The static columns of a batch."""

@@ -16,7 +16,7 @@ from tensorstash.windows.slots import Slots, run_edges, runs_at, slots_at, steps
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Points:
-    """Windows in the order of a frame, 28 bytes each; intervals could not hold them, because their slots ascend."""
+    """Windows in the order of a frame, 28 bytes each; their slots need not ascend, as those of intervals must."""
 
     slot: Int64s  # of the anchor
     time: Int64s  # the point in time, which need not be the time of a row
@@ -44,7 +44,7 @@ class Points:
 
 @dataclass(slots=True)
 class Refused:
-    """The points without a window: their number for each reason, and the first one."""
+    """The points without a window: for each reason how many, and the first one."""
 
     stash: Stash
     points: int  # with and without a window
@@ -93,8 +93,8 @@ def placed(stash: Stash, slots: Slots, points: Points, size: tuple[int, int], re
     if not len(points):
         return points
     anchors, run, in_gap, early = _anchor_slots(slots, times, offsets, points)
-    (begins, ends), starts = run_edges(slots), anchors - history
-    short, cut = starts < begins[run], starts + history + horizon > ends[run]
+    (starts, stops), first = run_edges(slots), anchors - history
+    short, cut = first < starts[run], first + history + horizon > stops[run]
     reasons = {
         "in a gap of the times": in_gap,
         "more than a step before the first row of the entity": early,
@@ -110,27 +110,34 @@ def _rows_from(times: Int64s, offsets: Int64s, points: Points) -> Int64s:
 
 
 def _anchor_slots(slots: Slots, times: Int64s, offsets: Int64s, points: Points) -> tuple[Int64s, Int64s, Bools, Bools]:
-    """The slots of anchors and their runs; which points are in a gap, and which are too early for the first slot."""
+    """The slots of anchors and their runs; which points are in a gap, and which are too early for the first slot.
+
+        a point                    its anchor                        its run
+        at the time of a row       the slot of the row               that of the row
+        ahead of the first row     the slot of the first row         that of the first row
+        within a run               the first slot at or after it     that of the row before it
+        behind the rows of a run   the slot after the last of them   that of the row before it
+
+    A point that is more than a step ahead is too early; one that is more than a step behind is in a gap.
+    """
     low, high, moments = offsets[points.entity], offsets[points.entity + 1], points.from_time
     row = _rows_from(times, offsets, points)
-    has_before, has_after = row > low, row < high
     before, after = np.maximum(row - 1, low), np.minimum(row, high - 1)
     slot_before, slot_after = slots_at(slots, before), slots_at(slots, after)
     run_before, run_after = runs_at(slots, before), runs_at(slots, after)
-    anchors = np.where(has_after, slot_after, slot_before + 1)
-    same = has_before & has_after & (run_before == run_after)
-    exact = has_after & (times[after] == moments)
-    run = np.where(has_before & (same | ~exact), run_before, run_after)
+    at_row = (row < high) & (times[after] == moments)
+    ahead = ~at_row & (row == low)
+    within = ~at_row & ~ahead & (row < high) & (run_before == run_after)
+    behind = ~at_row & ~ahead & ~within
+    anchors = np.where(behind, slot_before + 1, slot_after)
+    run = np.where(within | behind, run_before, run_after)
     in_gap, early = np.zeros(len(points), np.bool_), np.zeros(len(points), np.bool_)
     if slots.frequency is None:
         return anchors, run, in_gap, early
-    within = np.flatnonzero(same & ~exact & (slot_after - slot_before > 1))
-    most = (slot_after - slot_before)[within]
-    anchors[within] = slot_before[within] + steps_until(slots.frequency, times[before[within]], most, moments[within])
-    between = np.flatnonzero(has_before & ~same & ~exact)
-    step = np.ones(len(between), np.int64)
-    in_gap[between] = slots.frequency.advance(times[before[between]], step) < moments[between]
-    anchors[between] = slot_before[between] + 1
-    ahead = np.flatnonzero(~has_before & ~exact)
-    early[ahead] = slots.frequency.advance(times[after[ahead]], -np.ones(len(ahead), np.int64)) >= moments[ahead]
+    apart = np.flatnonzero(within & (slot_after - slot_before > 1))  # empty slots lie between the two rows
+    most = (slot_after - slot_before)[apart]
+    anchors[apart] = slot_before[apart] + steps_until(slots.frequency, times[before[apart]], most, moments[apart])
+    step = np.ones(len(points), np.int64)
+    in_gap[behind] = slots.frequency.advance(times[before[behind]], step[behind]) < moments[behind]
+    early[ahead] = slots.frequency.advance(times[after[ahead]], -step[ahead]) >= moments[ahead]
     return anchors, run, in_gap, early

@@ -1,4 +1,4 @@
-"""Runs: the stretches of rows without a gap in time, found by scans in blocks."""
+"""Runs: consecutive rows without a gap in time, found by scans in blocks."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from tensorstash.windows.shift import FARTHEST
 
 _BLOCK = 1 << 18  # rows scanned at a time: the temporary arrays stay in the cache
 _SAMPLE = 1 << 16
-_COMMONEST = 8  # steps of a part that are enough to find the commonest of all parts
+_COMMONEST = 8  # of the steps of one part of the data: enough to find the most common step of all parts
 _MOST_STEPS = 100_000  # distinct steps counted; beyond that the rarest are forgotten
 
 
@@ -77,17 +77,17 @@ def _check_tolerance(step: Frequency) -> None:
 def gaps_at(times: Int64s, inner: Int64s, step: Frequency) -> Int64s:
     """The rows that do not follow the row before them, without the first rows of entities."""
     gaps = []
-    for begin in range(0, len(times) - 1, _BLOCK):
-        end = min(begin + _BLOCK, len(times) - 1)
-        follows = step.follows(times[begin:end], times[begin + 1 : end + 1])
-        follows[_within(inner, begin, end)] = True
-        gaps.append(np.flatnonzero(~follows) + begin + 1)
+    for start in range(0, len(times) - 1, _BLOCK):
+        stop = min(start + _BLOCK, len(times) - 1)
+        follows = step.follows(times[start:stop], times[start + 1 : stop + 1])
+        follows[_within(inner, start, stop)] = True
+        gaps.append(np.flatnonzero(~follows) + start + 1)
     return np.concatenate(gaps)
 
 
-def _within(inner: Int64s, begin: int, end: int) -> Int64s:
-    low, high = np.searchsorted(inner, (begin, end))
-    return inner[low:high] - begin
+def _within(inner: Int64s, start: int, stop: int) -> Int64s:
+    low, high = np.searchsorted(inner, (start, stop))
+    return inner[low:high] - start
 
 
 def _infer(times: Int64s, inner: Int64s, clock: Clock, tolerance: Duration | None) -> tuple[Frequency, Int64s]:
@@ -105,7 +105,7 @@ def _infer(times: Int64s, inner: Int64s, clock: Clock, tolerance: Duration | Non
 def _most_common(times: Int64s, inner: Int64s, every: int) -> int:
     """The most common step: of all steps, or of a sample of every n-th short block."""
     counted = count_steps(times, inner, every)
-    del counted[0]  # events at one time
+    del counted[0]  # the step between events of one time
     if not counted:
         return 1 if every == 1 else _most_common(times, inner, 1)
     # of equally common steps the smallest, so that the order in which they are counted does not matter
@@ -119,9 +119,9 @@ def count_steps(times: Int64s, inner: Int64s, every: int) -> Counter[int]:
     """
     counted: Counter[int] = Counter()
     size = _BLOCK if every == 1 else 256
-    for begin in range(0, len(times) - 1, size * every):
-        end = min(begin + size, len(times) - 1)
-        steps = np.delete(times[begin + 1 : end + 1] - times[begin:end], _within(inner, begin, end))
+    for start in range(0, len(times) - 1, size * every):
+        stop = min(start + size, len(times) - 1)
+        steps = np.delete(times[start + 1 : stop + 1] - times[start:stop], _within(inner, start, stop))
         values, counts = np.unique(steps, return_counts=True)
         counted.update(dict(zip(values.tolist(), counts.tolist())))
         if len(counted) > _MOST_STEPS:
@@ -129,8 +129,8 @@ def count_steps(times: Int64s, inner: Int64s, every: int) -> Counter[int]:
     return counted
 
 
-def followed(offsets: Int64s, times: Int64s, clock: Clock) -> dict[Frequency, int]:
-    """How many pairs of rows follow each frequency that the commonest steps may stand for."""
+def pairs_per_frequency(offsets: Int64s, times: Int64s, clock: Clock) -> dict[Frequency, int]:
+    """How many pairs of consecutive rows fit each frequency that the most common steps may stand for."""
     runs = entity_runs(offsets)
     if not (runs.rows > 1).any():
         return {}
@@ -144,7 +144,7 @@ def followed(offsets: Int64s, times: Int64s, clock: Clock) -> dict[Frequency, in
     return pairs
 
 
-def true_rows(mask: NDArray[np.bool_], begin: int) -> tuple[Int64s, Int64s]:
-    """The stretches `[low, high)` of true values, counted from row `begin`."""
-    edges = np.flatnonzero(np.diff(mask, prepend=False, append=False)) + begin
+def true_rows(mask: NDArray[np.bool_], start: int) -> tuple[Int64s, Int64s]:
+    """The ranges `[low, high)` of true values, of which the first is that of row `start`."""
+    edges = np.flatnonzero(np.diff(mask, prepend=False, append=False)) + start
     return edges[::2], edges[1::2]

@@ -1,4 +1,4 @@
-"""Which windows are kept: without missing values (`require`), at true rows (`where`), the newest (`latest`)."""
+"""Selections of windows: those without missing values (`require`), at true rows (`where`), the newest (`latest`)."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from tensorstash.gather.span import Span
 from tensorstash.stash.missing import missing_rows
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.at import points_of
-from tensorstash.windows.during import Reach
+from tensorstash.windows.during import TimeSpan
 from tensorstash.windows.intervals import Intervals, cut_ranges, drop, intervals, keep, of_ids, spread, union
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.points import Refused, placed
@@ -33,7 +33,7 @@ Where = str | Sequence[bool] | NDArray[np.bool_] | torch.Tensor
 def complete(placement: Placement, judged: Sequence[Span]) -> Intervals:
     """The windows without a missing value in any of the spans; if there is none, a `NoWindowError`.
 
-    An empty slot counts as missing, except after a run, where nothing can be known yet.
+    An empty slot counts as missing, except after a run, where no value is known yet.
     """
     whole = placement.intervals
     if not judged:
@@ -55,8 +55,8 @@ def incomplete(placement: Placement, judged: Sequence[Span]) -> tuple[Int64s, In
         low, high = _slot_ranges(placement, *_missing_ranges(placement.stash, span.column))
         if len(empty[0]):
             low, high = union(np.concatenate([low, empty[0]]), np.concatenate([high, empty[1]]))
-        # a window that starts at slot s has slot j of the span at slot s + history + begin + j * step
-        shift = span.begin + placement.history
+        # a window that starts at slot s has slot j of the span at slot s + history + start + j * step
+        shift = span.start + placement.history
         low, high = spread(low - shift, high - shift, len(span), span.step)
         bad_low.append(low)
         bad_high.append(high)
@@ -73,28 +73,28 @@ def chosen(placement: Placement, test: Callable[[Int64s, Int64s], Bools]) -> Pla
 
 def _tested(placement: Placement, test: Callable[[Int64s, Int64s], Bools]) -> Bools:
     result = np.zeros(len(placement), np.bool_)
-    for begin in range(0, len(result), _WINDOWS):
-        ids = np.arange(begin, min(begin + _WINDOWS, len(result)))
+    for start in range(0, len(result), _WINDOWS):
+        ids = np.arange(start, min(start + _WINDOWS, len(result)))
         result[ids] = test(ids, placement.anchor_slots(ids))
     return result
 
 
 def enough_rows(placement: Placement) -> Placement:
     """The windows with at least `min_rows=` rows in their spans in time; if there is none, a `NoWindowError`."""
-    for reach in placement.reaches:
-        if reach.min_rows:
-            kept = chosen(placement, partial(_has_rows, placement, reach))
+    for time_span in placement.time_spans:
+        if time_span.min_rows:
+            kept = chosen(placement, partial(_has_rows, placement, time_span))
             if not len(kept):
                 raise NoWindowError(
-                    f"min_rows= keeps windows with at least {reach.min_rows} rows in {reach.named!r}; none of the "
-                    f"{len(placement):,} windows has so many. Lower it, or take a longer stretch of time."
+                    f"min_rows= keeps windows with at least {time_span.min_rows} rows in {time_span.named!r}; none of "
+                    f"the {len(placement):,} windows has so many. Lower it, or take a longer stretch of time."
                 )
             placement = kept
     return placement
 
 
-def _has_rows(placement: Placement, reach: Reach, ids: Int64s, anchors: Int64s) -> Bools:
-    return placement.stretches(reach, ids, anchors).rows >= reach.min_rows
+def _has_rows(placement: Placement, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Bools:
+    return placement.stretches(time_span, ids, anchors).rows >= time_span.min_rows
 
 
 def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span], unmatched: str) -> Placement:
@@ -110,10 +110,12 @@ def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span]
         inside = np.searchsorted(low, starts, "right") > np.searchsorted(high, starts, "right")
         points = refused.leave_out(points, {"with a missing value that require= does not allow": inside})
     placement = replace(placement, points=points)
-    for reach in placement.reaches:
-        if reach.min_rows:
-            few = ~_tested(placement, partial(_has_rows, placement, reach))
-            points = refused.leave_out(points, {f"with fewer than {reach.min_rows} rows in {reach.named!r}": few})
+    for time_span in placement.time_spans:
+        if time_span.min_rows:
+            few = ~_tested(placement, partial(_has_rows, placement, time_span))
+            points = refused.leave_out(
+                points, {f"with fewer than {time_span.min_rows} rows in {time_span.named!r}": few}
+            )
             placement = replace(placement, points=points)
     if unmatched == "error":
         refused.check()
@@ -138,14 +140,16 @@ def _slot_ranges(placement: Placement, low: Int64s, high: Int64s) -> tuple[Int64
 
 def _ranges(true: Callable[[slice], NDArray[np.bool_]], rows: int) -> tuple[Int64s, Int64s]:
     """The ranges `[low, high)` of true rows; the test runs in blocks."""
-    ranges = [true_rows(true(slice(begin, begin + _BLOCK)), begin) for begin in range(0, max(rows, 1), _BLOCK)]
+    ranges = [true_rows(true(slice(start, start + _BLOCK)), start) for start in range(0, max(rows, 1), _BLOCK)]
     low, high = map(np.concatenate, zip(*ranges))
     return union(low, high)
 
 
-def anchored(placement: Placement, where: Where) -> Intervals:
-    """The windows whose anchor (without a horizon: last slot) is a true row; if there is none, a `NoWindowError`."""
-    stash, shift = placement.stash, placement.history + placement.label
+def anchored(placement: Placement, where: Where | None) -> Placement:
+    """The windows whose anchor (without a horizon: last slot) is at a true row; a `NoWindowError` if there is none."""
+    if where is None:
+        return placement
+    stash, shift = placement.stash, placement.history + placement.label_offset
     mask = array_of(stash[where] if isinstance(where, str) else where, "where")
     if mask.dtype != bool or mask.shape != (stash.rows,):
         raise ValueError(
@@ -159,22 +163,22 @@ def anchored(placement: Placement, where: Where) -> Intervals:
             "where= keeps the windows whose anchor is at a true row; none of the "
             f"{len(placement):,} windows has its anchor at one. See windows.anchors without where=."
         )
-    return kept
+    return replace(placement, intervals=kept)
 
 
 def latest(placement: Placement, judged: Sequence[Span], of: str | None) -> Intervals:
     """One window per entity, anchored after its last row, or after the last row with a value in the column `of`."""
     rows = _last_rows(placement, of)
-    slots, (begins, _) = placement.slots, run_edges(placement.slots)
+    slots, (run_starts, _) = placement.slots, run_edges(placement.slots)
     _check_no_gap_after(placement, rows, of)
     starts = slots_at(slots, rows) + 1 - placement.history
-    starts = starts[starts >= begins[runs_at(slots, rows)]]
+    starts = starts[starts >= run_starts[runs_at(slots, rows)]]
     if not len(starts):
         raise NoWindowError(
             f"The latest window of an entity needs {placement.history - slots.lead} consecutive rows before its "
             "anchor; no entity has as many. Shorten the history, or give min_history=."
         )
-    past = [Span(s.name, s.column, s.begin, min(s.end, 0), s.step) for s in judged if s.begin < 0]
+    past = [Span(s.name, s.column, s.start, min(s.stop, 0), s.step) for s in judged if s.start < 0]
     kept = complete(replace(placement, intervals=intervals(starts, np.ones_like(starts), 1)), past)
     entities = len(placement.offsets) - 1
     if len(kept) < entities:

@@ -7,7 +7,7 @@ import numpy as np
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Frequency
 
-FARTHEST = 1 << 61  # ticks from a time, so that int64 holds the time there
+FARTHEST = 1 << 61  # ticks that a time is moved by, so that the result fits into int64
 
 
 @dataclass(frozen=True, slots=True)

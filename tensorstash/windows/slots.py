@@ -1,25 +1,21 @@
-"""Slots: the steps of time that windows count in, each with one row or none, and the values of empty ones.
+"""Slots: the steps of time that windows count in, each with one row or none.
 
     run 0: lead | fragment 0 | empty | fragment 1 | tail | run 1: lead | fragment 2 | tail | ...
 
-A fragment is a stretch of rows without an empty slot between them. The lead and the tail are the empty slots before and
+A fragment is consecutive rows without an empty slot between them. The lead and the tail are the empty slots before and
 after each run. Without any empty slot, slots are rows.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.checks import at_least, is_integer
-from tensorstash.common.dtypes import Bools, Int64s, as_integers
+from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.frequency import Frequency
 from tensorstash.errors import DataError
-from tensorstash.gather.empty import fills
-from tensorstash.gather.span import Compute, Fragments, Span
+from tensorstash.gather.memory import Fragments
 from tensorstash.native.guide import guide
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import Runs
@@ -45,7 +41,13 @@ class Slots:
         return int(self.first[-1] + self.rows[-1]) + self.tail if len(self.first) else 0
 
 
-def most_empty(least: int | None, whole: int, lowest: int, what: str) -> int:
+def lead_and_tail(min_history: int | None, min_horizon: int | None, history: int, horizon: int) -> tuple[int, int]:
+    """How many slots of windows may lie before and after their run."""
+    lead = _most_empty(min_history, history, int(not horizon), "history")
+    return lead, _most_empty(min_horizon, horizon, int(not history), "horizon")
+
+
+def _most_empty(least: int | None, whole: int, lowest: int, what: str) -> int:
     """How many slots of the history or horizon may lie outside the run, where at least `least` lie in it."""
     if least is None:
         return 0
@@ -111,8 +113,8 @@ def _check_outer_times(slots: Slots, stash: Stash) -> None:
 
 def run_edges(slots: Slots) -> tuple[Int64s, Int64s]:
     """The first slot of each run and the one after its last, lead and tail included, both `(runs,)`."""
-    begins = slots.first[~slots.joined] - slots.lead
-    return begins, np.append(begins[1:], slots.total)
+    starts = slots.first[~slots.joined] - slots.lead
+    return starts, np.append(starts[1:], slots.total)
 
 
 def run_rows(slots: Slots, rows: int) -> tuple[Int64s, Int64s]:
@@ -172,20 +174,20 @@ def slots_at(slots: Slots, rows: Int64s) -> Int64s:
 
 def empty_slots(slots: Slots) -> tuple[Int64s, Int64s]:
     """The ranges `[low, high)` of slots without a row, in gaps and before runs but not after them."""
-    ends = slots.first + slots.rows
-    ends[:-1] += np.where(slots.joined[1:], 0, slots.tail)
-    low, high = np.concatenate([np.zeros(min(1, len(ends)), np.int64), ends[:-1]]), slots.first
+    stops = slots.first + slots.rows
+    stops[:-1] += np.where(slots.joined[1:], 0, slots.tail)
+    low, high = np.concatenate([np.zeros(min(1, len(stops)), np.int64), stops[:-1]]), slots.first
     inside = low < high
     return low[inside], high[inside]
 
 
 def steps_until(step: Frequency, times: Int64s, most: Int64s, moments: Int64s | int) -> Int64s:
     """How many steps after each time is the first slot at or after a moment: 1 to `most`."""
-    first, end = np.ones(len(times), np.int64), most
-    while (first < end).any():
-        middle = (first + end) // 2
+    first, last = np.ones(len(times), np.int64), most
+    while (first < last).any():
+        middle = (first + last) // 2
         later = step.advance(times, middle) >= moments
-        first, end = np.where(later, first, np.minimum(middle + 1, end)), np.where(later, middle, end)
+        first, last = np.where(later, first, np.minimum(middle + 1, last)), np.where(later, middle, last)
     return first
 
 
@@ -202,24 +204,3 @@ def times_at(slots: Slots, times: Int64s, at: Int64s) -> Int64s:
             )
         at_rows[empty] = slots.frequency.advance(at_rows[empty], distance[empty])
     return at_rows
-
-
-def slot_fills(stash: Stash, spans: Sequence[Span], slots: Slots) -> dict[str, torch.Tensor]:
-    """The value of empty slots by column."""
-    return fills(stash, spans, calendar_fills(stash, spans, slots))
-
-
-def calendar_fills(stash: Stash, spans: Sequence[Span], slots: Slots) -> dict[str, Compute]:
-    """How columns of `ts.calendar` are computed in slots without a row, if the step of time is known."""
-    if stash.time is None or slots.frequency is None:
-        return {}
-    columns = dict.fromkeys(span.column for span in spans)
-    return {name: partial(_calendar_at, stash, name, slots) for name in columns if stash.about(name).calendar}
-
-
-def _calendar_at(stash: Stash, name: str, slots: Slots, at: Int64s) -> torch.Tensor:
-    from tensorstash.columns.calendar import calendar_values  # here, because it imports pyarrow
-
-    assert stash.time is not None
-    values = calendar_values(stash.about(name).calendar, times_at(slots, stash.time.numpy(), at), stash.clock)
-    return as_integers(torch.from_numpy(values).to(stash[name].dtype))

@@ -46,7 +46,7 @@ def make_spans(
 def _check(span: Span, stash: Stash) -> None:
     if not isinstance(span.name, str):
         raise TypeError(f"Names of spans must be strings, got {span.name!r}. Write {str(span.name)!r}.")
-    check_name(span.name, "a span", (span.column, span.begin, span.end), "spans")
+    check_name(span.name, "a span", (span.column, span.start, span.stop), "spans")
     if not isinstance(span.column, str):
         raise TypeError(
             f"A span must name one column, got {span.column!r} for {span.name!r}. To have several in one tensor, "
@@ -61,7 +61,7 @@ def _check(span: Span, stash: Stash) -> None:
 
 
 def slot_count(least: int, value: int, what: str) -> int:
-    """A number of slots of at least `least`, so few that sums of them fit into int64."""
+    """A checked number of slots, at least `least` and so small that sums fit into int64."""
     return at_least(least, value, what, below=_LONGEST)
 
 
@@ -75,25 +75,25 @@ def _span(name: str, parts: Any) -> Span:
     numbers = parts[1:] if draw is None else (draw.low, *parts[2:])
     if len(parts) not in (3, 4) or not all(is_integer(value) for value in numbers):
         raise ValueError(f"{rule}, in slots, got {tuple(parts)} for {name!r}.")
-    begin, end, *step = map(operator.index, numbers)
-    span = Span(name, parts[0], begin, end, step[0] if step else 1, draw)
+    start, stop, *step = map(operator.index, numbers)
+    span = Span(name, parts[0], start, stop, step[0] if step else 1, draw)
     if draw is not None:
         _check_draw(span, draw)
-    if max(map(abs, (span.begin, span.end, span.step))) >= _LONGEST:
+    if max(map(abs, (span.start, span.stop, span.step))) >= _LONGEST:
         raise ValueError(f"The numbers of a span must lie between -2**40 and 2**40, got {tuple(parts)} for {name!r}.")
     if span.step < 1 or not len(span):
-        past = (parts[0], min(-abs(begin), -abs(end), -1), 0)
+        past = (parts[0], min(-abs(start), -abs(stop), -1), 0)
         raise ValueError(
-            f"A span must have begin < end and step >= 1, got {tuple(parts)} for {name!r}. Slots before the anchor are "
-            f"negative, as in {past}."
+            f"A span must have start < stop and step >= 1, got {tuple(parts)} for {name!r}. Slots before the anchor "
+            f"are negative, as in {past}."
         )
     return span
 
 
 def _check_draw(span: Span, draw: Draw) -> None:
-    if draw.high >= span.end:
+    if draw.high >= span.stop:
         raise ValueError(
-            f"A drawn start must lie before the stop of its span, got {draw} and the stop {span.end} for "
+            f"A drawn start must lie before the stop of its span, got {draw} and the stop {span.stop} for "
             f"{span.name!r}. Slots before the anchor are negative, as in ts.Draw(-128, -16)."
         )
     if span.step > 0 and draw.step % span.step:

@@ -1,4 +1,4 @@
-"""Parts of windows: before, between and from cuts, each a slot in every run, and the folds of a backtest."""
+"""Parts of windows, before, between and from cuts, and the folds of a backtest."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from tensorstash.errors import DataError
 from tensorstash.native.guide import first_rows
 from tensorstash.native.permutation import shuffled
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.during import Reach
+from tensorstash.windows.during import TimeSpan
 from tensorstash.windows.intervals import keep
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.selection import chosen
@@ -41,9 +41,9 @@ def check_intervals(placement: Placement, what: str, remedy: str) -> None:
 
 def entity_edges(placement: Placement) -> Int64s:
     """The slot at which the first run of each entity begins, and the end of all slots: `(entities + 1,)`."""
-    begins, ends = run_edges(placement.slots)
+    starts, stops = run_edges(placement.slots)
     first_rows, _ = run_rows(placement.slots, placement.stash.rows)
-    return np.append(begins, ends[-1:])[np.searchsorted(first_rows, placement.offsets)]
+    return np.append(starts, stops[-1:])[np.searchsorted(first_rows, placement.offsets)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,14 @@ def _cut_at_time(placement: Placement, moment: int) -> Cut:
 
 
 def _cut_at_rows(placement: Placement, rows: Int64s) -> Cut:
-    """A cut at the time of a row of each entity, so that rows of one time stay together; at its end after the last."""
+    """A cut at the time of a row of each entity, which keeps rows of one time together; or after the last row."""
     if placement.stash.time is None:
         return Cut(rows, None)
-    first, ends = placement.offsets[:-1], placement.offsets[1:]
+    first, stops = placement.offsets[:-1], placement.offsets[1:]
     moments = np.full(len(rows), np.iinfo(np.int64).min)  # of an entity without rows
-    inside, behind = rows < ends, (rows == ends) & (first < ends)
+    inside, behind = rows < stops, (rows == stops) & (first < stops)
     moments[inside] = placement.times[rows[inside]]
-    last = placement.times[ends[behind] - 1]
+    last = placement.times[stops[behind] - 1]
     moments[behind] = last + (last < np.iinfo(np.int64).max)
     return _cut_at_times(placement, moments)
 
@@ -84,8 +84,8 @@ def _first_slots(placement: Placement, cut: Cut) -> Int64s:
     slots, (low, high) = placement.slots, run_rows(placement.slots, placement.stash.rows)
     entities = placement.entities_at(low)
     row = np.clip(cut.rows[entities], low, high)
-    _, ends = run_edges(slots)
-    first = np.where(row < high, slots_at(slots, np.minimum(row, high - 1)), ends)
+    _, stops = run_edges(slots)
+    first = np.where(row < high, slots_at(slots, np.minimum(row, high - 1)), stops)
     if cut.moments is None or slots.frequency is None:
         return first
     before = slots_at(slots, np.maximum(row - 1, low))
@@ -150,7 +150,7 @@ def _between_moments(placement: Placement, moments: Sequence[int]) -> Callable[[
 
 
 def _none_lies(placement: Placement, low: str | None, high: str | None) -> str | None:
-    """The reason of a first or last part that is empty although its cut lies in the data.
+    """Why a first or last part is empty although its cut lies in the data.
 
     One between two cuts has none, because it may be meant as a pause between training and validation.
     """
@@ -159,7 +159,7 @@ def _none_lies(placement: Placement, low: str | None, high: str | None) -> str |
     what = "its whole horizon" if placement.horizon else "all of its slots"
     if placement.points is not None or not placement.spans:
         what = "its time and whole horizon" if placement.horizon else "its time"
-    if any(reach.is_ahead for reach in placement.reaches):
+    if any(time_span.is_ahead for time_span in placement.time_spans):
         what += " and spans in time"
     where = f"from {low} on" if low else f"before {high}"
     return f"none of the {len(placement):,} windows has {what} {where}. Choose other cuts, or shorter windows."
@@ -194,30 +194,44 @@ def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: in
 
 
 def _parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
-    """Part k: the windows that lie from cut k-1 on and before cut k; histories may reach back.
-
-    The horizon of a window, or without a horizon the whole window, must lie there. Windows at given points lie from
-    their time, or row, on. Spans in time must end before the next cut.
-    """
+    """Part k: the windows that lie from cut k-1 on and before cut k; histories may reach back across a cut."""
     slots = [_first_slots(placement, cut) for cut in cuts]
     if placement.points is not None:
-        bounds = pairwise([None, *zip(cuts, slots), None])
-        parts = [chosen(placement, partial(_between_cuts, placement, low, high)) for low, high in bounds]
+        parts = _parts_by_points(placement, cuts, slots)
+    elif placement.horizon:
+        parts = _parts_by_horizons(placement, slots)
     else:
-        judged = placement.history
-        if not placement.horizon:  # nothing was observed in the lead of a run, so whole windows may begin in it
-            begins, judged = run_edges(placement.slots)[0], 0
-            slots = [np.where(first == begins + placement.slots.lead, begins, first) for first in slots]
-        edges = pairwise([None, *slots, None])
-        parts = [_between(placement, low, high, judged, placement.length - 1) for low, high in edges]
-    for reach in placement.reaches:
-        if reach.is_ahead:
+        parts = _parts_by_histories(placement, slots)
+    for time_span in placement.time_spans:
+        if time_span.is_ahead:
             for k, cut in enumerate(cuts):
-                parts[k] = chosen(parts[k], partial(_ends_before, parts[k], reach, cut))
+                parts[k] = chosen(parts[k], partial(_ends_before, parts[k], time_span, cut))
     return parts
 
 
+def _parts_by_horizons(placement: Placement, slots: Sequence[Int64s]) -> list[Placement]:
+    """The windows whose whole horizon lies in a part, which is bounded by the first slots of each run after cuts."""
+    bounds = pairwise([None, *slots, None])
+    return [_between(placement, low, high, placement.history, placement.length - 1) for low, high in bounds]
+
+
+def _parts_by_histories(placement: Placement, slots: Sequence[Int64s]) -> list[Placement]:
+    """Without a horizon, the windows of which all slots lie in a part.
+
+    The empty slots before a run belong to the part of its first row, because nothing was observed in them.
+    """
+    starts, lead = run_edges(placement.slots)[0], placement.slots.lead
+    bounds = pairwise([None, *(np.where(first == starts + lead, starts, first) for first in slots), None])
+    return [_between(placement, low, high, 0, placement.length - 1) for low, high in bounds]
+
+
 Bound = tuple[Cut, Int64s] | None  # a cut and the first slot of each run after it
+
+
+def _parts_by_points(placement: Placement, cuts: Sequence[Cut], slots: Sequence[Int64s]) -> list[Placement]:
+    """The windows at given points whose time, and the end of their horizon, lies in a part."""
+    bounds = pairwise([None, *zip(cuts, slots), None])
+    return [chosen(placement, partial(_between_cuts, placement, low, high)) for low, high in bounds]
 
 
 def _between_cuts(placement: Placement, low: Bound, high: Bound, ids: Int64s, anchors: Int64s) -> Bools:
@@ -234,11 +248,11 @@ def _between_cuts(placement: Placement, low: Bound, high: Bound, ids: Int64s, an
     return inside
 
 
-def _ends_before(placement: Placement, reach: Reach, cut: Cut, ids: Int64s, anchors: Int64s) -> Bools:
+def _ends_before(placement: Placement, time_span: TimeSpan, cut: Cut, ids: Int64s, anchors: Int64s) -> Bools:
     """Whether spans in time end before a cut; one without rows counts too, because it shows that there are none."""
     assert cut.moments is not None
-    ends = reach.end.moved(placement.window_times(ids, anchors)) + (reach.closed == "right")
-    return ends <= cut.moments[placement.window_entities(ids)]
+    stops = time_span.stop.moved(placement.window_times(ids, anchors)) + (time_span.closed == "right")
+    return stops <= cut.moments[placement.window_entities(ids)]
 
 
 def _of_entities(placement: Placement, entities: Int64s) -> Placement:
@@ -247,10 +261,10 @@ def _of_entities(placement: Placement, entities: Int64s) -> Placement:
     wanted[entities] = True
     if placement.points is not None:
         return replace(placement, points=placement.points.taken(wanted[placement.points.entity]))
-    begins, ends = run_edges(placement.slots)
+    starts, stops = run_edges(placement.slots)
     first_rows, _ = run_rows(placement.slots, placement.stash.rows)
     which = wanted[placement.entities_at(first_rows)]
-    return replace(placement, intervals=keep(placement.intervals, begins[which], ends[which]))
+    return replace(placement, intervals=keep(placement.intervals, starts[which], stops[which]))
 
 
 def folds(
@@ -261,28 +275,28 @@ def folds(
     check_intervals(placement, "folds", "Cut with split.")
     if not isinstance(expanding, (bool, np.bool_)):
         raise TypeError(f"expanding must be True or False, got {expanding!r}.")
-    if any(reach.is_ahead for reach in placement.reaches):
+    if any(time_span.is_ahead for time_span in placement.time_spans):
         raise ValueError("folds go by slots, and a span in time of these windows reaches into the future. Use split.")
     expanding = flag(expanding, "expanding")
     number, by = at_least(1, count, "count"), _shift(placement, step, 1, "step")
     pause = _shift(placement, gap, 0, "gap")
     _check_length(by, number, f"{number} x step={step!r}")
     _check_length(pause, 1, f"gap={gap!r}")
-    begin, end = _anchor_range(placement)
-    anchor = placement.history + placement.label
+    start, stop = _anchor_range(placement)
+    anchor = placement.history + placement.label_offset
     made = []
     for k in range(number):
-        cut = _moved(end, by, k - number)
-        times = _moved(begin, by, k), _moved(cut, pause, -1), cut, _moved(end, by, k + 1 - number)
-        start, stop, low, high = (_first_slots(placement, _cut_at_time(placement, time)) for time in times)
-        train = _between(placement, None if expanding else start, stop, anchor, placement.length - 1)
+        cut = _moved(stop, by, k - number)
+        times = _moved(start, by, k), _moved(cut, pause, -1), cut, _moved(stop, by, k + 1 - number)
+        train_start, train_stop, low, high = (_first_slots(placement, _cut_at_time(placement, time)) for time in times)
+        train = _between(placement, None if expanding else train_start, train_stop, anchor, placement.length - 1)
         test = _between(placement, low, high, anchor, anchor)
         for part, name in ((train, "training"), (test, "test")):
             if not len(part):
                 form = placement.stash.clock.format
                 raise DataError(
                     f"A fold must have windows in both parts; fold {k} of {number}, with its cut at {form(cut)}, has "
-                    f"no {name} window. Anchors lie in [{form(begin)}, {form(end)}). Take fewer folds, or another "
+                    f"no {name} window. Anchors lie in [{form(start)}, {form(stop)}). Take fewer folds, or another "
                     "step= or gap=."
                 )
         made.append((train, test))
@@ -329,12 +343,12 @@ def _check_length(shift: Shift, times: int, text: str) -> None:
 def _anchor_range(placement: Placement) -> tuple[int, int]:
     """The time of the first anchor, and that of the slot after the last anchor with a whole horizon."""
     windows = placement.intervals
-    run_begins, run_ends = run_edges(placement.slots)
-    first, begins = windows.first, windows.begins
-    run = np.searchsorted(run_begins, first, "right") - 1
-    whole = (run_ends[run] - placement.slots.tail - placement.length - first) // windows.stride + 1
-    last = first + windows.stride * (np.minimum(whole, windows.ends - begins) - 1)
-    anchor, step = placement.history + placement.label, placement.slots.frequency
+    run_starts, run_stops = run_edges(placement.slots)
+    first, first_ids = windows.first, windows.first_ids
+    run = np.searchsorted(run_starts, first, "right") - 1
+    whole = (run_stops[run] - placement.slots.tail - placement.length - first) // windows.stride + 1
+    last = first + windows.stride * (np.minimum(whole, windows.ends - first_ids) - 1)
+    anchor, step = placement.history + placement.label_offset, placement.slots.frequency
     first_times = times_at(placement.slots, placement.times, first + anchor)
     last_times = times_at(placement.slots, placement.times, last[whole > 0] + anchor)
     if not len(last_times):
@@ -345,7 +359,7 @@ def _anchor_range(placement: Placement) -> tuple[int, int]:
 
 def _between(placement: Placement, low: Int64s | None, high: Int64s | None, first: int, last: int) -> Placement:
     """The windows whose slot `first` is at or after `low` and whose slot `last` is before `high`; both count from 0."""
-    begins, ends = run_edges(placement.slots)
-    lowest = begins if low is None else np.clip(low - first, begins, ends)
-    highest = ends if high is None else np.clip(high - last, lowest, ends)
+    starts, stops = run_edges(placement.slots)
+    lowest = starts if low is None else np.clip(low - first, starts, stops)
+    highest = stops if high is None else np.clip(high - last, lowest, stops)
     return replace(placement, intervals=keep(placement.intervals, lowest, highest))

@@ -1,4 +1,4 @@
-"""`Windows`: which stretches of rows are samples, numbered from 0, and batches of them by number."""
+"""`Windows`: which rows are samples, numbered from 0, and batches of them by number."""
 
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -9,27 +9,30 @@ import numpy as np
 import torch
 
 from tensorstash.common.frequency import Duration
+from tensorstash.common.keywords import suggests_keywords
 from tensorstash.gather.gather import copy_into, gather_into
 from tensorstash.stash.scaled import noted
 from tensorstash.stash.stash import Stash
 from tensorstash.windows import splits
 from tensorstash.windows.at import Unmatched, check_at
 from tensorstash.windows.display import as_html, as_text
-from tensorstash.windows.during import Side, reaches
-from tensorstash.windows.frame import to_frame
+from tensorstash.windows.during import Side, time_spans
+from tensorstash.windows.fills import slot_fills
 from tensorstash.windows.gaps import Gaps, all_windows, check_no_slots, fragments
 from tensorstash.windows.identity import fingerprint
 from tensorstash.windows.ids import Ids, check_ids
-from tensorstash.windows.intervals import count_before, intervals
+from tensorstash.windows.intervals import count_before, no_intervals
 from tensorstash.windows.placement import Chain, Placement
+from tensorstash.windows.predictions import to_frame
 from tensorstash.windows.selection import Where, anchored, at_points, enough_rows, latest
-from tensorstash.windows.slots import most_empty, place, slot_fills, with_tail
+from tensorstash.windows.slots import lead_and_tail, place, with_tail
 from tensorstash.windows.spans import judged_spans, make_spans, slot_count
 
 if TYPE_CHECKING:
     import polars as pl
 
 
+@suggests_keywords
 class Windows:
     """Every valid window of a stash, numbered from 0; a window never crosses an entity or a gap in time.
 
@@ -48,8 +51,8 @@ class Windows:
         columns: the columns of the short form; `None` for all.
         spans: instead of `history` and `horizon`, a mapping from a name in the batch to `(column, start, stop)` or
             `(column, start, stop, step)`: half-open slots relative to the anchor. The past 96 are `("y", -96, 0)`. A
-            begin may be a `ts.Draw`: a `Loader` then draws the length of the past. Or to a `ts.During`, a stretch of
-            time; if all spans are such stretches, each row is a window, and arguments about slots are refused.
+            start may be a `ts.Draw`: a `Loader` then draws the length of the past. A `ts.During` is a stretch of time;
+            if all spans are such stretches, each row is a window, and arguments about slots are refused.
         min_history: windows may begin before their run if at least this many slots of their history lie in it. A drawn
             past is cut where the run begins, so its length need not be a multiple of the step of the `ts.Draw`.
         min_horizon: windows may extend past their run if at least this many slots of their horizon lie in it (0: none
@@ -123,32 +126,35 @@ class Windows:
         check_at(at, closed, unmatched, self.stride, where)
         if not in_slots:
             check_no_slots(gaps, frequency, tolerance, min_history, min_horizon)
-        # a window of spans in time alone is a row, and at given points not even that
-        self.history = max([0 if in_slots or at is not None else 1, *(-span.begin for span in in_slots)])
-        self.horizon = max([0, *(span.end for span in in_slots)])
-        lead = most_empty(min_history, self.history, int(not self.horizon), "history")
-        tail = most_empty(min_horizon, self.horizon, int(not self.history), "horizon")
+        # without spans in slots a window is one row, or with at= a point in time
+        self.history = max([0 if in_slots or at is not None else 1, *(-span.start for span in in_slots)])
+        self.horizon = max([0, *(span.stop for span in in_slots)])
+        lead, tail = lead_and_tail(min_history, min_horizon, self.history, self.horizon)
         pieces = fragments(stash, gaps, frequency, tolerance, counted=bool(in_slots))
         slots = place(pieces, stash, masked=gaps == "mask", lead=lead, tail=tail)
         padded = min_history is not None or min_horizon is not None
         filled = gaps == "mask" or padded or any(span.draw is not None for span in in_slots)
-        values = slot_fills(stash, in_slots, slots) if filled else None
-        size = self.history, self.horizon
-        self._judged = judged_spans(stash, in_slots, in_time, require, size)
+        fills = slot_fills(stash, in_slots, slots) if filled else None
+        self._judged = judged_spans(stash, in_slots, in_time, require, (self.history, self.horizon))
         side = closed if at is not None else "left" if self.horizon else "right"
-        nowhere = intervals(np.empty(0, np.int64), np.empty(0, np.int64), 1)
-        placement = Placement(stash, in_slots, *size, slots, values, nowhere, None, reaches(stash, in_time, side))
-        self.spans = placement.shown
+        candidates = Placement(
+            stash=stash,
+            spans=in_slots,
+            history=self.history,
+            horizon=self.horizon,
+            slots=slots,
+            fills=fills,
+            intervals=no_intervals(),
+            time_spans=time_spans(stash, in_time, side),
+        )
+        self.spans = candidates.shown
         if at is not None:
-            self._place(at_points(placement, at, closed, self._judged, unmatched))
-            return
-        placement = all_windows(placement, pieces, self._judged, self.stride)
-        if where is not None:
-            placement = replace(placement, intervals=anchored(placement, where))
-        self._place(enough_rows(placement))
+            self._place(at_points(candidates, at, closed, self._judged, unmatched))
+        else:
+            self._place(enough_rows(anchored(all_windows(candidates, pieces, self._judged, self.stride), where)))
 
     def _place(self, placement: Placement) -> None:
-        self.placement = placement  # for the other rooms: where these windows are
+        self.placement = placement  # where these windows are; read by the other rooms
         self.chain = Chain((placement,))  # a mix of one
 
     @property
@@ -185,7 +191,7 @@ class Windows:
         """
         if out is None:
             return self.chain.gather(ids)
-        if self.placement.reaches or self.placement.points is not None:
+        if self.placement.time_spans or self.placement.points is not None:
             copy_into(self.chain.gather(ids), out)
         else:
             located = self.chain.locate(check_ids(ids, len(self)))
@@ -369,7 +375,7 @@ class Windows:
         """
         splits.check_intervals(self.placement, "latest", "Give the times at which to forecast as at=.")
         if of is not None:
-            self.stash[of]  # refuses what is no column
+            self.stash[of]  # raises for an unknown column
         slots = with_tail(self.placement.slots, self.stash, self.horizon)
         every = replace(self.placement, slots=slots, fills=slot_fills(self.stash, self.placement.spans, slots))
         return self._at(enough_rows(replace(every, intervals=latest(every, self._judged, of))))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 
 import tensorstash as ts
 from tensorstash.cluster.sharded_windows import Division, ShardedWindows, merge_counts
@@ -213,13 +213,27 @@ def test_a_column_without_a_value_for_empty_slots_is_refused() -> None:
         plain(past=("n", ts.Draw(-4, -1), 0))
 
 
-@pytest.mark.parametrize("arguments", [{"batch_size": 4}, {"batch_size": None}, {"batch_size": 4, "num_workers": 1}])
+@pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("mixed", [False, True])
-def test_a_data_loader_of_pytorch_over_drawn_windows_is_refused(mixed: bool, arguments: dict[str, Any]) -> None:
+def test_a_data_loader_of_pytorch_that_batches_drawn_windows_is_refused(mixed: bool, workers: int) -> None:
     windows: Any = plain(past=("y", ts.Draw(-8, -4), 0))
     windows = ts.Mix({"a": windows}) if mixed else windows
-    with pytest.raises(TypeError, match=like("A ts.Draw needs the positions of windows in a run")):
-        next(iter(DataLoader(windows, **arguments)))
+    with pytest.raises(TypeError, match=like("A ts.Draw needs the position of each window in the run")):
+        next(iter(DataLoader(windows, 4, num_workers=workers)))
+    with pytest.raises(TypeError, match=like("A ts.Draw needs the position of each window in the run")):
+        next(iter(DataLoader(Subset(windows, [0, 1]), 4, num_workers=workers)))
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_data_loader_of_pytorch_with_a_sampler_of_ids_takes_the_longest_spans_as_any_index_does(mixed: bool) -> None:
+    windows: Any = plain(past=("y", ts.Draw(-8, -4), 0))
+    windows = ts.Mix({"a": windows}) if mixed else windows
+    for sampler, ids in ((None, range(len(windows))), ([[3, 0], [1]], [[3, 0], [1]])):
+        batches = [*DataLoader(windows, batch_size=None, sampler=sampler)]
+        assert len(batches) == len(ids)
+        for batch, of_batch in zip(batches, ids):
+            assert batch["past.observed"].all()
+            assert batch["past"].equal(windows[of_batch]["past"])
 
 
 def test_components_of_a_mix_have_equal_draws() -> None:

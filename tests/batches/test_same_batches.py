@@ -61,7 +61,7 @@ def reference(order: str) -> list[dict[str, torch.Tensor]]:
         made.append(
             {
                 span.name: torch.stack(
-                    [oracle.span(loaded()[span.column], row, span.begin, span.end, span.step) for row in anchors]
+                    [oracle.span(loaded()[span.column], row, span.start, span.stop, span.step) for row in anchors]
                 )
                 for span in windows.spans
             }

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 import tensorstash as ts
 from tensorstash.cli.commands import commands, main
 from tensorstash.cli.huge_pages import huge_pages
-from tensorstash.sources import statistics
+from tensorstash.sources import row_groups
 from tests import processes
 from tests.oracle_load import write_parquet
 
@@ -143,7 +143,7 @@ def test_ls_says_what_is_there(shm: Path) -> None:
     created = large["created"].astimezone().strftime("%Y-%m-%d %H:%M")
     assert run("ls").splitlines() == [
         "label           key                  size       rows  columns  created           users",
-        f"large           {large['key']}  16.0 MB  2,000,000        1  {created}      1",
+        f"large           {large['key']}    16 MB  2,000,000        1  {created}      1",
         f"a-longer-label  {small['key']}  {1000 * small['MB']:.1f} kB          1        2  {created}      0",
     ]
     found = json.loads(run("ls", "--json"))
@@ -301,7 +301,7 @@ def test_inspect_shows_the_range_of_half_precision(tmp_path: Path) -> None:
     ],
 )
 def test_a_range_with_nan_is_no_range(low: Any, high: Any, arrow: pa.DataType, expected: tuple[Any, Any]) -> None:
-    assert statistics._bounds(low, high, arrow) == expected
+    assert row_groups._bounds(low, high, arrow) == expected
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_info_says_what_matters_on_this_machine(shm: Path) -> None:
     assert lines["torch"].startswith(torch.__version__)
     assert lines["numpy"] == np.__version__
     assert lines["kernel"].startswith(("native: ", "not native: "))
-    assert re.fullmatch(r"[\d,.]+ GB free in RAM, of [\d,.]+ GB", lines["memory"])
+    assert re.fullmatch(r"[\d,]+ MB free in RAM, of [\d,]+ MB", lines["memory"])
     assert re.fullmatch(rf"[\d,.]+ [kMG]B free in /dev/shm, of [\d,.]+ [kMG]B; segments lie in {shm}", lines["shared"])
     assert lines["threads"] == f"{torch.get_num_threads()} of torch, on {len(os.sched_getaffinity(0))} cores"
     assert re.fullmatch(

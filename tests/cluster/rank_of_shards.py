@@ -25,7 +25,7 @@ def main(path: str, out: Path, run: str, batch_size: int, stop: int) -> None:
     for step, batch in enumerate(loader, 1):
         sizes.append(len(batch["past"]))
         named = [shards.entities[entity] for entity in batch["entity"].tolist()]
-        values = scaler.undo(batch)["past"][:, 0].round().int().tolist()
+        values = scaler.inverse(batch)["past"][:, 0].round().int().tolist()
         rows = zip(named, batch["anchor"].tolist(), values, batch["valid"].tolist())
         seen += [row[:3] for row in rows if row[3]]
         if step == stop:

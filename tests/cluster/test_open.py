@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tensorstash as ts
+from tensorstash.cluster import store
 from tensorstash.cluster.manifest import sealed, unsealed
 from tensorstash.cluster.node import Node, node_of
 from tensorstash.cluster.shards import assign
-from tensorstash.segments import store
 from tests import processes
 from tests.cluster.test_shard import COLUMNS, KEYS, damage, same, table
 from tests.sources.test_remote import port as port  # noqa: PLC0414  a fixture

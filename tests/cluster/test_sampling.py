@@ -279,7 +279,7 @@ def test_what_is_refused(path: Path) -> None:
         ValueError, match=r"^Each node must hold at least one window; node 6 of 7 holds none, in 0 shards"
     ):
         ts.Loader(on_nodes(path, 7)[0], 4, num_replicas=7, rank=0)
-    with pytest.raises(ts.errors.NoWindowError, match=r"^A window is 100 consecutive rows of one run; the longest of "):
+    with pytest.raises(ts.errors.NoWindowError, match=r"^Windows need 100 consecutive rows; the longest of "):
         ts.cluster.windows(ts.cluster.open(path, 0, 1), 100)
     with pytest.raises(
         TypeError, match=r"^ts\.cluster\.windows takes shards, ts\.cluster\.open\(\.\.\.\), got a Stash"
@@ -357,7 +357,7 @@ def test_a_scaler_of_all_shards_is_that_of_one_stash(path: Path, kind: Kind, by:
             assert merged.state_dict() == found.state_dict()
     (loader,) = loaders_of([here], 1, 50, transform=[found])
     batch = next(iter(loader))
-    raw = found.bind(here).undo(batch)
+    raw = found.bind(here).inverse(batch)
     part = here.parts[int(batch["source"][7])]
     torch.testing.assert_close(raw["past"][7], part[int(batch["window"][7])]["past"])
 

@@ -28,7 +28,7 @@ from tensorstash.cluster import resume
 from tensorstash.cluster.manifest import Manifest, ShardRecord, sealed
 from tensorstash.cluster.rows import Rows
 from tensorstash.cluster.shard_file import ShardReport, ShardWriter
-from tensorstash.segments.store import Store
+from tensorstash.cluster.store import Store
 from tests import processes
 from tests.cases_load import cases
 from tests.cluster.test_sharding import by_definition

@@ -66,7 +66,7 @@ def test_durations_of_other_libraries_are_told_in_our_words(meant: str, written:
         with pytest.raises(ValueError, match=like(f"step must be a duration ... Write {meant!r}.")):
             ts.Windows(stash, 1).folds(1, other)
         if isinstance(other, str):
-            with pytest.raises(ValueError, match=like(f"begin of ts.During ... Write '-{meant}'.")):
+            with pytest.raises(ValueError, match=like(f"start of ts.During ... Write '-{meant}'.")):
                 ts.During("y", f"-{other}", "0d", max_rows=1)
 
 
@@ -152,7 +152,7 @@ def test_a_mix_of_different_components_is_told_how_to_make_them_alike() -> None:
 
     first = windows(np.ones((5, 2)))
     others = {
-        "PackSequences as many": windows(np.ones((5, 3))),
+        "Pack as many": windows(np.ones((5, 3))),
         "the same dtype=": windows(np.ones((5, 2)), dtype=torch.float32),
         "the same spans=": windows(np.ones((5, 2)), 2),
     }

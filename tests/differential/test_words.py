@@ -73,10 +73,12 @@ def test_what_a_batch_and_a_state_hold_has_the_new_words() -> None:
 
 
 def test_the_library_is_called_with_its_own_words() -> None:
-    spoken = Spoken(ts, HERE)
+    words = Words("here", [Argument("load", "repeated", "duplicates"), Name("Pack", "PackSequences")])
+    spoken = Spoken(ts, words)
     windows = spoken.Windows(spoken.load({"y": [1.0, 2.0]}, repeated="error"), 1)
-    assert member_of(spoken.Loader(windows, 2, sampler=[1, 0]), "windows", HERE) is windows
-    assert spoken.Pack("y") == ts.PackSequences("y")
+    assert len(windows) == 2
+    assert spoken.Pack("y", length=4) == ts.PackSequences("y", length=4)
+    assert member_of(spoken.Pack("y", length=4), "length", words) == 4
 
 
 @pytest.mark.parametrize("side", ["here", "earlier"])

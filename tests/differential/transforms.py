@@ -117,7 +117,7 @@ def _norm(record: Record, norm: Any, batch: Any) -> None:
     record.batch("normed", normed)
     values = torch.ones_like(normed[norm.history]).cumsum(1)
     record.add("inverse of norm", member(norm, "inverse")(values, normed))
-    record.batch("norm undone", member(norm, "undo")(normed))
+    record.batch("norm undone", member(norm, "inverse(batch)")(normed))
 
 
 def _scaler(record: Record, rng: Random, loaded: Loaded, windows: Any) -> None:
@@ -134,7 +134,7 @@ def _scaler(record: Record, rng: Random, loaded: Loaded, windows: Any) -> None:
         scaler = ts.Scaler.from_state(state).bind(windows)
         record.state("bound", scaler.state_dict())
     with record.trying("scale a stash"):
-        scaled = member(scaler, "apply")(loaded.stash, **rng.choice([{}, {"dtype": torch.float32}]))
+        scaled = member(scaler, "transform")(loaded.stash, **rng.choice([{}, {"dtype": torch.float32}]))
         record.add("scaled", dict(scaled))
     loader = ts.Loader(windows, 6, with_ids=True, shuffle=True)
     batch = scaler(next(iter(loader)))
@@ -143,7 +143,7 @@ def _scaler(record: Record, rng: Random, loaded: Loaded, windows: Any) -> None:
     shape = (len(batch["entity"]), 2, *loaded.stash[column].shape[1:])
     by_entity = {"entity": batch["entity"]} if scaler.by == "entity" else {}
     record.add("inverse", member(scaler, "inverse")(torch.ones(shape), column, **by_entity))
-    record.batch("undone", member(scaler, "undo")(batch))
+    record.batch("undone", member(scaler, "inverse(batch)")(batch))
     record.shows("scaler shown", scaler)
     with record.trying("other entities"):
         other = scaler.bind(windows.split_entities(0.5)[0])

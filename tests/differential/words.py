@@ -100,6 +100,9 @@ RENAMED: tuple[Line, ...] = (
     Argument("Sampler", "shuffle", "order", when=is_order),
     Argument("Loader", "sampler", "order", when=is_ids),
     Member("Loader", "windows", "dataset"),
+    Member("Scaler", "apply", "transform"),
+    Member("Scaler", "undo", "inverse(batch)"),
+    Member("InstanceNorm", "undo", "inverse(batch)"),
 )
 
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorstash.gather.empty import anchor_rows, rows_of
-from tensorstash.gather.span import Filling, Fragments
+from tensorstash.gather.memory import Filling, Fragments
 from tensorstash.native.guide import guide
 
 STRETCHES = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 6)), min_size=1, max_size=6)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tests.cases_load import cases
 from tests.oracle_load import FORMS, Form, check, like, run_python, source_of, write_parquet
-from tests.spaces import limit
 
 
 def same(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -182,26 +181,6 @@ def test_a_failed_load_leaves_nothing_and_an_older_file_as_it_was(tmp_path: Path
         ts.load({"t": [1, 1], "y": [1.0, 2.0]}, ["y"], time="t", file=path, overwrite=True)
     assert os.listdir(tmp_path) == ["x"]
     assert ts.open(path)["y"].tolist() == [1.0]
-
-
-def test_a_plan_says_what_a_file_needs_before_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = {"y": torch.zeros(1_000_000)}
-    sorting = "a load needs 24.0 MB of memory to sort the rows, unless they are grouped by entity and ordered by time"
-    assert ts.plan(data, file=tmp_path / "x").notes == (sorting,)
-    (note, refusal) = ts.plan(data, file=tmp_path / "no" / "x").notes
-    assert note == sorting
-    assert refusal == (
-        f"a load with file= will be refused: A stash is written to a file in an existing directory; {tmp_path / 'no'} "
-        "cannot be opened: No such file or directory. Create it, or choose another path."
-    )
-    room = limit(1_000_000, "in the attic", "Make room there.")
-    monkeypatch.setattr("tensorstash.ingest.plan.disk_limit", lambda *_: room)
-    assert ts.plan(data, file=tmp_path / "x").notes[1] == (
-        "a load with file= will be refused: A stash must fit onto its disk; the mapping needs 4 MB and 1 MB are free "
-        "in the attic. Make room there. Load fewer columns, or a narrower dtype; print(ts.plan(...)) shows what each "
-        "costs."
-    )
-    assert os.listdir(tmp_path) == []
 
 
 # On disk before it has its name

@@ -1,8 +1,8 @@
 """The plan: what a load will hold and cost, said before anything is decoded."""
 
-import dataclasses
 import gc
 import math
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tests.cases_load import cases
-from tests.oracle_load import FORMS, Form, descriptors, like, source_of, whole, write_parquet
+from tests.oracle_load import FORMS, Form, descriptors, like, looked_at, source_of, whole, write_parquet
 from tests.spaces import limit
 
 PAGE = 4096
@@ -61,9 +61,9 @@ def test_a_stash_takes_the_bytes_of_its_plan() -> None:
 def test_more_columns_than_a_header_has_room_for_are_refused_before_they_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tensorstash.ingest.plan.MAX_HEADER", 200_000)
+    monkeypatch.setattr("tensorstash.ingest.survey.MAX_HEADER", 200_000)
     data = {f"c{k}": [0.5] for k in range(100)}
-    for call in (ts.plan, ts.load):
+    for call in (looked_at, ts.load):
         with pytest.raises(ts.errors.SchemaError, match=like("for 100 columns of the mapping ... or pack them")):
             call(data)
     assert ts.load(data, {"x": [*data]})["x"].shape == (1, 100)
@@ -151,7 +151,7 @@ def test_a_plan_of_parquet_shows_its_statistics(tmp_path: Path) -> None:
         "note: 'f' has the value 100000, which torch.int16 cannot hold: a load will refuse it. Widen dtype=.",
     ]
     pq.write_table(pieces[0], tmp_path / "3.parquet", write_statistics=False)
-    assert set(ts.plan(tmp_path, columns).ranges) == set()
+    assert set(ts.plan(tmp_path, columns).planned.ranges) == set()
 
 
 def test_a_cast_that_a_plan_warns_of_is_one_that_a_load_refuses(tmp_path: Path) -> None:
@@ -194,7 +194,8 @@ def test_a_plan_allocates_nothing(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "one.parquet", [pa.table({"y": [1]})])
     gc.collect()
     before = descriptors()
-    ts.plan(path, {"x": ts.column(["y"] * 100_000, dtype=torch.float64)})
+    plan = ts.plan(path, {"x": ts.column(["y"] * 100_000, dtype=torch.float64)})
+    assert plan.nbytes == 802_816
     assert descriptors() == before
 
 
@@ -214,7 +215,7 @@ def test_the_errors_of_a_plan_are_those_of_a_load() -> None:
         with pytest.raises((KeyError, TypeError, ValueError)) as loaded:
             ts.load(source, **arguments)
         with pytest.raises(type(loaded.value), match=whole(str(loaded.value))):
-            ts.plan(source, **arguments)
+            repr(ts.plan(source, **arguments))
 
 
 def test_a_source_without_rows_has_a_plan() -> None:
@@ -228,8 +229,8 @@ def test_a_key_of_the_paths_has_a_plan_and_no_range(tmp_path: Path) -> None:
     write_parquet(tmp_path / "station=C" / "0.parquet", [pa.table({"t": [1, 2], "y": [0.5, 1.5]})])
     for columns in (["y"], None):
         plan = ts.plan(tmp_path, columns, entity="station", time="t")
-        assert (plan.rows, sorted(plan.ranges)) == (2, ["t", "y"])
-    assert sorted(ts.plan(tmp_path).ranges) == ["t", "y"]
+        assert (plan.rows, sorted(plan.planned.ranges)) == (2, ["t", "y"])
+    assert sorted(ts.plan(tmp_path).planned.ranges) == ["t", "y"]
     assert ts.load(tmp_path, ["y"], entity="station", time="t").entities == ["C"]
 
 
@@ -243,40 +244,129 @@ def test_a_mask_has_nulls_and_no_range(tmp_path: Path) -> None:
     ]
 
 
-# With share=
+# Loading
 
 
-def test_a_plan_notes_what_a_load_with_share_refuses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each note ends with the error of that load, and changes nothing else of the plan."""
+def test_a_plan_loads_what_it_shows(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "x.parquet", [pa.table({"t": [2, 1], "y": [1.0, 2.0], "z": [1, 2]})])
+    plan = ts.plan(path, ["y"], time="t")
+    assert "2 rows" in repr(plan)
+    for stash in (plan.load(), plan.load(file=tmp_path / "x.safetensors"), ts.plan(path, ["y"], time="t").load()):
+        assert (stash["y"].tolist(), stash.rows, [*stash]) == ([2.0, 1.0], plan.rows, ["y"])
+
+
+def test_a_plan_that_was_not_printed_attaches_without_reading(tmp_path: Path, shm: Path) -> None:
+    """Also when the rows are named by a version, and the source cannot be read any more."""
+    rows = pl.LazyFrame({"y": [1.0, 2.0]})
+    kept = ts.plan(rows, ["y"]).load(share="rows", version="monday")
+    fails = pl.LazyFrame({"y": [1.0]}).map_batches(_fails)
+    again = ts.plan(fails, ["y"]).load(share="rows", version="monday")
+    assert again["y"].tolist() == kept["y"].tolist() == [1.0, 2.0]
+
+
+def _fails(frame: pl.DataFrame) -> pl.DataFrame:
+    raise AssertionError(f"read {frame.columns}")
+
+
+def test_files_that_change_between_a_plan_and_its_load_are_refused(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "x.parquet", [pa.table({"y": [1.0]})])
+    plan = ts.plan(path, ["y"])
+    assert plan.rows == 1
+    write_parquet(path, [pa.table({"y": [1.0, 2.0]})])
+    with pytest.raises(
+        ts.errors.SourceError, match=like("between a plan and its load ... x.parquet did. Make the plan")
+    ):
+        plan.load()
+    assert ts.plan(path, ["y"]).load().rows == 2
+
+
+def test_a_plan_that_nothing_was_asked_of_loads_files_as_they_are_then(tmp_path: Path) -> None:
+    plan = ts.plan(tmp_path / "x.parquet", ["y"])
+    write_parquet(tmp_path / "x.parquet", [pa.table({"y": [1.0, 2.0]})])
+    assert plan.load()["y"].tolist() == [1.0, 2.0]
+
+
+def test_values_that_change_in_place_after_a_plan_are_filtered_anew() -> None:
+    data = {"y": np.array([1.0, -1.0]), "t": np.arange(2)}
+    plan = ts.plan(data, filter=[("y", ">", 0)])
+    assert plan.rows == 1
+    data["y"] *= -1
+    stash = plan.load()
+    assert (stash["y"].tolist(), stash["t"].tolist()) == ([1.0], [1])
+
+
+@pytest.mark.parametrize("other", [np.zeros(3), np.zeros(2, np.float32)])
+def test_a_mapping_with_other_rows_or_types_after_a_plan_is_refused(other: np.ndarray[Any, Any]) -> None:
+    data: dict[str, Any] = {"y": np.zeros(2)}
+    plan = ts.plan(data)
+    assert plan.rows == 2
+    data["y"] = other
+    with pytest.raises(ts.errors.SourceError, match=like("between a plan and its load; the mapping has other rows")):
+        plan.load()
+
+
+def test_a_reader_is_read_once_by_its_plan() -> None:
+    reader = pa.table({"y": [1.0, 2.0]}).to_reader()
+    plan = ts.plan(reader)
+    assert "2 rows" in repr(plan)
+    assert plan.load()["y"].tolist() == plan.load()["y"].tolist() == [1.0, 2.0]
+
+
+def test_a_lazy_frame_is_collected_once_by_its_plan() -> None:
+    """Its rows have no fixed order, so another collection could give other ones than those that were printed."""
+    calls: list[int] = []
+
+    def counted(rows: pl.DataFrame) -> pl.DataFrame:
+        calls.append(rows.height)
+        return rows
+
+    frame = pl.LazyFrame({"y": [1.0, 2.0]}).map_batches(counted)
+    plan = ts.plan(frame)
+    assert (plan.rows, len(calls)) == (2, 1)
+    assert plan.load()["y"].tolist() == [1.0, 2.0]
+    assert len(calls) == 1
+
+
+def test_a_plan_warns_in_the_line_that_loads_it() -> None:
+    plan = ts.plan({"s": ["a", "b"]}, {"s": ts.column("s", vocabulary=["c"])})
+    said = "No value of 's' is in the given vocabulary"
+    with pytest.warns(UserWarning, match=said) as of_plan:
+        plan.load()
+    with pytest.warns(UserWarning, match=said) as of_load:
+        ts.load({"s": ["a"]}, {"s": ts.column("s", vocabulary=["c"])})
+    assert of_plan[0].filename == of_load[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"share": "x", "file": "x"},
+        {"share": "a/b"},
+        {"overwrite": True},
+        {"timeout": 1},
+        {"version": "monday"},
+        {"share": "x", "timeout": -1},
+        {"share": "x", "version": ""},
+        {"share": "x", "version": 1},
+        {"progress": 1},
+        {"file": 1},
+    ],
+    ids=str,
+)
+def test_a_plan_refuses_to_load_what_load_refuses_before_it_reads(arguments: dict[str, Any]) -> None:
+    source = pl.LazyFrame({"y": [1.0]}).map_batches(_fails)
+    with pytest.raises((TypeError, ValueError)) as loaded:
+        ts.load(source, ["y"], **arguments)
+    with pytest.raises(type(loaded.value), match=whole(str(loaded.value))):
+        ts.plan(source, ["y"]).load(**arguments)
+
+
+def test_a_load_with_too_little_room_is_refused_before_anything_is_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("TENSORSTASH_DIR", str(tmp_path / "shared"))
-    source = {"a": [1.0, 2.0], "b": [1, 2]}
-    calls = {"x": pl.col("a").map_batches(lambda s: s * 2, return_dtype=pl.Float64, is_elementwise=True)}
-    tiny = [limit(1000, "in /dev/shm", "Make it larger.")]
-    for share, columns in (("a b", ["a"]), (5, ["a"]), ("ok", calls), (True, ["a", "b"]), ("-", calls)):
-        plain, plan = ts.plan(source, columns), ts.plan(source, columns, share=share)  # type: ignore[arg-type]
-        begin = f"a load with share={share!r} will be refused: "
-        if not plan.notes:
-            assert ts.load(source, columns, share=share)["a"].tolist() == [1.0, 2.0]  # type: ignore[arg-type]
-            continue
-        with pytest.raises(ValueError, match=whole(plan.notes[0].removeprefix(begin))):
-            ts.load(source, columns, share=share)  # type: ignore[arg-type]
-        assert all(note.startswith(begin) for note in plan.notes)
-        assert len(plan.notes) == 1 + (share == "-")
-        assert dataclasses.replace(plan, notes=(), free=0) == dataclasses.replace(plain, free=0)
-    monkeypatch.setattr("tensorstash.ingest.plan.memory_limits", lambda: tiny)
-    (note,) = ts.plan(source, ["a"], share="room").notes
-    assert note == (
-        f"a load with share='room' will be refused: A stash must fit into free memory; {ts.plan(source).source} needs "
-        "4.1 kB and 1.0 kB are free in /dev/shm. Make it larger. Load fewer columns, or a narrower dtype; "
-        "print(ts.plan(...)) shows what each costs."
-    )
-
-
-def test_a_plan_notes_a_directory_that_is_not_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o755)
-    monkeypatch.setenv("TENSORSTASH_DIR", str(tmp_path / "open"))
-    (note,) = ts.plan({"y": [1]}, share="any").notes
-    with pytest.raises(ts.errors.SegmentError, match=whole(note.partition("refused: ")[2])):
-        ts.load({"y": [1]}, share="any")
-    assert ts.plan({"y": [1]}, share=False).notes == ()
+    room = limit(1000, "in the attic", "Make it larger.")
+    monkeypatch.setattr("tensorstash.segments.publish.disk_limit", lambda *_: room)
+    with pytest.raises(ts.errors.NoMemoryError, match=r"4\.1 kB and 1\.0 kB are free in the attic\. Make it larger\."):
+        ts.plan({"y": [1.0]}).load(file=tmp_path / "x")
+    assert os.listdir(tmp_path) == []

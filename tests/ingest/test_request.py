@@ -7,7 +7,14 @@ import pytest
 import tensorstash as ts
 from tensorstash.ingest.request import parse_request
 
-KEPT = ["share", "file", "key", "overwrite", "timeout", "progress"]  # where a stash is kept, and how it is waited for
+KEPT = [
+    "share",
+    "file",
+    "version",
+    "overwrite",
+    "timeout",
+    "progress",
+]  # where a stash is kept, and how it is waited for
 
 
 def parameters(function: object) -> dict[str, inspect.Parameter]:
@@ -18,7 +25,7 @@ def parameters(function: object) -> dict[str, inspect.Parameter]:
     ("function", "others"),
     [
         (ts.load, KEPT),
-        (ts.plan, ["share", "file"]),
+        (ts.plan, []),
         (ts.cluster.shard, ["to", "shards", "engine", "workers", "progress"]),
     ],
 )
@@ -29,6 +36,12 @@ def test_load_plan_and_shard_take_what_a_request_is_made_of(function: object, ot
     assert [name for name in taken if name not in others] == [name for name in asked if name not in lacking]
     for name in set(asked) - lacking - set(required):
         assert (taken[name].kind, taken[name].default) == (asked[name].kind, asked[name].default)
+
+
+def test_a_plan_is_loaded_with_the_arguments_that_load_has_beside_those_of_a_plan() -> None:
+    loads, of_plan = parameters(ts.load), parameters(ts.Plan.load)
+    assert [name for name in of_plan if name != "self"] == KEPT == [name for name in loads if name in of_plan]
+    assert [of_plan[name].default for name in KEPT] == [loads[name].default for name in KEPT]
 
 
 def test_load_documents_every_argument() -> None:

@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.ingest import keys, row_order
+from tensorstash.ingest import row_keys, row_order
 from tensorstash.ingest.row_order import Arranger
 from tests.oracle_load import like, write_parquet
 
@@ -27,7 +27,7 @@ Row = tuple[int, int]  # entity, time
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few rows, so that their edges are everywhere."""
     monkeypatch.setattr(row_order, "_BLOCK", 5)
-    monkeypatch.setattr(keys, "_BLOCK", 3)
+    monkeypatch.setattr(row_keys, "_BLOCK", 3)
 
 
 rows_in_any_order = st.lists(

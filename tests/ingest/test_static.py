@@ -19,7 +19,7 @@ from polars.testing import assert_series_equal
 import tensorstash as ts
 from tensorstash.columns.column import Column
 from tensorstash.ingest.memory import check_static as check_room
-from tensorstash.ingest.static import Constant, deciding_rows
+from tensorstash.ingest.static import StaticValues, deciding_rows
 from tensorstash.sources.scan import Wanted
 from tensorstash.sources.source import scan
 from tests.cases_load import cases
@@ -36,6 +36,7 @@ from tests.oracle_load import (
     flat,
     kind_of,
     like,
+    looked_at,
     source_of,
     value,
     write_parquet,
@@ -299,7 +300,7 @@ def test_pieces_of_any_length_give_each_entity_its_first_value(data: st.DataObje
         values[row] += 1
     cuts = sorted(data.draw(st.lists(st.integers(0, len(codes)), max_size=5)))
     column = Column("s", ("s",), torch.int64)
-    held = Constant(column, max(codes) + 1)
+    held = StaticValues(column, max(codes) + 1)
     for a, b in zip([0, *cuts], [*cuts, len(codes)]):
         held.add(*deciding_rows(column, a, np.array(codes[a:b], np.int32), np.array(values[a:b], np.int64)))
     scanned = scan({"s": values}, None, Wanted(None), None, None)
@@ -323,7 +324,7 @@ def test_pieces_of_any_length_give_each_entity_its_first_value(data: st.DataObje
 def test_names_of_static_columns_follow_the_rules_of_columns() -> None:
     source = plants()
     message = "'size' is in both columns= and static="
-    for function in (ts.load, ts.plan):
+    for function in (ts.load, looked_at):
         with pytest.raises(ts.errors.SchemaError, match=like(message)):
             function(source, ["size"], entity="plant", static=["size"])
     message = "a column is named 'entity' ... static="

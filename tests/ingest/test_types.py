@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tests.oracle_load import Held, arrow_array, arrow_field, kind_of, write_parquet
+from tests.oracle_load import Held, arrow_array, arrow_field, kind_of, looked_at, write_parquet
 
 
 def test_what_lies_under_a_null_never_shows(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_types_that_no_tensor_holds_are_named(array: pa.Array, shown: str, tmp_p
         rf".*{shown}.*\. Leave it out of columns= and static=, or (load|convert) .*\.\Z"
     )
     for source in (table, write_parquet(tmp_path / "one.parquet", [table])):
-        for ask in (ts.load, ts.plan):
+        for ask in (ts.load, looked_at):
             with pytest.raises(ts.errors.SchemaError, match=message):
                 ask(source)
         assert ts.load(source, ["y"]).rows == len(array)

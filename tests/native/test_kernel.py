@@ -106,7 +106,7 @@ def test_look_ups_are_those_of_numpy(counts: list[int], seed: int) -> None:
     lengths = np.array(counts)
     within = intervals(np.cumsum(lengths * 3 + 7) - 7, lengths, 3)
     pieces = described(within.guide)
-    ids = np.concatenate([rng.integers(0, len(within), 150), within.ends - 1, within.begins])
+    ids = np.concatenate([rng.integers(0, len(within), 150), within.ends - 1, within.first_ids])
     assert np.array_equal(kernel.find(pieces, ids), find_in_numpy(within.guide, ids))
     located, found = locate_in_numpy(within.guide, 3, ids), np.empty(len(ids), np.int32)
     assert np.array_equal(kernel.locate(pieces, 3, ids), located)
@@ -119,14 +119,14 @@ def test_numbers_outside_of_the_pieces_are_refused() -> None:
     based = described(guide(np.array([[3, 0], [10, 5]])))
     for bad in (-1, 10, 2**62, -(2**63)):
         numbers = np.append(np.zeros(100, np.int64), bad)
-        with pytest.raises(IndexError, match=rf"number {bad} at 100 does not\."):
+        with pytest.raises(IndexError, match=rf"got {bad} at index 100\."):
             kernel.find(pieces, numbers)
-        with pytest.raises(IndexError, match=rf"number {bad} at 100 does not\."):
+        with pytest.raises(IndexError, match=rf"got {bad} at index 100\."):
             kernel.locate(based, 1, numbers)
-    with pytest.raises(IndexError, match=r"number 0 at 0 does not\."):
+    with pytest.raises(IndexError, match=r"got 0 at index 0\."):
         kernel.find(pieces_of(np.empty(0, np.int64)), np.array([0]))
     broken = kernel.pieces(np.array([[3], [10]]), np.array([7, 7], np.int32), 3)
-    with pytest.raises(IndexError, match=r"number 9 at 0 does not\."):
+    with pytest.raises(IndexError, match=r"got 9 at index 0\."):
         kernel.find(broken, np.array([9]))
     with pytest.raises(ValueError, match="The arguments of the kernel's locate contradict each other"):
         kernel.locate(pieces, 1, np.array([0]))  # without bases
@@ -398,13 +398,13 @@ def test_anchors_outside_are_refused_before_anything_is_written(seed: int, maske
     for bad in (low - 1, high + 1, -1, -(2**63), 2**63 - 1):
         anchors = good.copy()
         anchors[at] = bad
-        with pytest.raises(IndexError, match=rf"number {bad} at {at} does not\."):
+        with pytest.raises(IndexError, match=rf"window {at}, with the anchor {bad}, does not\."):
             kernel.gather(plan, anchors, results.addresses(results.values), None, which if sourced else None)
     if sourced:
         for bad in (-1, 3):
             own = which.copy()
             own[at] = bad
-            with pytest.raises(IndexError, match=rf"at {at} does not\."):
+            with pytest.raises(IndexError, match=rf"window {at}, with the anchor .*, does not\."):
                 kernel.gather(plan, good, results.addresses(results.values), None, own)
     assert results.untouched()
 
@@ -416,7 +416,7 @@ def test_fragments_with_rows_that_are_not_there_are_refused() -> None:
         fragments = np.array([0, 5]), row, rows
         source = kernel.Source([column], fragments, pieces_of(np.array([5, 11])))
         plan = kernel.compile_plan([kernel.SlotRange(0, 3, 1, 0)], [source], 0, 3)
-        with pytest.raises(IndexError, match=r"at 0 does not\."):
+        with pytest.raises(IndexError, match=r"window 0, with the anchor .*, does not\."):
             kernel.gather(plan, np.array([0 if row[0] < 0 else 7]), [0])
 
 

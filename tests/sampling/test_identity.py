@@ -362,7 +362,7 @@ def test_what_does_not_change_a_window_is_not_in_a_state() -> None:
 VALUES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "dtype= of floats": (slots, lambda: slots(stash(dtype=torch.float32))),
     "fill=": (slots, lambda: slots(columns(n=ts.column("n", fill=9, empty=0)))),
-    "scaled columns": (slots, lambda: slots(ts.Scaler.fit(stash(), ["y"]).apply(stash()))),
+    "scaled columns": (slots, lambda: slots(ts.Scaler.fit(stash(), ["y"]).transform(stash()))),
     "empty=": (padded, lambda: padded(columns(n=ts.column("n", fill=0, empty=9)))),
     "empty= in a stretch": (events, lambda: events(columns(y=ts.column("y", empty=0.5)))),
 }

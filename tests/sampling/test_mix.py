@@ -248,7 +248,7 @@ def test_a_scaler_of_a_mix_is_that_of_its_windows_together(kind: Kind) -> None:
         torch.testing.assert_close(again, before)
         del batch["source"]
         with pytest.raises(
-            ValueError, match=r"^A scaler by entity needs the entity of each window, and of a mix the component"
+            ValueError, match=r"^A scaler by entity needs the entity of each window, and in a mix its component"
         ):
             by_entity(batch)
     with pytest.raises(

@@ -44,7 +44,7 @@ def moment(unit: str, zone: str | None = None) -> pa.Array:
 
 def scaled() -> ts.Windows:
     stash = windows().stash
-    return ts.Windows(ts.Scaler.fit(stash, ["c"]).apply(stash), spans={"c": ("c", -2, 1)})
+    return ts.Windows(ts.Scaler.fit(stash, ["c"]).transform(stash), spans={"c": ("c", -2, 1)})
 
 
 def masked(of: str) -> ts.Windows:
@@ -101,7 +101,7 @@ PAIRS: list[tuple[Callable[[], ts.Windows], Callable[[], ts.Windows], str]] = [
     (
         lambda: windows(["x", "y"]),
         lambda: windows(["y", "x"]),
-        "members of 'c'; 'one' has ['x', 'y'], 'two' has ['y', 'x']. PackSequences the same columns in the same order",
+        "members of 'c'; 'one' has ['x', 'y'], 'two' has ['y', 'x']. Pack the same columns in the same order",
     ),
     (lambda: windows(), scaled, "scaling of 'c'; 'one' has none, 'two' has 'applied'. Apply a scaler to both"),
     (

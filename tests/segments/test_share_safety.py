@@ -380,7 +380,7 @@ except ts.errors.NoMemoryError as error:
 print(os.listdir(os.environ["TENSORSTASH_DIR"]))
 """
     message = (
-        r"A stash is allocated as a whole; 8\.0 MB cannot be: \[Errno 27\] File too large\. Load fewer columns, or "
+        r"A stash is allocated as a whole; 8 MB cannot be: \[Errno 27\] File too large\. Load fewer columns, or "
         r"a narrower dtype\.\n\[\]"
     )
     for arguments in ([], ["named"]):
@@ -423,7 +423,7 @@ def test_a_file_system_that_fills_up_during_a_load_is_an_error_that_leaves_nothi
     done = processes.run(FILLS_UP, how, order, named, mount=(shm, size))
     assert done.returncode == 0, done.stderr
     message, left, later = done.stdout.splitlines()
-    allocated = r"A stash is allocated as a whole; \d+\.\d MB cannot be: \[Errno 28\] No space left on device\. "
+    allocated = r"A stash is allocated as a whole; \d+ MB cannot be: \[Errno 28\] No space left on device\. "
     written = r"A stash needs room for all its bytes; writing them failed: No space left on device\. Make room, or "
     if order == "reversed" or how == "file":
         assert re.fullmatch(allocated + r"Load fewer columns, or a narrower dtype\.", message)
@@ -509,7 +509,7 @@ def test_the_limits_of_memory_cgroups(tree: str, tmp_path: Path) -> None:
 
 def test_a_limit_is_named_with_its_remedy(tmp_path: Path) -> None:
     write_tree(tmp_path, *TREES["version 2"][:2])
-    message = "who needs 1 MB and 0.6 kB are free in the memory cgroup /a/b"
+    message = "who needs 1 MB and 607 bytes are free in the memory cgroup /a/b"
     with pytest.raises(ts.errors.NoMemoryError, match=like(message)):
         check_free(1_000_000, memory_limits(str(tmp_path)), "Rule", "who", "Remedy.")
     check_free(607, memory_limits(str(tmp_path)), "Rule", "who", "Remedy.")

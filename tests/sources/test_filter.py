@@ -20,8 +20,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.sources import rows as judging
-from tensorstash.sources import statistics
+from tensorstash.sources import kept_rows, row_groups
 from tests.ingest.test_unwanted_columns import damage
 from tests.oracle_load import like, write_ipc, write_parquet
 
@@ -110,7 +109,7 @@ def test_the_rows_are_those_that_a_loop_keeps(data: st.DataObject, tmp_path_fact
             stash = ts.load(source, ["row"], filter=condition)
             assert stash["row"].tolist() == expected, (form, groups)
             assert plan.rows == len(expected)
-            assert plan.kept <= plan.pieces
+            assert plan.planned.kept <= plan.planned.pieces
 
 
 FLOATS = [16777216.0, -0.0, math.nan, None, 0.1]
@@ -222,11 +221,12 @@ def test_row_groups_that_statistics_exclude_are_not_decoded(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pq.ParquetFile, "iter_batches", counted)
         plan = ts.plan(path, ["y"], filter=condition)
+        assert seen == []
+        assert (plan.rows, plan.planned.kept, plan.planned.pieces) == (len(rows), len(decoded), 10)
         assert sorted(seen) == decoded
         stash = ts.load(path, ["y"], filter=condition)
     assert sorted(set(seen)) == decoded
     assert stash["y"].tolist() == list(rows)
-    assert (plan.rows, plan.kept, plan.pieces) == (len(rows), len(decoded), 10)
 
 
 def test_of_row_groups_without_a_kept_row_only_the_filter_is_read(tmp_path: Path) -> None:
@@ -685,15 +685,15 @@ def test_long_texts_are_compared_a_few_rows_at_a_time(tmp_path: Path, monkeypatc
     pq.write_table(pa.table({"s": texts, "n": range(300)}), tmp_path / "s.parquet", compression="zstd")
     assert (tmp_path / "s.parquet").stat().st_size < 20_000
     sizes = []
-    mask = judging._mask
+    mask = kept_rows._mask
 
     def noted(batch: pa.RecordBatch, expression: pc.Expression) -> Any:
         sizes.append(len(batch))
         return mask(batch, expression)
 
-    monkeypatch.setattr(judging, "_mask", noted)
-    monkeypatch.setattr(judging, "_TEXT_BYTES", 1_000_000)
-    monkeypatch.setattr(statistics, "_MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(kept_rows, "_mask", noted)
+    monkeypatch.setattr(kept_rows, "_TEXT_BYTES", 1_000_000)
+    monkeypatch.setattr(row_groups, "_MOST_BYTES", 1_000_000)
     for condition, kept in (([("s", "==", "a")], [299]), ([("s", "!=", "a"), ("n", "<", 15)], [*range(15)])):
         assert ts.load(tmp_path / "s.parquet", ["n"], filter=condition)["n"].tolist() == kept
     assert max(sizes) == 10

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import tensorstash as ts
-from tests.oracle_load import like, write_ipc, write_parquet
+from tests.oracle_load import like, looked_at, write_ipc, write_parquet
 
 
 def write_stream(path: Path, pieces: list[pa.Table], **options: Any) -> Path:
@@ -234,7 +234,7 @@ def test_what_does_not_mean_the_same_is_refused(one: pa.Array, other: pa.Array, 
         write_ipc(tmp_path / f"{k}.arrow", [pa.table({"y": array})], None)
     message = f"{tmp_path}/1.arrow has 'y' as {other.type}, not {one.type}. Leave such"
     with pytest.raises(ts.errors.SourceError, match=like(message)):
-        ts.plan(tmp_path)
+        looked_at(tmp_path)
 
 
 def test_bits_of_bfloat16_are_no_integers(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_a_column_that_only_some_files_have_is_an_error_in_either_order(swapped:
     columns = [{"y": [1]}, {"y": [2], "z": [3]}]
     paths = write_all(tmp_path, *(columns[::-1] if swapped else columns))
     message = rf"\AAll files of a source need the same columns and types: {paths[swapped]} has no column 'z'\. "
-    for call in (ts.load, ts.plan):
+    for call in (ts.load, looked_at):
         with pytest.raises(ts.errors.SourceError, match=message):
             call(tmp_path)
         with pytest.raises(ts.errors.SourceError, match=message):
@@ -356,7 +356,7 @@ def test_files_of_other_formats_are_frames_first(tmp_path: Path) -> None:
         path = tmp_path / f"one{ending}"
         path.write_text("t,y\n1,2\n")
         message = f"{path} is not a readable Parquet or Arrow IPC file ... Load other formats as frames"
-        for call in (ts.load, ts.plan):
+        for call in (ts.load, looked_at):
             with pytest.raises(ts.errors.SourceError, match=like(message)):
                 call(path)
     path = write_parquet(tmp_path / "named.json", [pa.table({"y": [1]})])
@@ -379,7 +379,7 @@ def test_an_arrow_file_without_columns(name: str, tmp_path: Path) -> None:
     make = pa.ipc.new_file if name.endswith("w") else pa.ipc.new_stream
     with make(tmp_path / name, pa.schema([])):
         pass
-    for call in (ts.load, ts.plan):
+    for call in (ts.load, looked_at):
         with pytest.raises(ValueError, match=r"\AA stash has at least one column; none of .* was chosen\. Name some"):
             call(tmp_path / name)
         with pytest.raises(ts.errors.ColumnError, match=r"has no column 'y'"):

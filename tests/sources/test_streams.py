@@ -180,8 +180,9 @@ def test_only_what_is_wanted_is_asked_for(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(pl.LazyFrame, "select", noted)
     planned = ts.plan(frame, ["y"], time="t", entity="s", filter=[("day", "<", date(2024, 1, 3))])
-    assert asked == [["s", "t", "y", "day"]]
+    assert asked == []
     assert planned.skipped == ("c", "unused")
+    assert asked == [["s", "t", "y", "day"]]
 
 
 @settings(max_examples=30)
@@ -258,7 +259,7 @@ def test_a_dataset_is_read_by_row_groups(tmp_path: Path) -> None:
     assert stash["y"].tolist() == [2.5, 3.0, 3.5, 4.0, 4.5]
     assert stash.vocabulary("k") == ["b"]
     planned = ts.plan(dataset, ["y"], filter=[("k", "=", "b"), ("t", ">=", 5)])
-    assert (planned.rows, planned.pieces, planned.kept) == (5, 2, 1)
+    assert (planned.rows, planned.planned.pieces, planned.planned.kept) == (5, 2, 1)
     assert re.search(r"y .* 0 +0 +4\.5 ", repr(ts.plan(dataset, ["y"])))
     dataset = pads.dataset(tmp_path, partitioning="hive")
     (tmp_path / "k=b" / "one.parquet").write_bytes(b"PAR1 nothing PAR1")
@@ -285,8 +286,6 @@ def test_derived_and_static_columns() -> None:
 
 def test_a_reader_is_read_once() -> None:
     once = reader()
-    with pytest.raises(ValueError, match="a RecordBatchReader can be read only once"):
-        ts.plan(once)
     with pytest.raises(ts.errors.ColumnError, match="did you mean 'y'"):
         ts.load(once, ["yy"])
     assert ts.load(once, ["y"])["y"].shape == (ROWS,)
@@ -346,7 +345,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     with monkeypatch.context() as patch:
         patch.setattr("tensorstash.sources.spool.os.write", full)
-        message = f"it has filled {tmp_path} after 0 MB"
+        message = f"it has filled {tmp_path} after 0 bytes"
         with pytest.raises(ts.errors.SourceError, match=like(message)):
             ts.load(reader(), ["y"])
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.stash.display import row_shares
+from tensorstash.stash.printed import row_shares
 
 
 def parsed(page: str) -> ElementTree.Element:

@@ -18,8 +18,8 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, Stan
 import tensorstash as ts
 from tensorstash.stash import moments
 from tensorstash.transforms import scaling
-from tensorstash.transforms.scaling import Constants
-from tensorstash.transforms.statistics import rows_seen
+from tensorstash.transforms.fitting import rows_seen
+from tensorstash.transforms.scaling import ScaleConstants
 from tensorstash.windows.slots import nearest_rows
 from tests.data import DTYPES, Table, tables
 from tests.oracle_load import like
@@ -104,7 +104,7 @@ def test_windows_of_many_entities_are_scaled_each_by_its_own(slots: int, layout:
         ):
             expected = (old - scaler.center[name][entity[k]]) / scaler.scale[name][entity[k]]
             np.testing.assert_allclose(mine, expected, rtol=0, atol=1e-9)
-    restored = scaler.undo(batch)
+    restored = scaler.inverse(batch)
     for name in ("x", "y"):
         np.testing.assert_allclose(restored[name], before[name], rtol=0, atol=1e-9)
 
@@ -285,7 +285,7 @@ def test_a_batch_is_scaled_in_its_own_memory_and_back(by: By | None, dtype: torc
             prediction = scaler.inverse(batch[name], column, batch["entity"] if by else None)
             assert prediction.dtype == dtype
             torch.testing.assert_close(prediction, before[name], rtol=0, atol=1e-4)
-        assert scaler.undo(batch) is batch
+        assert scaler.inverse(batch) is batch
         for name in spans:
             torch.testing.assert_close(batch[name], before[name], rtol=0, atol=1e-4)
         for name in ("window", "entity", "anchor"):
@@ -562,15 +562,15 @@ def test_scaling_is_one_subtraction_and_one_division(
     values = (torch.randn(11, slots, *pack, generator=random) * 3).to(dtype)
     values.view(-1)[::13] = torch.nan
     group = torch.randint(0, 4, (11,), generator=random) if grouped else None
-    made = Constants.of(center, scale, values)
+    made = ScaleConstants.of(center, scale, values)
     for inverse in (False, True):
         expected = slow_scaled(values.clone(), center, scale, group, inverse)
         for tensor in (values.clone(), torch.stack([values, values], -1)[..., 0]):  # in one piece, and not
-            made.apply(tensor, group, inverse=inverse)
+            made.scale_in_place(tensor, group, inverse=inverse)
             assert torch.equal(tensor.nan_to_num(99), expected.nan_to_num(99))
     assert torch.equal(made.restored(values, group).nan_to_num(99), expected.nan_to_num(99))
     one, first = values[3].clone(), None if group is None else group[3]  # a single window
-    made.apply(one, first, inverse=True)
+    made.scale_in_place(one, first, inverse=True)
     assert torch.equal(one.nan_to_num(99), expected[3].nan_to_num(99))
 
 
@@ -633,7 +633,7 @@ def test_slots_without_a_row_keep_their_fill(by: By | None) -> None:
     batch = windows[:] | {"entity": torch.tensor([0])}
     assert scaler(batch)["k"][0, 2].item() == 0
     assert batch["k"][0, 0].item() < -1
-    assert scaler.undo(batch)["k"].tolist() == [[7, 8, 0, 9, 10]]
+    assert scaler.inverse(batch)["k"].tolist() == [[7, 8, 0, 9, 10]]
 
 
 def series(levels: dict[Any, float]) -> ts.Stash:
@@ -702,7 +702,7 @@ def test_a_number_of_an_entity_says_nothing_without_its_windows() -> None:
     (batch,) = ts.Loader(ts.Windows(other, 2), 9, with_ids=True)
     raw = batch["y"].clone()
     for scaler in (fitted, ts.Scaler.from_state(fitted.state_dict())):
-        for call in (scaler, scaler.undo):
+        for call in (scaler, scaler.inverse):
             with pytest.raises(ValueError, match=like("must be bound first ... scaler.bind(windows)")):
                 call(batch)
         with pytest.raises(ValueError, match=like("must be bound first ... scaler.bind(windows)")):
@@ -710,7 +710,7 @@ def test_a_number_of_an_entity_says_nothing_without_its_windows() -> None:
         bound = scaler.bind(other)
         assert bound(dict(batch))["y"].abs().eq(1).all()
         assert bound.inverse(batch["y"], "y", batch["entity"]).allclose(raw)
-        assert bound.undo(batch)["y"].allclose(raw)
+        assert bound.inverse(batch)["y"].allclose(raw)
 
 
 def test_numbers_of_one_stash_are_not_those_of_a_mix() -> None:
@@ -724,7 +724,7 @@ def test_numbers_of_one_stash_are_not_those_of_a_mix() -> None:
         alone(mixed)
     with pytest.raises(ValueError, match=like("knows no components")):
         alone.inverse(mixed["y"], "y", mixed["entity"], mixed["source"])
-    with pytest.raises(ValueError, match=like("needs the entity of each window, and of a mix the component")):
+    with pytest.raises(ValueError, match=like("needs the entity of each window, and in a mix its component")):
         together(plain)
     entity = torch.tensor([0, 1])
     with pytest.raises(IndexError, match=like("the entities 0 to 0 ... entity 1")):  # the second component has one
@@ -734,7 +734,7 @@ def test_numbers_of_one_stash_are_not_those_of_a_mix() -> None:
     with pytest.raises(ValueError, match=like("source must have one number for each entity, (2,), got (1,)")):
         together.inverse(torch.zeros(2, 3), "y", entity, torch.tensor([0]))
     with pytest.raises(TypeError, match=like("source must be a tensor of integers, got [0, 1]")):
-        together.inverse(torch.zeros(2, 3), "y", entity, [0, 1])  # type: ignore[arg-type]
+        together.inverse(torch.zeros(2, 3), "y", entity, [0, 1])  # type: ignore[call-overload]
 
 
 def test_a_state_lacks_nothing_of_a_scaler_by_entity() -> None:
@@ -820,7 +820,7 @@ def test_a_loader_does_not_scale_a_span_twice() -> None:
 
 
 def test_a_batch_is_scaled_once() -> None:
-    """By a loader and by hand; a span that was written since, or undone, is raw again."""
+    """By a loader and by hand; a span that was written since, or scaled back, is raw again."""
     windows = ts.Windows(ts.load({"y": np.arange(9.0)}), 2)
     scaler, again = ts.Scaler.fit(windows, ["y"]), like("scaled once ... 'y' is scaled already")
     (batch,) = ts.Loader(windows, 8, transform=[scaler])
@@ -828,7 +828,7 @@ def test_a_batch_is_scaled_once() -> None:
     with pytest.raises(ValueError, match=again):
         scaler(batch)
     assert batch["y"].equal(expected)
-    assert scaler(scaler.undo(batch))["y"].allclose(expected)
+    assert scaler(scaler.inverse(batch))["y"].allclose(expected)
     for ids in ([0, 1], [2, 3]):  # into one memory, which the gather fills anew
         batch = windows.gather(ids, out=batch if len(batch["y"]) == 2 else windows[[0, 1]])
         assert scaler(batch)["y"].equal(expected[ids])
@@ -847,26 +847,26 @@ def test_only_a_scaled_batch_is_scaled_back() -> None:
     for fresh in (loaded, windows[:], windows[0], windows.gather([0, 1])):
         before = fresh["y"].clone()
         with pytest.raises(ValueError, match=refused):
-            scaler.undo(fresh)
+            scaler.inverse(fresh)
         assert fresh["y"].equal(before)
     (batch,) = ts.Loader(windows, 8, transform=[scaler])
     copy_of = {name: tensor.clone() for name, tensor in batch.items()}
     with pytest.raises(ValueError, match=like("'y' is not, or it is a copy ... scaler.inverse(batch['y'], 'y')")):
-        scaler.undo(copy_of)
+        scaler.inverse(copy_of)
     assert scaler.inverse(copy_of["y"], "y").allclose(raw)
-    assert scaler.undo(batch)["y"].allclose(raw)
+    assert scaler.inverse(batch)["y"].allclose(raw)
     with pytest.raises(ValueError, match=refused):
-        scaler.undo(batch)
+        scaler.inverse(batch)
     batch = windows.gather([0, 1], out=scaler(windows[[2, 3]]))  # which fills it with raw values
     with pytest.raises(ValueError, match=refused):
-        scaler.undo(batch)
+        scaler.inverse(batch)
     with torch.inference_mode():
         batch = scaler(windows[:])
         with pytest.raises(ValueError, match=like("scaled once")):
             scaler(batch)
-        assert scaler.undo(batch)["y"].allclose(raw)
+        assert scaler.inverse(batch)["y"].allclose(raw)
         with pytest.raises(ValueError, match=refused):
-            scaler.undo(batch)
+            scaler.inverse(batch)
 
 
 def test_a_batch_that_other_transforms_made_anew_is_still_scaled() -> None:
@@ -877,12 +877,12 @@ def test_a_batch_that_other_transforms_made_anew_is_still_scaled() -> None:
         (batch,) = ts.Loader(windows, 8, transform=[scaler, *more])
         with pytest.raises(ValueError, match=like("scaled once; 'y' is scaled already")):
             scaler(batch)
-        assert scaler.undo(batch)["y"].view(-1, 2).allclose(raw)
+        assert scaler.inverse(batch)["y"].view(-1, 2).allclose(raw)
     norm = ts.InstanceNorm("y")
     (batch,) = ts.Loader(windows, 8, transform=[scaler, norm])
     with pytest.raises(ValueError, match=like("scaled once; 'y' is scaled already")):
         scaler(batch)
-    assert scaler.undo(norm.undo(batch))["y"].float().allclose(raw, atol=1e-5)
+    assert scaler.inverse(norm.inverse(batch))["y"].float().allclose(raw, atol=1e-5)
 
 
 def test_what_has_bind_is_bound_when_the_loader_is_made() -> None:
@@ -908,5 +908,23 @@ def test_tables_of_constants_by_entity_are_the_same_kept_or_not(table: int, monk
     center, scale = (torch.rand(5, 3, generator=random, dtype=torch.float64) + 0.1 for _ in range(2))
     values, group = torch.randn(11, 37, 3, generator=random), torch.randint(0, 5, (11,), generator=random)
     expected = slow_scaled(values.clone(), center, scale, group, inverse=False)
-    Constants.of(center, scale, values).apply(values, group, inverse=False)
+    ScaleConstants.of(center, scale, values).scale_in_place(values, group, inverse=False)
     assert values.equal(expected)
+
+
+def test_a_batch_is_scaled_back_in_place_and_predictions_in_new_tensors() -> None:
+    stash = ts.load({"y": [1.0, 3.0]})
+    scaler = ts.Scaler.fit(ts.Windows(stash, 1), ["y"])
+    batch = scaler(ts.Windows(stash, 1)[:])
+    span = batch["y"]
+    assert scaler.inverse(span, "y").tolist() == [[1.0], [3.0]]
+    assert span.tolist() == [[-1.0], [1.0]]
+    with pytest.raises(TypeError, match=like("Predictions need a column. Write scaler.inverse(values, 'y').")):
+        scaler.inverse(span)  # type: ignore[call-overload]
+    for more in (("y",), (None, torch.tensor([0])), (None, None, torch.tensor([0]))):
+        with pytest.raises(TypeError, match=like("inverse(batch) takes no column and no entities, got")):
+            scaler.inverse(batch, *more)
+    with pytest.raises(AttributeError, match=like("no method 'undo'. Write scaler.inverse(batch).")):
+        scaler.undo(batch)  # type: ignore[attr-defined]
+    assert scaler.inverse(batch) is batch
+    assert span.tolist() == [[1.0], [3.0]]

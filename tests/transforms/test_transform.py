@@ -1,5 +1,6 @@
 """Transforms of batches: where and when a loader calls them, casts, and instance normalisation with its inverse."""
 
+import copy
 import pickle
 import threading
 from collections.abc import Callable
@@ -176,7 +177,7 @@ def test_each_window_is_normalised_by_its_own_history(
     restored = norm.inverse(batch["past"], batch).numpy()
     has_row = seen if observed else np.ones_like(seen)
     np.testing.assert_allclose(restored[has_row], past[has_row], rtol=0, atol=1e-9)
-    assert norm.undo(batch) is batch
+    assert norm.inverse(batch) is batch
     np.testing.assert_allclose(batch["past"], past, rtol=0, atol=1e-9)
     np.testing.assert_allclose(batch["target"], target, rtol=0, atol=1e-9)
     assert not {"past.center", "past.scale"} & {*batch}
@@ -361,9 +362,9 @@ def test_empty_slots_keep_their_fill_as_with_a_scaler(kind: Kind, pack: bool) ->
         assert batch[span][empty].eq(0).all()
         moved += int(batch[span][~empty].ne(raw[span][~empty]).sum())
     assert moved
-    undone = norm.undo(batch)
+    restored = norm.inverse(batch)
     for span in ("past", "next"):
-        torch.testing.assert_close(undone[span], raw[span])
+        torch.testing.assert_close(restored[span], raw[span])
 
 
 def slow_level(values: list[float], valid: list[bool], kind: str) -> tuple[float, float]:
@@ -446,3 +447,20 @@ def test_flags_of_a_stretch_of_time_are_those_of_its_stretch() -> None:
         ts.Windows(stash, spans=others, at={"t": [3, 4, 5]}), 9, transform=[ts.InstanceNorm("past", kind="last")]
     )
     assert batch["past.center"].flatten().tolist() == [-50, 3, -50]
+
+
+def test_a_norm_is_inverted_in_a_batch_or_in_predictions() -> None:
+    norm = ts.InstanceNorm("past", "next")
+    batch = {"past": torch.tensor([[1.0, 3.0]]), "next": torch.tensor([[5.0]])}
+    norm(batch)
+    assert norm.inverse(batch["next"], batch).allclose(torch.tensor([[5.0]]))
+    with pytest.raises(TypeError, match=like("Predictions need the batch ... norm.inverse(values, batch)")):
+        norm.inverse(batch["next"])  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=like("inverse(batch) takes nothing else, got a dict.")):
+        norm.inverse(batch, batch)  # type: ignore[call-overload]
+    with pytest.raises(AttributeError, match=like("no method 'undo'. Write norm.inverse(batch).")):
+        norm.undo(batch)  # type: ignore[attr-defined]
+    for other in (copy.deepcopy(norm), pickle.loads(pickle.dumps(norm))):
+        assert other == norm
+    assert norm.inverse(batch) is batch
+    assert batch["past"].allclose(torch.tensor([[1.0, 3.0]]))

@@ -36,8 +36,8 @@ WRONG += [WINDOWS, STASH]
 
 Call = Callable[[Any], Any]
 CALLS: dict[str, Call] = {
-    "apply": SCALER.apply,
-    "dtype of apply": lambda x: SCALER.apply(SERIES, dtype=x),
+    "transform": SCALER.transform,
+    "dtype of transform": lambda x: SCALER.transform(SERIES, dtype=x),
     "from_state": ts.Scaler.from_state,
     "source of fit": lambda x: ts.Scaler.fit(x, ["y"]),
     "columns of fit": lambda x: ts.Scaler.fit(WINDOWS, x),
@@ -54,7 +54,7 @@ CALLS: dict[str, Call] = {
     "other span of a norm": lambda x: ts.InstanceNorm("y", x),
     "predictions of a norm": lambda x: NORM.inverse(x, NORM(WINDOWS[:])),
     "batch of a norm": lambda x: NORM.inverse(ZEROS, x),
-    "center of a norm": lambda x: NORM.undo({"y": ZEROS.clone(), "y.center": x, "y.scale": x}),
+    "center of a norm": lambda x: NORM.inverse({"y": ZEROS.clone(), "y.center": x, "y.scale": x}),
     "dtypes of a cast": ts.Cast,
     "dtype of a cast": lambda x: ts.Cast({"y": x}),
     "place of a cast": lambda x: ts.Cast({"y": torch.float32}, on=x),
@@ -86,8 +86,8 @@ for title, transform in TRANSFORMS.items():
     CALLS[f"batch of a {title}"] = transform
     CALLS[f"span of a {title}"] = batch_with(transform, "y", "sold", "n", "m")
     CALLS[f"flags of a {title}"] = batch_with(transform, "y.observed", "sold.observed")
-    if hasattr(transform, "undo"):
-        CALLS[f"batch to undo of a {title}"] = transform.undo
+    if hasattr(transform, "inverse"):
+        CALLS[f"batch to invert of a {title}"] = transform.inverse
     if hasattr(transform, "bind"):
         CALLS[f"windows of a {title}"] = transform.bind
 
@@ -134,8 +134,8 @@ def test_each_says_what_it_takes() -> None:
         ),
         (lambda: ts.PackSequences("y", length=2**31), ValueError, "length must be < 2**31"),
         (lambda: ts.Scaler.fit(WINDOWS, [3]), TypeError, "columns must be a list of names, got 3 in it"),  # type: ignore[list-item]
-        (lambda: NORM.undo({}), ValueError, "must be normalised by this transform; it has no 'y.center'"),
-        (lambda: NORM.inverse([1.0], {}), TypeError, "Predictions must be a tensor of real numbers, got a list"),  # type: ignore[arg-type]
+        (lambda: NORM.inverse({}), ValueError, "must be normalised by this transform; it has no 'y.center'"),
+        (lambda: NORM.inverse([1.0], {}), TypeError, "Predictions must be a tensor of real numbers, got a list"),  # type: ignore[call-overload]
     ]
     for call, kind, message in cases:
         with pytest.raises(kind, match=like(message)):

@@ -193,8 +193,8 @@ def test_scalers_are_fitted_on_rows_and_serve_without(full: ts.Stash, empty: ts.
     with pytest.raises(ts.errors.DataError, match=like("at least one row")):
         ts.Scaler.fit(ts.load(events(0), ["amount"], entity="card", time="t"), ["amount"], by="entity")
     scaler = ts.Scaler.fit(full, ["amount"])
-    assert scaler.apply(empty)["amount"].shape == (0,)
-    same(windows_of(scaler.apply(empty))[:], windows_of(empty)[:])
+    assert scaler.transform(empty)["amount"].shape == (0,)
+    same(windows_of(scaler.transform(empty))[:], windows_of(empty)[:])
     seen = ts.Windows(full, spans=SPANS, at=POINTS | {"t": [50, 50, 40, 30]})
     mix = ts.Mix({"none": windows_of(empty), "seen": seen})
     alone = ts.Scaler.fit(seen, ["amount"])

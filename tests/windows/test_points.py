@@ -284,9 +284,9 @@ def test_a_scaler_is_fitted_on_the_rows_that_windows_hold(cards: tuple[ts.Stash,
     seen: set[int] = set()
     for k in range(len(windows)):
         ends = windows.placement.stretches(
-            windows.placement.reaches[0], np.array([k]), windows.placement.anchor_slots(np.array([k]))
+            windows.placement.time_spans[0], np.array([k]), windows.placement.anchor_slots(np.array([k]))
         )
-        seen |= {*range(int(ends.end[0] - ends.rows[0]), int(ends.end[0]))}
+        seen |= {*range(int(ends.stop[0] - ends.rows[0]), int(ends.stop[0]))}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("warnings.warn", lambda *_, **__: None)
         scaler = ts.Scaler.fit(windows, ["amount"], by=by)

@@ -38,7 +38,7 @@ def expected_starts(stash: ts.Stash, length: int, stride: int, gaps: str) -> lis
 def check_batch(windows: ts.Windows, ids: list[int], anchors: list[int], batch: dict[str, torch.Tensor]) -> None:
     assert list(batch) == [span.name for span in windows.spans]
     for span in windows.spans:
-        rows = [oracle.span(windows.stash[span.column], anchors[i], span.begin, span.end, span.step) for i in ids]
+        rows = [oracle.span(windows.stash[span.column], anchors[i], span.start, span.stop, span.step) for i in ids]
         assert oracle.same(batch[span.name], torch.stack(rows))
 
 
@@ -51,7 +51,7 @@ def test_every_window_is_the_slice_that_the_oracle_takes(
     history, horizon = hull(chosen)
     expected = expected_starts(stash, history + horizon, stride, gaps)
     if not expected:
-        with pytest.raises(ts.errors.DataError, match=r"A window is \d+ consecutive rows of one run; the longest of"):
+        with pytest.raises(ts.errors.DataError, match=r"Windows need \d+ consecutive rows; the longest of"):
             ts.Windows(stash, spans=chosen, stride=stride, gaps=gaps)
         return
 
@@ -87,7 +87,7 @@ def test_require_drops_exactly_the_windows_with_a_missing_value(
     kept = [start for start in expected if whole(start)]
     if not kept:
         with pytest.raises(
-            ts.errors.DataError, match=r"^(A window is|require= keeps the windows without a missing value)"
+            ts.errors.DataError, match=r"^(Windows need|require= keeps the windows without a missing value)"
         ):
             ts.Windows(stash, spans=chosen, stride=stride, require=require)
         return
@@ -445,8 +445,8 @@ def test_the_repr_says_what_a_window_is() -> None:
             {"spans": {"a": ("f32", 0)}},
             "A span must be ... got ('f32', 0) for 'a'",
         ),
-        ({"spans": {"a": ("f32", 3, 1)}}, "begin < end and step >= 1, got ('f32', 3, 1) for 'a'"),
-        ({"spans": {"a": ("f32", 0, 1, 0)}}, "begin < end and step >= 1, got ('f32', 0, 1, 0) for 'a'"),
+        ({"spans": {"a": ("f32", 3, 1)}}, "start < stop and step >= 1, got ('f32', 3, 1) for 'a'"),
+        ({"spans": {"a": ("f32", 0, 1, 0)}}, "start < stop and step >= 1, got ('f32', 0, 1, 0) for 'a'"),
         (
             {"history": 2, "frequency": "1h"},
             "frequency ... got '1h'",
@@ -522,7 +522,7 @@ def test_no_valid_window_tells_the_longest_run_and_the_length_needed() -> None:
     with pytest.raises(
         ts.errors.DataError,
         match=like(
-            "A window is 4 consecutive rows of one run; the longest of 2 runs has 3 at frequency '1'; the most common "
+            "Windows need 4 consecutive rows; the longest of 2 runs has 3 at frequency '1'; the most common "
             "other steps are 3 (1 times). Shorten history or horizon, give min_history=, or see frequency= and gaps=."
         ),
     ):
@@ -721,7 +721,7 @@ def test_a_name_in_require_that_is_no_span_and_no_column_is_told_with_both() -> 
 )
 def test_a_span_that_ends_before_it_begins_is_told_how_the_past_is_written(span: Any, past: int) -> None:
     stash = ts.load({"y": np.ones(200)})
-    with pytest.raises(ValueError, match=rf"begin < end and step >= 1, got .*, as in \('y', {past}, 0\)\."):
+    with pytest.raises(ValueError, match=rf"start < stop and step >= 1, got .*, as in \('y', {past}, 0\)\."):
         ts.Windows(stash, spans={"past": span})
     assert ts.Windows(stash, spans={"past": ("y", past, 0)}).history == -past
 
@@ -730,18 +730,18 @@ def test_a_draw_from_the_shortest_past_is_told_to_begin_with_the_longest() -> No
     stash = ts.load({"y": np.ones(200)})
     with pytest.raises(ValueError, match=r"low < high .* got Draw\(-16, -128\)\. .* slots is ts\.Draw\(-128, -16\)"):
         ts.Draw(-16, -128)
-    with pytest.raises(ValueError, match=r"must lie before the end .* as in ts\.Draw\(-128, -16\)"):
+    with pytest.raises(ValueError, match=r"must lie before the stop .* as in ts\.Draw\(-128, -16\)"):
         ts.Windows(stash, spans={"past": ("y", ts.Draw(16, 128), 0)})
     assert ts.Windows(stash, spans={"past": ("y", ts.Draw(-128, -16), 0)}).history == 128
 
 
 def test_a_window_that_is_too_long_is_told_with_the_slots_that_it_needs_and_what_lets_it_need_fewer() -> None:
     stash = ts.load({"t": np.arange(50), "y": np.ones(50)}, ["y"], time="t")
-    message = "is 544 consecutive rows of one run; the longest of 1 runs has 50 ... give min_history= or min_horizon="
+    message = "need 544 consecutive rows; the longest of 1 runs has 50 ... give min_history= or min_horizon="
     with pytest.raises(ts.errors.NoWindowError, match=like(message)):
         ts.Windows(stash, 512, 32)
     message = (
-        "needs 64 of its 544 slots in one run ... the longest of 1 runs has 50 ... lower min_history= or min_horizon="
+        "need 64 of their 544 slots in one run ... the longest of 1 runs has 50 ... lower min_history= or min_horizon="
     )
     with pytest.raises(ts.errors.NoWindowError, match=like(message)):
         ts.Windows(stash, 512, 32, min_history=32)

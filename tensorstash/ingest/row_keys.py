@@ -11,7 +11,7 @@ import torch
 
 from tensorstash.columns.calendar import calendar_values
 from tensorstash.columns.codec import Ascending
-from tensorstash.columns.column import Column
+from tensorstash.columns.column import Column, ColumnCounts
 from tensorstash.columns.types import is_text
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Bools, Int64s
@@ -22,16 +22,16 @@ from tensorstash.ingest.codes import Piece, as_arrow, piece_of
 from tensorstash.ingest.decoders import Decoder
 from tensorstash.ingest.entities import Entities, without_nulls
 from tensorstash.ingest.memory import check_sorting
-from tensorstash.ingest.plan import Plan
 from tensorstash.ingest.row_order import Arranger, duplicate_time
-from tensorstash.ingest.values import Stats, values
+from tensorstash.ingest.survey import Planned
+from tensorstash.ingest.values import values
 from tensorstash.segments.draft import Draft
 from tensorstash.sources.scan import Scan, Unit, damage_named
 from tensorstash.stash.header import times_checksum
 
 _BLOCK = 1 << 17  # rows processed at a time
 
-_Stretch = tuple[int, list[Piece]]  # the number of rows, and a piece of each entity column
+_Batch = tuple[int, list[Piece]]  # the number of its rows, and a piece for each entity column
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +39,20 @@ class Work:
     """A load in progress: its source, its plan, its segment, its progress bar, and a decoder for each column."""
 
     scanned: Scan
-    planned: Plan
+    planned: Planned
     draft: Draft
     progress: Progress
     decoders: Mapping[str, Decoder]
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
-    """The entities of the rows, their order, and the statistics of the times."""
+class RowKeys:
+    """The entities of the rows, their order, and the counts of the times."""
 
     arranger: Arranger
     names: list[Any]  # of the entities: tuples for several entity columns, `[None]` for none
-    times: Stats | None
-    checksum: int | None  # of the times, in the order of the stash
+    times: ColumnCounts | None
+    checksum: int | None  # checksum of the times in the order of the stash
 
     @property
     def has_rows(self) -> Bools:
@@ -60,7 +60,7 @@ class Keys:
         return np.diff(self.arranger.offsets) > 0
 
 
-def read_keys(work: Work) -> Keys:
+def read_keys(work: Work) -> RowKeys:
     """Decode the keys, and write entities, offsets and times to the segment."""
     planned, draft = work.planned, work.draft
     known = planned.entity.codec.known if planned.entity and isinstance(planned.entity.codec, Ascending) else ()
@@ -79,51 +79,51 @@ def read_keys(work: Work) -> Keys:
     if duplicate:
         raise duplicate_time(planned, work.scanned, names[duplicate.entity], duplicate)
     draft.blob("__offsets", arranger.offsets, torch.int64)
-    return Keys(arranger, names, times, None if in_order is None else times_checksum(in_order))
+    return RowKeys(arranger, names, times, None if in_order is None else times_checksum(in_order))
 
 
-def _arrange(work: Work, entities: Entities | None, arranger: Arranger) -> Stats | None:
-    """Pass the entities to the arranger, write the times to the draft, and return the statistics of the times."""
+def _arrange(work: Work, entities: Entities | None, arranger: Arranger) -> ColumnCounts | None:
+    """Pass the entities to the arranger, write the times to the draft, and return the counts of the times."""
     planned = work.planned
     if not (planned.entity or planned.time):
         for start in range(0, planned.rows, _BLOCK):
             arranger.add(np.zeros(min(_BLOCK, planned.rows - start), np.int32))
         return None
-    times = Stats()
+    times = ColumnCounts()
 
-    def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[tuple[list[_Stretch], Stats]]:
+    def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[tuple[list[_Batch], ColumnCounts]]:
         return each_or_all(bundle, lambda units: _read_bundle(work, units, go_on))
 
     for parts in in_threads(bundles(work.scanned.units), read_keys_of):
-        for stretches, part_stats in parts:
-            times.add(part_stats)
-            for rows, pieces in stretches:
+        for batches, more in parts:
+            times += more
+            for rows, pieces in batches:
                 arranger.add(np.zeros(rows, np.int32) if entities is None else entities.encode(pieces))
     return times if planned.time else None
 
 
-def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple[list[_Stretch], Stats]:
+def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple[list[_Batch], ColumnCounts]:
     entity, time = work.planned.entity, work.planned.time
     members = entity.members if entity else ()
     names = list(dict.fromkeys([*members, *(time.members if time else ())]))
-    stretches, stats, unit = [], Stats(), bundle[0]
+    batches, counts, unit = [], ColumnCounts(), bundle[0]
     with damage_named(unit, names):
         for row, batch in read_bundle(bundle, names):
             go_on()
             arrays = dict(zip(names, batch.columns))
             keys = [without_nulls(arrays[member], member, work.scanned, row) for member in members]
             pieces = [_narrow(piece_of(key)) for key in keys]
-            stretches.append((batch.num_rows, pieces))
+            batches.append((batch.num_rows, pieces))
             nbytes = 0
             if time:
                 name = time.members[0]
                 array = without_nulls(arrays[name], name, work.scanned, row, is_time=True)
-                times, batch_stats = values([array], time, unit.place)
-                stats.add(batch_stats)
+                times, more = values([array], time, unit.place)
+                counts += more
                 work.draft.write("__time", row, times)
                 nbytes = times.nbytes
             work.progress.add(batch.num_rows * (len(members) + bool(time)), nbytes)
-    return stretches, stats
+    return batches, counts
 
 
 def _narrow(piece: Piece) -> Piece:
@@ -142,13 +142,13 @@ def _write_entities(work: Work, parts: list[list[Any]]) -> list[Any]:
     return [*zip(*parts)] if entity.shape else parts[0]
 
 
-def holds_keys(column: Column, planned: Plan) -> bool:
+def holds_keys(column: Column, planned: Planned) -> bool:
     """Whether `units_of_keys` yields a column: it is a key, or computed from the times."""
     keys = [member for key in (planned.entity, planned.time) if key for member in key.members]
     return bool(column.calendar) or (not column.bits and set(column.members) <= {*keys})
 
 
-def units_of_keys(work: Work, keys: Keys) -> list[Unit]:
+def units_of_keys(work: Work, keys: RowKeys) -> list[Unit]:
     """Units that yield keys and fields of the calendar in stash order, from memory: the source is not read again."""
     planned, offsets = work.planned, keys.arranger.offsets
     parts = [*zip(*keys.names)] if planned.entity and planned.entity.shape else [keys.names]

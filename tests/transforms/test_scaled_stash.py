@@ -1,5 +1,7 @@
 """A stash of scaled columns yields the batches that its scaler makes of those of the stash."""
 
+import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +57,7 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 def test_its_batches_are_those_of_the_scaler(dtype: torch.dtype, by: Any, more: dict[str, Any]) -> None:
     stash = loaded(dtype)
     scaler = ts.Scaler.fit(windows(stash, **more), ["x", "y"], by=by).bind(stash)
-    scaled = scaler.apply(stash)
+    scaled = scaler.transform(stash)
     assert scaled["x"].dtype == dtype
     expected, found = batches(stash, [scaler], **more), batches(scaled, [], **more)
     assert len(found) == len(expected) > 1
@@ -72,20 +74,20 @@ def test_its_batches_are_those_of_the_scaler(dtype: torch.dtype, by: Any, more: 
 def test_in_another_dtype_values_are_scaled_in_the_wider_one_and_rounded_once() -> None:
     stash = loaded(torch.float64)
     scaler = ts.Scaler.fit(stash, ["x", "y"])
-    narrow = scaler.apply(stash, dtype=torch.float32)
+    narrow = scaler.transform(stash, dtype=torch.float32)
     for name in ("x", "y"):
         exact = (stash[name] - scaler.center[name]) / scaler.scale[name]
         assert narrow[name].dtype == torch.float32
         assert torch.equal(bits(narrow[name]), bits(exact.to(torch.float32)))
     half = loaded(torch.bfloat16)
-    wide = ts.Scaler.fit(half, ["y"]).apply(half, dtype=torch.float64)
+    wide = ts.Scaler.fit(half, ["y"]).transform(half, dtype=torch.float64)
     assert wide["y"].dtype == torch.float64
 
 
 def test_everything_else_is_as_it_was_and_what_is_known_of_the_columns_fits_them() -> None:
     stash = loaded()
     scaler = ts.Scaler.fit(stash, ["x", "y"])
-    scaled = scaler.apply(stash)
+    scaled = scaler.transform(stash)
     assert [*scaled] == [*stash]
     assert (scaled.entities, scaled.offsets.tolist()) == (stash.entities, stash.offsets.tolist())
     assert scaled.time is not None
@@ -109,35 +111,35 @@ def test_values_written_into_the_tensors_are_scaled() -> None:
     scaler = ts.Scaler.fit(stash, ["y"])
     stash["y"][0] = 1000.0
     stash["code"][0] = 1
-    scaled = scaler.apply(stash)
+    scaled = scaler.transform(stash)
     assert scaled["y"][0] == (1000.0 - scaler.center["y"][0]) / scaler.scale["y"][0]
     assert scaled["code"][0] == 1
 
 
 def test_a_header_of_many_columns_still_fits() -> None:
     stash = ts.load({f"column {k}": [1.0, 1e9 / 7, k / 3] for k in range(700)})
-    scaled = ts.Scaler.fit(stash, [*stash]).apply(stash, dtype=torch.float32)
+    scaled = ts.Scaler.fit(stash, [*stash]).transform(stash, dtype=torch.float32)
     assert all(scaled.about(name).is_scaled for name in scaled)
 
 
 def test_columns_without_rows_or_values() -> None:
     stash = ts.load({"y": [float("nan")] * 3, "z": [1.0, 2.0, 3.0]})
     scaler = ts.Scaler.fit(stash, ["z"])
-    assert ts.Scaler.fit(stash, ["z"]).apply(stash).about("y").low is None
+    assert ts.Scaler.fit(stash, ["z"]).transform(stash).about("y").low is None
     empty = ts.load({"z": np.empty(0)})
-    scaled = scaler.apply(empty)
+    scaled = scaler.transform(empty)
     assert (len(scaled["z"]), scaled.about("z").low) == (0, None)
 
 
 def test_a_copy_that_is_saved_or_shared_is_still_known_as_scaled(tmp_path: Path, shm: Path) -> None:
     stash = loaded()
     scaler = ts.Scaler.fit(windows(stash), ["x", "y"])
-    scaled = scaler.apply(stash)
+    scaled = scaler.transform(stash)
     scaled.save(tmp_path / "scaled.safetensors")
     for again in (ts.open(tmp_path / "scaled.safetensors"), scaled.share("scaled"), ts.attach("scaled")):
         assert torch.equal(bits(again["x"]), bits(scaled["x"]))
         with pytest.raises(ValueError, match=r"^A column must be scaled once; 'x' of this stash is scaled already\. "):
-            scaler.apply(again)
+            scaler.transform(again)
         with pytest.raises(ValueError, match=r"^A column must be scaled once; 'x' of this stash"):
             ts.Loader(windows(again), 4, transform=[scaler])
         with pytest.raises(ValueError, match=r"^A column must be scaled once; 'x' of this stash"):
@@ -149,32 +151,32 @@ def test_entities_are_found_by_name() -> None:
     later = ts.load({"e": ["b", "b", "c"], "y": [40.0, 50.0, 5.0]}, ["y"], entity="e")
     scaler = ts.Scaler.fit(stash, ["y"], by="entity", unknown="pooled")
     pooled = (5.0 - scaler.center["y"][-1]) / scaler.scale["y"][-1]
-    assert scaler.apply(later)["y"].tolist() == [2.0, 3.0, pooled.item()]
+    assert scaler.transform(later)["y"].tolist() == [2.0, 3.0, pooled.item()]
     again = ts.Scaler.from_state(scaler.state_dict())
-    assert again.apply(later)["y"].tolist() == scaler.apply(later)["y"].tolist()
+    assert again.transform(later)["y"].tolist() == scaler.transform(later)["y"].tolist()
     strict = ts.Scaler.fit(stash, ["y"], by="entity")
     with pytest.raises(DataError, match=r"1 of 2 are unknown, such as 'c'\."):
-        strict.apply(later)
+        strict.transform(later)
 
 
 def test_what_cannot_be_scaled_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     stash = loaded()
     scaler = ts.Scaler.fit(stash, ["x", "y"])
     with pytest.raises(ColumnError, match=r"has no column 'x'; it has 'y'\.$"):
-        scaler.apply(ts.load({"y": [1.0, 2.0]}))
+        scaler.transform(ts.load({"y": [1.0, 2.0]}))
     with pytest.raises(ValueError, match=r"^The last dimensions of 'x' must be \(3,\), got "):
-        scaler.apply(ts.load({"x": np.ones((2, 4)), "y": [1.0, 2.0]}))
+        scaler.transform(ts.load({"x": np.ones((2, 4)), "y": [1.0, 2.0]}))
     with pytest.raises(SchemaError, match=r"^A scaled column must be floating; 'y' is torch\.int64\. Load it with"):
-        ts.Scaler.fit(stash, ["y"]).apply(ts.load({"y": [1, 2]}))
+        ts.Scaler.fit(stash, ["y"]).transform(ts.load({"y": [1, 2]}))
     with pytest.raises(
         TypeError, match=r"^dtype must be a floating dtype, such as torch\.float32, got torch\.int32\.$"
     ):
-        scaler.apply(stash, dtype=torch.int32)
-    monkeypatch.setattr("tensorstash.transforms.apply.memory_limits", lambda: [limit(100)])
+        scaler.transform(stash, dtype=torch.int32)
+    monkeypatch.setattr("tensorstash.transforms.scaled_stash.memory_limits", lambda: [limit(100)])
     with pytest.raises(
-        NoMemoryError, match=r"^A stash must fit into free memory; a scaled copy needs 4\.1 kB and 0\.1 kB"
+        NoMemoryError, match=r"^A stash must fit into free memory; a scaled copy needs 4\.1 kB and 100 bytes"
     ):
-        scaler.apply(stash)
+        scaler.transform(stash)
 
 
 def test_only_a_stash_is_scaled_once() -> None:
@@ -182,13 +184,13 @@ def test_only_a_stash_is_scaled_once() -> None:
     windows = ts.Windows(stash, 1)
     scaler = ts.Scaler.fit(windows, ["y"])
     for wrong in (windows, windows[:]):
-        with pytest.raises(TypeError, match=like("must be applied to a stash, got a ... scaler(batch)")):
-            scaler.apply(wrong)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=like("transform() takes a stash, got a ... scaler(batch)")):
+            scaler.transform(wrong)  # type: ignore[arg-type]
 
 
 def test_a_scaler_is_not_fitted_on_scaled_columns() -> None:
     stash = loaded()
-    scaled = ts.Scaler.fit(stash, ["x"]).apply(stash)
+    scaled = ts.Scaler.fit(stash, ["x"]).transform(stash)
     both = ts.Mix({"one": windows(scaled), "two": windows(scaled)})
     for source in (scaled, windows(scaled), both):
         with pytest.raises(ValueError, match=r"^A column must be scaled once; 'x' of this stash is scaled already\. "):
@@ -200,7 +202,7 @@ def test_a_scaler_is_not_fitted_on_scaled_columns() -> None:
 def test_a_scaler_called_by_hand_refuses_batches_of_scaled_columns(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stash = loaded()
     scaler = ts.Scaler.fit(windows(stash), ["x", "y"])
-    raw, scaled = (windows(each) for each in (stash, scaler.apply(stash)))
+    raw, scaled = (windows(each) for each in (stash, scaler.transform(stash)))
     if way in ("copied", "packed"):
         monkeypatch.setattr("tensorstash.batches.loader.copies_to", lambda _: LateCopies())
     made = {
@@ -224,4 +226,14 @@ def test_a_scaler_called_by_hand_refuses_batches_of_scaled_columns(way: str, mon
     if way == "out":
         assert scaler(raw.gather([0, 1], out=batch)) is not None  # raw values in the same tensors
     if way == "batch":
-        torch.testing.assert_close(scaler.undo(batch)["next"], raw[:4]["next"], equal_nan=True)
+        torch.testing.assert_close(scaler.inverse(batch)["next"], raw[:4]["next"], equal_nan=True)
+
+
+def test_a_method_that_a_scaler_lacks_is_told_with_the_one_to_use() -> None:
+    scaler = ts.Scaler.fit(ts.load({"y": [1.0, 3.0]}), ["y"])
+    with pytest.raises(AttributeError, match=like("no method 'apply'. Write scaler.transform(stash).")):
+        scaler.apply  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=like("'Scaler' object has no attribute 'scales'")):
+        scaler.scales  # type: ignore[attr-defined]  # noqa: B018
+    for other in (copy.copy(scaler), copy.deepcopy(scaler), pickle.loads(pickle.dumps(scaler))):
+        assert other.state_dict() == scaler.state_dict()

@@ -1,13 +1,14 @@
 """A stash as text, from the header alone, and as HTML with a picture, which reads a few times of each entity."""
 
 import html
-from collections.abc import Collection, Sequence
+from textwrap import indent
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.html import lanes, table
+from tensorstash.common.text import aligned
 from tensorstash.segments.format import pages
 from tensorstash.stash.header import StashLike
 
@@ -19,17 +20,7 @@ _FEW = 3  # a bin of more rows may lack one and still be full
 
 def as_text(stash: StashLike) -> str:
     """What `print` shows."""
-    return f"Stash: {_caption(stash)}\n{aligned(_lines(stash))}"
-
-
-def aligned(lines: Sequence[tuple[str, ...]], right: Collection[str] = ()) -> str:
-    """Align the cells of each column: to the right if its head is in `right`. Columns without text are left out."""
-    columns = []
-    for cells in zip(*lines):
-        width = max(map(len, cells))
-        if any(cells[1:]):
-            columns.append([cell.rjust(width) if cells[0] in right else cell.ljust(width) for cell in cells])
-    return "\n".join("  " + "  ".join(cells).rstrip() for cells in zip(*columns))
+    return f"Stash: {_caption(stash)}\n" + indent(aligned(_lines(stash)), "  ")
 
 
 def as_html(stash: StashLike) -> str:

@@ -35,10 +35,10 @@ def to_frame(
     anchors, by_slot = placement.anchor_slots(ids), placement.length > 0
     if not by_slot and (origin or step):
         raise ValueError("origin= and step= belong to slots, and these windows have none. Leave them out.")
-    begin, steps = (0, placement.horizon) if placement.horizon else (-placement.history, placement.history)
+    start, steps = (0, placement.horizon) if placement.horizon else (-placement.history, placement.history)
     values = _checked(predictions, (len(ids), steps) if by_slot else (len(ids),))
-    slots = anchors[:, None] + np.arange(begin, begin + max(steps, 1))
-    # slots before a run are left out
+    slots = anchors[:, None] + np.arange(start, start + max(steps, 1))
+    # leaves out slots before a run
     known = nearest_rows(placement.slots, slots)[1] >= 0 if by_slot else np.ones(slots.shape, np.bool_)
     window, slot = np.nonzero(known)
     entities = placement.window_entities(ids)[window]
@@ -65,7 +65,7 @@ def _checked(predictions: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         raise TypeError(
             f"predictions must be a tensor, {shape} or with values on a last dimension, got {shown(predictions)}."
         ) from error
-    if values.dtype == torch.bfloat16:  # which numpy lacks
+    if values.dtype == torch.bfloat16:  # numpy has no bfloat16
         values = values.float()
     if values.shape[: len(shape)] != shape or values.ndim > len(shape) + 1:
         more = f"{str(shape).rstrip('),')}, n)"
@@ -90,13 +90,13 @@ def _names_of(values: torch.Tensor, names: Sequence[str] | None) -> list[str]:
 
 
 def _window_times(placement: Placement, ids: Int64s, anchors: Int64s) -> "pl.Series":
-    """The time that each window goes by, null where it is not known; without a time column its row."""
+    """The time of each window, null if it is not known; without a time column, the row of its anchor."""
     import polars as pl
 
     if placement.stash.time is None:
         return pl.Series(placement.label_rows(anchors))
     if placement.points is None:
-        return _slot_times(placement, anchors + placement.label)
+        return _slot_times(placement, anchors + placement.label_offset)
     return _series(placement, placement.points.time[ids])
 
 

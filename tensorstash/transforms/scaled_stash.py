@@ -1,4 +1,4 @@
-"""A stash whose columns are scaled: they are written once, so that no batch needs to be scaled."""
+"""A copy of a stash whose columns are scaled once, so that no batch needs to be scaled."""
 
 import math
 import os
@@ -14,11 +14,20 @@ from tensorstash.segments.draft import Draft
 from tensorstash.segments.limits import check_free, memory_limits
 from tensorstash.segments.segment import mapped
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.scaling import Constants
+from tensorstash.transforms.scaling import ScaleConstants
 
-_BLOCK = 1 << 18  # numbers that are scaled at a time, and lie in the processor's cache
+_BLOCK = 1 << 18  # numbers that are scaled at a time, while they lie in the processor's cache
 
-Tables = Mapping[str, tuple[torch.Tensor, torch.Tensor]]  # of each column its centre and its scale, (groups, *pack)
+Tables = Mapping[str, tuple[torch.Tensor, torch.Tensor]]  # the centre and the scale of each column, (groups, *pack)
+
+
+def check_not_computed(stash: Stash, name: str) -> None:
+    """Raise `SchemaError` for a column of `ts.calendar`: windows compute its values in empty slots, unscaled."""
+    if stash.about(name).calendar:
+        raise SchemaError(
+            "A column of ts.calendar cannot be scaled in a stash, because windows compute its values in empty slots; "
+            f"{name!r} is one. Leave it out of the scaler, or scale each batch: transform=[scaler]."
+        )
 
 
 def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype: torch.dtype | None) -> Stash:
@@ -26,9 +35,9 @@ def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype
 
     Args:
         stash: the columns.
-        tables: the constants of each column that is scaled.
-        group: `(rows,)`, which centre and scale each row has; `None`: all have the first one.
-        dtype: of the scaled columns; `None` keeps theirs.
+        tables: the constants of each column to scale.
+        group: `(rows,)`, the group of each row; `None`: all rows are in the first one.
+        dtype: of the scaled columns; `None` keeps the dtype of each.
     """
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype in DTYPES and dtype.is_floating_point):
         raise TypeError(f"dtype must be a floating dtype, such as torch.float32, got {dtype!r}.")
@@ -39,7 +48,7 @@ def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype
                 f"ts.column({name!r}, dtype=torch.float32)."
             )
     segment = stash.segment
-    entries = sorted(segment.entries.values(), key=lambda entry: entry.begin)
+    entries = sorted(segment.entries.values(), key=lambda entry: entry.start)
     kept = [entry for entry in entries if entry.name not in segment.checksums]
     to = {entry.name: dtype or entry.dtype if entry.name in tables else entry.dtype for entry in kept}
     check_free(
@@ -49,7 +58,7 @@ def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype
         "a scaled copy",
         "Take a narrower dtype=, or scale each batch: transform=[scaler].",
     )
-    draft = Draft([(entry.name, to[entry.name], entry.shape) for entry in kept], kept[0].begin)
+    draft = Draft([(entry.name, to[entry.name], entry.shape) for entry in kept], kept[0].start)
     ranges = {name: _write_scaled(draft, name, stash[name], table, group) for name, table in tables.items()}
     for name in to.keys() - tables.keys():
         _write(draft, name, 0, stash[name] if name in stash else segment.tensor(name))
@@ -60,7 +69,7 @@ def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype
     for k, about in enumerate(columns):
         if about.name in ranges:
             low, high = ranges[about.name]
-            columns[k] = replace(about, low=low, high=high, is_scaled=True)
+            columns[k] = replace(about, counts=replace(about.counts, low=low, high=high), is_scaled=True)
     draft.seal(to_header(replace(stash.info, columns=tuple(columns))))
     made = mapped(os.dup(draft.fd))
     made.populate()
@@ -74,17 +83,17 @@ def _write(draft: Draft, name: str, row: int, values: torch.Tensor) -> None:
 def _write_scaled(
     draft: Draft, name: str, column: torch.Tensor, table: tuple[torch.Tensor, torch.Tensor], group: torch.Tensor | None
 ) -> tuple[float | None, float | None]:
-    """Scale a column block by block, in the wider of its dtype and the draft's; returns the range of its new values."""
+    """Scale a column block by block, in the wider of its old and new dtype; returns the range of its new values."""
     dtype = draft.entries[name].dtype
     wide = torch.promote_types(column.dtype, dtype)
-    constants = Constants.of(*table, like=torch.empty(0, dtype=wide))
+    constants = ScaleConstants.of(*table, like=torch.empty(0, dtype=wide))
     rows = max(1, _BLOCK // constants.items)
     ends: list[float] = []
-    for begin in range(0, len(column), rows):
-        block = column[begin : begin + rows].to(wide, copy=True)
-        constants.apply(block[:, None], None if group is None else group[begin : begin + rows], inverse=False)
+    for start in range(0, len(column), rows):
+        block = column[start : start + rows].to(wide, copy=True)
+        constants.scale_in_place(block[:, None], None if group is None else group[start : start + rows], inverse=False)
         block = block.to(dtype)
-        _write(draft, name, begin, block)
+        _write(draft, name, start, block)
         if len(values := block[~block.isnan()]):
             ends += [end.item() for end in values.aminmax()]
     return min(ends, default=None), max(ends, default=None)

@@ -25,18 +25,18 @@ _TEXT_BYTES = 1 << 26  # of a column, decoded at a time
 
 def filtered(scanned: Scan, condition: Filter, names: Sequence[str], progress: bool | None) -> Scan:
     """The scan of the rows that the filter keeps; `names` are the columns of the filter."""
-    return with_rows(scanned, partial(_judge, names, condition), "filter", progress)
+    return with_rows(scanned, partial(_rows_of_filter, names, condition), "filter", progress)
 
 
-# a unit -> a bit for each of its rows, set if the row is kept, and the number of set bits
-Judge = Callable[[Unit], tuple[NDArray[np.uint8], int]]
+# from a unit to a bit for each of its rows, which is set if the row is kept, and the number of set bits
+RowFilter = Callable[[Unit], tuple[NDArray[np.uint8], int]]
 
 
-def with_rows(scanned: Scan, judge: Judge, what: str, progress: bool | None) -> Scan:
-    """The scan of the rows that `judge` keeps, without units that have none."""
-    judged = each(judge, scanned.units, threads(), what, progress)
+def with_rows(scanned: Scan, row_filter: RowFilter, what: str, progress: bool | None) -> Scan:
+    """The scan of the rows that a filter keeps, without units that have none."""
+    filtered_units = each(row_filter, scanned.units, threads(), what, progress)
     units, start = [], 0
-    for unit, (bits, rows) in zip(scanned.units, judged):
+    for unit, (bits, rows) in zip(scanned.units, filtered_units):
         if rows == unit.rows:
             units.append(replace(unit, start=start))
         elif rows:
@@ -51,7 +51,7 @@ def with_rows(scanned: Scan, judge: Judge, what: str, progress: bool | None) -> 
     return replace(scanned, units=tuple(units))
 
 
-def _judge(names: Sequence[str], condition: Filter, unit: Unit) -> tuple[NDArray[np.uint8], int]:
+def _rows_of_filter(names: Sequence[str], condition: Filter, unit: Unit) -> tuple[NDArray[np.uint8], int]:
     batches = (batch for _, batch in read(unit, names)) if names else [pa.record_batch({"": pa.nulls(unit.rows)})]
     flags = [np.empty(0, np.bool_)]
     for batch in batches:

@@ -1,4 +1,4 @@
-"""The statistics that a `Scaler` is fitted on: which rows count, and a centre and a scale for each group of them."""
+"""Fitting a `Scaler`: which rows count, and a centre and a scale for each group of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,19 +21,18 @@ from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from
 from tensorstash.windows.windows import Windows
 
-Ranges = tuple[Int64s, Int64s]  # the first row of each, and the one after its last
+Ranges = tuple[Int64s, Int64s]  # the first row of each range, and the row after its last one
 Part = tuple[Values, Rows]
 Fitted = tuple[Int64s, Floats, Floats]  # count of values, centre and scale, (groups, items) each
 Kind = Literal["standard", "minmax", "robust", "maxabs"]
 By = Literal["entity"]
 Unknown = Literal["error", "pooled"]
-Doubt = tuple[Literal["few", "equal"], str, Int64s]  # what is doubtful, in which column, in which entities
+Doubt = tuple[Literal["few", "equal"], str, Int64s]  # the reason for a warning, its column, its groups
 
-_FEWEST = 2  # values of an entity that has statistics of its own
+_FEWEST = 2  # values that an entity needs for statistics of its own
 _QUARTILES = (0.25, 0.5, 0.75)
 NO_WINDOWS = "A scaler must be fitted on at least one window, got none. See the cuts of split()."
-_WINDOWS = 1 << 16  # at a time
-_NAMED = 3  # entities or columns named in a warning
+_WINDOWS = 1 << 16  # windows whose rows are looked up at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +40,13 @@ class Statistics:
     """Centres and scales of columns, `(groups, *pack)` each, over the rows seen."""
 
     rows: int
-    spans: dict[str, str]  # each span that will be scaled, and its column
+    spans: dict[str, str]  # maps each span to scale to its column
     center: dict[str, torch.Tensor]
     scale: dict[str, torch.Tensor]
     doubts: list[Doubt]
 
     def add(self, name: str, pack: tuple[int, ...], fitted: Fitted, doubts: Sequence[Doubt] = ()) -> None:
-        """Add a column, or raise `DataError` if a number is not finite. The scale of equal values becomes 1."""
+        """Add a column; raises `DataError` if its statistics are not finite. The scale of equal values becomes 1."""
         count, center, scale = fitted
         if not count.all() or not (np.isfinite(center) & np.isfinite(scale)).all():
             why = "infinite values" if count.all() else "only missing values"
@@ -70,9 +69,9 @@ def of_source(
     sample: int | None = None,
     seed: int = 0,
 ) -> Statistics:
-    """The statistics of a stash, or of the rows that windows see; by entity, a group for each.
+    """The statistics of a stash, or of the rows that windows see: one group, or a group for each entity.
 
-    The components of a mix have one group together, or one for each entity of each; some may lack windows, or rows.
+    The components of a mix share one group, or have one for each of their entities. Some may have no windows or rows.
     """
     parts = parts_in(source)
     if isinstance(source, Several):
@@ -98,7 +97,7 @@ def of_source(
 
 
 def joined(parts: Sequence[Statistics]) -> Statistics:
-    """The groups of all parts, one after the other."""
+    """The groups of all parts, in the order of the parts."""
     center, scale = (
         {name: torch.cat([getattr(part, which)[name] for part in parts]) for name in parts[0].center}
         for which in ("center", "scale")
@@ -118,7 +117,7 @@ def _has_rows(part: Windows | Stash) -> bool:
 
 
 def _of_component(part: Windows | Stash, columns: list[str], kind: str, every: Statistics | None) -> Statistics:
-    """The statistics of the entities of a component; without windows or rows, for each `every`, the whole mix's."""
+    """The statistics of the entities of a component; if it has no windows or rows, each gets `every`, the mix's."""
     if every is None or _has_rows(part):
         return of_source(part, columns, kind, "entity")
     each = np.arange(len(stash_of(part).offsets) - 1)
@@ -127,14 +126,14 @@ def _of_component(part: Windows | Stash, columns: list[str], kind: str, every: S
 
 
 def _sampled(parts: Sequence[Part], which: Int64s) -> list[Part]:
-    """The rows with the numbers `which` among the rows of all parts."""
+    """The rows at the positions `which` among the rows of all parts."""
     ends = np.cumsum([len(rows) for _, rows in parts])
     cuts = np.split(which, np.searchsorted(which, ends[:-1]))
     return [sampled(column, rows, cut - (end - len(rows))) for (column, rows), cut, end in zip(parts, cuts, ends)]
 
 
 def check_kind(kind: str, by: str | None, unknown: str) -> None:
-    """Raise `ValueError` if `kind`, `by` or `unknown` is none of its values."""
+    """Raise `ValueError` unless `kind`, `by` and `unknown` are allowed."""
     one_of(kind, get_args(Kind), "kind")
     one_of(by, (None, "entity"), "by")
     one_of(unknown, get_args(Unknown), "unknown")
@@ -143,18 +142,18 @@ def check_kind(kind: str, by: str | None, unknown: str) -> None:
 
 
 def rows_seen(source: Windows | Stash) -> Rows:
-    """The rows that lie in a window, grouped by entity; all rows of a stash."""
+    """The rows that lie in a window, or all rows of a stash, grouped by entity."""
     if isinstance(source, Stash):
         return Rows(np.array([0]), np.array([source.rows]), source.offsets.numpy())
     if not len(source):
         raise ValueError(NO_WINDOWS)
     at, ranges = source.placement, []
-    if at.reaches or at.points is not None:
+    if at.time_spans or at.points is not None:
         chunks = (np.arange(k, min(k + _WINDOWS, len(source))) for k in range(0, len(source), _WINDOWS))
         ranges += [_united(_ranges_of(at, ids)) for ids in chunks]
     if at.points is None and at.spans:
-        begin, end = covered(at.intervals, at.length)
-        ranges.append((rows_from(at.slots, begin), rows_from(at.slots, end)))
+        start, stop = covered(at.intervals, at.length)
+        ranges.append((rows_from(at.slots, start), rows_from(at.slots, stop)))
     return Rows(*_united(ranges), source.stash.offsets.numpy())
 
 
@@ -164,13 +163,13 @@ def one_group(rows: Rows) -> Rows:
 
 
 def _ranges_of(at: Placement, ids: Int64s) -> list[Ranges]:
-    """The rows of windows in each span in time, and at given points in slots too."""
+    """The rows of windows in each span in time; at given points also those of their slots."""
     anchors = at.anchor_slots(ids)
-    stretches = [at.stretches(reach, ids, anchors) for reach in at.reaches]
-    ranges = [(part.end - part.rows, part.end) for part in stretches]
+    stretches = [at.stretches(time_span, ids, anchors) for time_span in at.time_spans]
+    ranges = [(part.stop - part.rows, part.stop) for part in stretches]
     if at.points is not None and at.spans:
-        begin, end = anchors - at.history, anchors + at.horizon
-        ranges.append((rows_from(at.slots, begin), rows_from(at.slots, end)))
+        start, stop = anchors - at.history, anchors + at.horizon
+        ranges.append((rows_from(at.slots, start), rows_from(at.slots, stop)))
     return ranges
 
 
@@ -181,7 +180,7 @@ def _united(ranges: Sequence[Ranges]) -> Ranges:
 
 
 def spans_of(source: Windows | Stash, columns: list[str]) -> dict[str, str]:
-    """Maps each span that will be scaled to its column."""
+    """Maps each span to scale to its column; raises an error if a column cannot be scaled."""
     stash = stash_of(source)
     if not columns:
         raise ValueError("columns must name at least one column, got none.")
@@ -209,8 +208,8 @@ def _fitted(parts: Sequence[Part], kind: str, name: str) -> tuple[Fitted, list[D
 
 
 def fit(parts: Sequence[Part], kind: str) -> Fitted:
-    """The statistics of a column by group of rows; the rows of several parts, each of one group, are taken together."""
-    with np.errstate(invalid="ignore", over="ignore"):  # infinite values are refused later
+    """The statistics of a column for each group of rows. Several parts, of one group each, are pooled."""
+    with np.errstate(invalid="ignore", over="ignore"):  # `Statistics.add` refuses infinite values
         if kind == "robust":
             count, quartiles = (
                 quantiles(*parts[0], _QUARTILES) if len(parts) == 1 else pooled_quantiles(parts, _QUARTILES)
@@ -231,7 +230,7 @@ def _fit(column: Values, rows: Rows, kind: str) -> Fitted:
 
 
 def fill_few(each: Fitted, every: Fitted, name: str) -> tuple[Fitted, list[Doubt]]:
-    """Give entities with too few values the statistics of all entities, `(1, items)`."""
+    """Replace statistics of too few values by those of all entities, `(1, items)`."""
     few: Bools = each[0] < _FEWEST
     if not few.any():
         return each, []
@@ -240,7 +239,7 @@ def fill_few(each: Fitted, every: Fitted, name: str) -> tuple[Fitted, list[Doubt
 
 
 def merged(parts: Sequence[Fitted], kind: str) -> Fitted:
-    """The statistics of several parts, `(1, items)` each, taken together in their order; of one part its own."""
+    """The pooled statistics of several parts, `(1, items)` each, summed in their order."""
     if len(parts) == 1:
         return parts[0]
     count, center, scale = (np.concatenate([part[k] for part in parts]) for k in range(3))
@@ -253,26 +252,3 @@ def merged(parts: Sequence[Fitted], kind: str) -> Fitted:
         center = np.fmin.reduce(center)
         scale = high - center
     return count.sum(0)[None], center[None], scale[None]
-
-
-def doubts_text(doubts: list[Doubt], entities: Sequence[Any] | None) -> str:
-    """The warning that names the groups whose centre or scale is not from their own data; `entities` if by entity."""
-    texts = []
-    for kind, sentence, remedy in (
-        ("equal", "All values are equal, so the scale is 1", ""),
-        ("few", "Too few values", "; these fall back to the statistics of all entities"),
-    ):
-        places = [
-            repr(name) + ("" if entities is None else f" in {_entities(which, entities)}")
-            for what, name, which in doubts
-            if what == kind
-        ]
-        more = f" and {len(places) - _NAMED} more columns" if len(places) > _NAMED else ""
-        if places:
-            texts.append(f"{sentence}: {', '.join(places[:_NAMED])}{more}{remedy}.")
-    return " ".join(texts)
-
-
-def _entities(which: Int64s, entities: Sequence[Any]) -> str:
-    names = ", ".join(repr(entities[k]) for k in which[:_NAMED])
-    return f"{len(which):,} of {len(entities):,} entities ({names}{', ...' if len(which) > _NAMED else ''})"

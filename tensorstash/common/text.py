@@ -1,0 +1,23 @@
+"""Text for people: sizes in bytes, and lines with aligned columns."""
+
+from collections.abc import Collection, Sequence
+
+
+def size_text(nbytes: float) -> str:
+    """A number of bytes, in MB from a million on: a need and what is free are compared in one unit."""
+    if nbytes < 1000:
+        return f"{nbytes:,.0f} bytes"
+    return f"{nbytes / 1e3:,.1f} kB" if nbytes < 1_000_000 else f"{nbytes / 1e6:,.0f} MB"
+
+
+def aligned(lines: Sequence[tuple[str, ...]], right: Collection[str] = ()) -> str:
+    """Lines with aligned columns; the first line is the head, and columns without other text are left out.
+
+    `right` are the heads of the columns that are aligned to the right.
+    """
+    columns = []
+    for cells in zip(*lines):
+        width = max(map(len, cells))
+        if any(cells[1:]):
+            columns.append([cell.rjust(width) if cells[0] in right else cell.ljust(width) for cell in cells])
+    return "\n".join("  ".join(cells).rstrip() for cells in zip(*columns))

@@ -1,0 +1,80 @@
+"""The memory that windows are gathered from, and where some of their slots have no row."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import EllipsisType
+
+import numpy as np
+import torch
+
+from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.native.guide import Guide
+from tensorstash.segments.segment import Block
+
+# from the numbers of slots, (n,), to the values of a column in them, (n, items of a row) integers of its width
+Compute = Callable[[Int64s], torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Fragments:
+    """Fragments are consecutive rows without an empty slot between them."""
+
+    first: Int64s  # (fragments,) the slot of the first row of each
+    row: Int64s  # (fragments,) that row
+    rows: Int64s  # (fragments,)
+    guide: Guide  # fragment k from its first slot up to the next fragment's, the first from slot 0
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """How windows of `history + horizon` slots, some of them empty, are mapped to rows and filled."""
+
+    fragments: Fragments
+    history: int
+    horizon: int
+    fills: Mapping[str, torch.Tensor]  # of the spans' columns, () integers of their width
+    computed: Mapping[str, Compute]  # columns whose values in empty slots are computed
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The columns of one stash, from which windows are gathered."""
+
+    columns: Mapping[str, torch.Tensor]
+    make_blocks: Callable[
+        [], Sequence[Block]
+    ]  # the same columns, side by side; made on first use, because a mix has many stashes
+    filling: Filling | None  # `None`: every slot is a row
+
+    @property
+    def blocks(self) -> Sequence[Block]:
+        """The columns of one item size side by side."""
+        return self.make_blocks()
+
+
+def never_empty(memory: Memory) -> Memory:
+    """The memory, with a row of zeros if it has no rows: row 0 is read for empty slots, whatever it holds."""
+    if any(len(column) for column in memory.columns.values()):
+        return memory
+    columns = {name: column.new_zeros(1, *column.shape[1:]) for name, column in memory.columns.items()}
+
+    def blocks() -> list[Block]:
+        widths = [math.prod(columns[block.names[0]].shape) for block in memory.blocks]
+        return [
+            Block(block.items.new_zeros(len(block.names) * width), block.names, width)
+            for block, width in zip(memory.blocks, widths)
+        ]
+
+    return Memory(columns, blocks, memory.filling)
+
+
+def by_source(source: Int32s | None) -> Iterator[tuple[int, Int64s | EllipsisType]]:
+    """The number of each memory that occurs, and the index of its windows; `None` stands for number 0 alone."""
+    if source is None:
+        yield 0, ...
+        return
+    order = np.argsort(source.astype(np.uint16), kind="stable")  # by radix; a mix has at most 2**16 components
+    edges = np.flatnonzero(np.diff(source[order])) + 1
+    for which in np.split(order, edges) if len(source) else ():
+        yield int(source[which[0]]), which

@@ -1,0 +1,104 @@
+"""From a request to a stash: a private one, or one of which a machine or a directory keeps a single copy."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tensorstash.common.checks import flag, path_of, seconds
+from tensorstash.ingest.found import Found
+from tensorstash.ingest.request import Request
+from tensorstash.ingest.segment_key import argument_keys, check_share, check_version, key_of
+from tensorstash.segments.directory import Name
+from tensorstash.segments.limits import memory_limits
+from tensorstash.segments.on_disk import FileTarget, obtain_file
+from tensorstash.segments.publish import Build, UnpublishedFile, obtain
+from tensorstash.segments.segment import Segment, mapped
+from tensorstash.sources.locate import is_reordered
+from tensorstash.stash.stash import Stash
+
+_REORDERED = (
+    "Files come in natural order of their paths; the list has them in another order, and without time= nothing else "
+    "orders the rows. Name the time column, sort the list, or load a LazyFrame in your order: "
+    "pl.concat([pl.scan_parquet(path) for path in paths])."
+)
+
+# Engines are imported by the functions that need them: a process that attaches a stash is spared most of a second.
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the one copy of a stash is kept: under a label in shared memory, or in a file."""
+
+    label: str | None
+    path: str | None
+    version: str | None  # which names the rows of the source, so that they need not be read
+    overwrite: bool
+    timeout: float | None
+
+    def get(self, key: str, build: Build) -> Segment:
+        """The segment with this key, attached or built."""
+        if self.path is not None:
+            return obtain_file(FileTarget(self.path, key, self.overwrite), build, self.timeout)
+        return obtain(Name(str(self.label), key[:16]), build, self.timeout)
+
+
+def target_of(  # noqa: PLR0917  the arguments of `ts.load`
+    request: Request, share: object, file: Any, version: Any, overwrite: bool, timeout: Any
+) -> Target | None:
+    """Check that these arguments agree; `None` for a private stash."""
+    shared, overwrite = share is not None and share is not False, flag(overwrite, "overwrite")
+    if file is None and overwrite:
+        raise ValueError("overwrite= replaces the file of file=, so it needs file=. Leave it out.")
+    if file is not None and shared:
+        raise ValueError("A stash is shared memory or a file; got share= and file=. Leave one out.")
+    if file is None and not shared and timeout is not None:
+        raise ValueError("timeout= needs share= or file=: it limits the wait for another process. Leave it out.")
+    seconds(timeout, "timeout")
+    path = None if file is None else os.path.realpath(path_of(file, "file"))
+    label = check_share(share, request.source) if shared else None
+    check_version(version, request, kept=path is not None or shared)
+    return None if path is None and label is None else Target(label, path, version, overwrite, timeout)
+
+
+def obtain_stash(found: Found, target: Target | None, progress: bool | None) -> tuple[Stash, list[str]]:
+    """The stash of a request, loaded or attached, and the texts of the warnings."""
+    stash, noted = _load_private(found, progress) if target is None else _load_once(found, target, progress)
+    is_unordered = found.request.time is None and is_reordered(found.request.source)
+    return stash, [*([_REORDERED] if is_unordered else []), *_warnings_of(stash), *noted]
+
+
+def _load_private(found: Found, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
+    from tensorstash.ingest.write import write_load
+
+    draft, noted = write_load(found.survey(progress), None, memory_limits(), progress=progress)
+    found.check_unchanged()
+    stash = Stash(mapped(os.dup(draft.fd)))
+    stash.segment.populate()
+    return stash, noted
+
+
+def _load_once(found: Found, target: Target, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
+    """Attach or build the stash; warnings come only from a build."""
+    key, noted = key_of(found.rows(target.version, progress), argument_keys(found.request)), list[str]()
+
+    def build(draft: UnpublishedFile, report: Callable[[float], None]) -> None:
+        from tensorstash.ingest.write import write_load
+
+        survey, limits = found.survey(progress), draft.limits()
+        _, texts = write_load(
+            survey, draft.fd, limits, on_disk=draft.on_disk, key=key, progress=progress, report=report
+        )
+        noted.extend(texts)
+        found.check_unchanged()
+
+    return Stash(target.get(key, build)), tuple(noted)
+
+
+def _warnings_of(stash: Stash) -> Iterator[str]:
+    columns = [(stash.about(name), len(tensor)) for name, tensor in (*stash.items(), *stash.static.items())]
+    if names := [repr(info.name) for info, rows in columns if info.unknown and info.unknown + info.missing == rows]:
+        yield (
+            f"No value of {' and '.join(names)} is in the given vocabulary: all have the code of unknown values. "
+            "Compare the spelling with the source."
+        )

@@ -1,0 +1,74 @@
+"""The source of a request as it was found: which files, what is in them, and whether it has changed since."""
+
+from typing import TYPE_CHECKING
+
+from tensorstash.errors import SourceError
+from tensorstash.ingest.request import Request
+from tensorstash.ingest.segment_key import contents
+from tensorstash.sources.file import stamps
+from tensorstash.sources.locate import find
+
+if TYPE_CHECKING:
+    from tensorstash.ingest.survey import Survey
+
+
+class Found:
+    """The files of a source with their stamps, and its survey, which the first call that needs it makes."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self._files = find(request.source, request.filesystem)
+        self._stamps = stamps(self._files or [])
+        self._survey: Survey | None = None
+
+    def survey(self, progress: bool | None) -> "Survey":
+        """What is in the source, and what a load of it will hold."""
+        if self._survey is None:
+            from tensorstash.ingest.survey import survey  # here: a process that attaches a stash needs no engine
+
+            self._survey = survey(self.request, self._files, progress)
+        return self._survey
+
+    def rows(self, version: str | None, progress: bool | None) -> object:
+        """What names the rows in the key of a segment: stamps of files, a version, or a hash of what is in memory."""
+        if version is not None:
+            return {"stamps": self._stamps, "version": version}
+        rows: object = self._stamps
+        if self._files is None:
+            survey = self.survey(progress)
+            rows = contents(survey.scanned, survey.planned.read)
+        if self.request.table is None:
+            return rows
+        table = self._survey.table if self._survey is not None else Found(self.request.table).survey(progress)
+        assert table is not None
+        return [rows, contents(table.scanned, table.planned.read)]
+
+    def again(self, progress: bool | None) -> "Found":
+        """The same source at a later time, for a load of what was surveyed; a change in between is an error.
+
+        Files have stamps, and streams were copied when they were read. Arrays and frames may have changed in place, so
+        they are surveyed again, or a filter would keep the rows of the old values.
+        """
+        from tensorstash.sources.source import is_copied
+
+        self.check_unchanged("between a plan and its load", "Make the plan again.")
+        if self._files is not None or is_copied(self.request.source):
+            return self
+        found = Found(self.request)
+        before, now = (one.survey(progress).planned for one in (self, found))
+        if (before.rows, before.types) != (now.rows, now.types):
+            raise SourceError(
+                f"A source must not change between a plan and its load; {now.source} has other rows or types now. Make "
+                "the plan again."
+            )
+        return found
+
+    def check_unchanged(self, when: str = "while it is loaded", remedy: str = "Load it again.") -> None:
+        """Refuse files that have changed since they were found: some values would be old and some new."""
+        try:
+            now = stamps(find(self.request.source, self.request.filesystem) or [])
+        except OSError:
+            now = []
+        if changed := set(self._stamps).symmetric_difference(now):
+            name = min(str(stamp[0]) for stamp in changed)
+            raise SourceError(f"A source must not change {when}; {name} did. {remedy}")

@@ -1,0 +1,47 @@
+"""`ts.open` and `ts.attach`: a stash that exists already, in a file or in shared memory."""
+
+import os
+
+from tensorstash.common.checks import flag, path_of
+from tensorstash.segments.segment import attach_newest, open_saved
+from tensorstash.stash.stash import Stash
+
+
+def open(path: str | os.PathLike[str]) -> Stash:  # noqa: A001  its name is ts.open
+    """Map a stash that `stash.save` wrote. Values are read when they are used, so it may be larger than memory.
+
+    Do not truncate or rewrite the file in place while it is open: values would change, and reading missing bytes ends
+    the process (SIGBUS). `stash.save` and `os.replace` replace the whole file, which is safe.
+
+    Raises:
+        SegmentError: there is no such file, or it is not a whole stash. Its header is checked here, the checksums of
+            entities and vocabularies when they are first used; the values of columns have no checksum.
+
+    Example:
+        >>> import tensorstash as ts, tempfile, os
+        >>> path = os.path.join(tempfile.mkdtemp(), "small.safetensors")
+        >>> ts.load({"y": [1.0, 2.0]}).save(path)
+        >>> ts.open(path)["y"]
+        tensor([1., 2.], dtype=torch.float64)
+    """
+    return Stash(open_saved(os.path.abspath(path_of(path, "path"))))
+
+
+def attach(label: str, *, strict: bool = False) -> Stash:
+    """Attach the newest shared stash of a label, in milliseconds whatever its size.
+
+    Args:
+        label: the label given as `share=`, or to `stash.share`.
+        strict: map the memory read-only. A write into a tensor then ends the process (SIGSEGV), which finds such writes
+            with `python -X faulthandler`.
+
+    Raises:
+        SegmentError: the label does not exist, or its segment is damaged. ValueError: `label` is not a label.
+
+    Example:
+        >>> import tensorstash as ts
+        >>> loaded = ts.load({"y": [1.0, 2.0]}, share="example-attach")
+        >>> ts.attach("example-attach")["y"], len(ts.shared.remove("example-attach"))
+        (tensor([1., 2.], dtype=torch.float64), 1)
+    """
+    return Stash(attach_newest(label, flag(strict, "strict")))

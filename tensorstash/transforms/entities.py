@@ -1,0 +1,86 @@
+"""The entities of a scaler: their names, and the group of constants of each window by the numbers in its batch."""
+
+from typing import Any
+
+import torch
+
+from tensorstash.errors import DataError
+from tensorstash.sampling.several import Several
+from tensorstash.transforms.bound import Source, stash_of
+
+
+def entities_in(source: Source) -> tuple[list[Any], tuple[int, ...]]:
+    """The names of entities in the order of their numbers, and for `Several` the number of each part's first entity."""
+    return source.entities() if isinstance(source, Several) else (stash_of(source).entities, ())
+
+
+def groups_by_name(names: list[Any], fitted: list[Any], *, pooled: bool) -> list[int]:
+    """The group of each entity in a fitted scaler, whose last group is for unknown entities if `pooled`.
+
+    That last group also ends the result, so that a scaler with these groups has it too.
+    """
+    known = {name: group for group, name in enumerate(fitted)}
+    if not pooled and (missing := [name for name in names if name not in known]):
+        raise DataError(
+            f"A scaler by entity must know each entity; {len(missing):,} of {len(names):,} are unknown, such as "
+            f"{missing[0]!r}. Fit it on windows with these too, or with unknown='pooled'."
+        )
+    return [known.get(name, len(known)) for name in names] + [len(known)] * pooled
+
+
+def groups_of(entity: object, source: object, names: int, starts: tuple[int, ...] | None) -> torch.Tensor:
+    """The group of constants of each window, by the number of its entity and, in a mix, of its component.
+
+    Args:
+        entity: the numbers of entities.
+        source: the numbers of components, if there are any.
+        names: the number of entities.
+        starts: as `entities_in` returns it; `None` if the scaler is not bound.
+    """
+    if starts is None:
+        raise ValueError(
+            "A scaler by entity must be bound first to the windows that the numbers of entities are of: "
+            "scaler.bind(windows)."
+        )
+    if entity is None or (any(starts) and source is None):
+        raise ValueError(
+            "A scaler by entity needs the entity of each window, and in a mix its component. Make batches with "
+            "ts.Loader(..., with_ids=True)."
+        )
+    if source is not None and not starts:
+        raise ValueError(
+            "A scaler by entity that is bound to one stash knows no components, got source. Bind it to the mix of the "
+            "batch: scaler.bind(mix)."
+        )
+    group = _numbers(entity, "Entities", "entity")
+    if not any(starts):
+        _check_range(group, names, "entity", "entities")
+        return group
+    which = _numbers(source, "Components", "source")
+    if which.shape != group.shape:
+        raise ValueError(
+            f"source must have one number for each entity, {tuple(group.shape)}, got {tuple(which.shape)}."
+        )
+    _check_range(which, len(starts), "component", "components")
+    start, stop = (torch.tensor(edges, device=which.device)[which] for edges in (starts, (*starts[1:], names)))
+    _check_range(group, stop - start, "entity", "entities")
+    return start + group
+
+
+def _numbers(values: object, what: str, name: str) -> torch.Tensor:
+    if not isinstance(values, torch.Tensor) or values.is_floating_point() or values.dtype == torch.bool:
+        raise TypeError(f"{what} must be integers, got {getattr(values, 'dtype', values)}. Take batch[{name!r}].")
+    return values.to(torch.int64)
+
+
+def _check_range(numbers: torch.Tensor, count: int | torch.Tensor, one: str, many: str) -> None:
+    if not numbers.is_cpu:  # on a device the check would wait for all queued work
+        return
+    outside = (numbers < 0) | (numbers >= count)
+    if outside.any():
+        first = int(outside.reshape(-1).nonzero()[0, 0])
+        known = count if isinstance(count, int) else int(count.reshape(-1)[first])
+        raise IndexError(
+            f"A scaler by entity is bound to the {many} 0 to {known - 1}; the batch has {one} "
+            f"{int(numbers.reshape(-1)[first])}. Bind it to the windows of the batch: scaler.bind(windows)."
+        )

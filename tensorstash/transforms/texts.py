@@ -1,0 +1,51 @@
+"""What a `Scaler` prints: its constants, and the warning about those that are not from a group's own data."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from tensorstash.common.dtypes import Int64s
+from tensorstash.transforms.fitting import Doubt
+
+_NAMED = 3  # entities or columns named in a warning
+_LISTED = 4  # numbers that are listed; of more the smallest and the largest
+
+
+def constants_shown(
+    center: Mapping[str, torch.Tensor], scale: Mapping[str, torch.Tensor], spans: Mapping[str, str]
+) -> list[tuple[str, str, str, str]]:
+    """The name of each column, its centre, its scale and its spans."""
+    return [
+        (name, _summary(center[name]), _summary(scale[name]), ", ".join(span for span in spans if spans[span] == name))
+        for name in center
+    ]
+
+
+def _summary(values: torch.Tensor) -> str:
+    if values.numel() <= _LISTED:
+        return ", ".join(f"{value:.4g}" for value in values.flatten().tolist())
+    return f"{values.min().item():.4g} to {values.max().item():.4g}"
+
+
+def doubts_text(doubts: list[Doubt], entities: Sequence[Any] | None) -> str:
+    """The warning that names the groups whose centre or scale is not from their own data; `entities` if by entity."""
+    texts = []
+    for kind, sentence, remedy in (
+        ("equal", "All values are equal, so the scale is 1", ""),
+        ("few", "Too few values", "; these fall back to the statistics of all entities"),
+    ):
+        places = [
+            repr(name) + ("" if entities is None else f" in {_entities(which, entities)}")
+            for what, name, which in doubts
+            if what == kind
+        ]
+        more = f" and {len(places) - _NAMED} more columns" if len(places) > _NAMED else ""
+        if places:
+            texts.append(f"{sentence}: {', '.join(places[:_NAMED])}{more}{remedy}.")
+    return " ".join(texts)
+
+
+def _entities(which: Int64s, entities: Sequence[Any]) -> str:
+    names = ", ".join(repr(entities[k]) for k in which[:_NAMED])
+    return f"{len(which):,} of {len(entities):,} entities ({names}{', ...' if len(which) > _NAMED else ''})"
