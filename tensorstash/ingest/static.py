@@ -81,8 +81,8 @@ class StaticValues:
         return replace(counts, missing=missing, unknown=unknown)
 
     def check(self, scanned: Scan, entities: list[Any], vocabulary: list[Any]) -> None:
-        """Refuse an entity with several values, or with none (only possible in a source without rows and entities)."""
-        if not scanned.rows and entities:
+        """Refuse an entity with several values, or the one series of a source without rows, which has none."""
+        if not scanned.rows and entities == [None]:
             raise DataError(
                 f"A static column has one value in each entity; {self.column.name!r} has none, because "
                 f"{scanned.label} has no rows. Leave static= out, or name the entity column as entity=."

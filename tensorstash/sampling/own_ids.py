@@ -3,7 +3,7 @@
 import operator
 import zlib
 from collections.abc import Mapping, Sized
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 import torch
@@ -13,7 +13,10 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.order import Ids, SequenceOrder
 from tensorstash.sampling.steps import Progress
 
-_KEPT_EPOCHS = 2  # the current one, and the one being prefetched
+Kept = TypeVar("Kept")
+
+_KEPT_EPOCHS = 2  # whose ids are kept: the current one, and the one being prefetched
+_KEPT_CHECKSUMS = 1 << 13  # of epochs: a thread that prefetches is at most 4,096 steps ahead of the loop
 
 
 class OwnIds(SequenceOrder):
@@ -40,7 +43,8 @@ class OwnIds(SequenceOrder):
         self.positions = len(ids)
         self._given = ids
         self._windows = windows
-        self._epochs: dict[int, tuple[Int64s, int]] = {}
+        self._epochs: dict[int, Int64s] = {}
+        self._checksums: dict[int, int] = {}  # of the ids of epochs
         self._expected: tuple[int, int] | None = None  # the epoch of a loaded state, and the checksum of its ids
 
     def begin(self, seed: int, epoch: int) -> None:
@@ -58,25 +62,22 @@ class OwnIds(SequenceOrder):
                     "cannot be found. Make its ids depend on its set_epoch(epoch) alone, or call loader.set_epoch() "
                     "for another epoch."
                 )
-            kept = [*self._epochs.items()][1 - _KEPT_EPOCHS :]
-            self._epochs = dict([*kept, (epoch, (ids, checksum))])
-        return self._epochs[epoch][0].__getitem__
+            self._checksums = _newest(self._checksums, _KEPT_CHECKSUMS) | {epoch: checksum}
+            self._epochs = _newest(self._epochs, _KEPT_EPOCHS) | {epoch: ids}
+        return self._epochs[epoch].__getitem__
 
     def dump(self, epoch: int, progress: Progress) -> dict[str, Any]:
         """The progress, and the checksum of the ids of an epoch that has begun."""
-        return super().dump(epoch, progress) | {"ids": self._checksum(epoch) if progress else None}
+        return super().dump(epoch, progress) | {"ids": self._checksums.get(epoch) if progress else None}
 
     def load(self, state: Mapping[str, Any]) -> Progress:
         """The progress in a state, whose epoch must have the same ids again."""
         progress, epoch, checksum = super().load(state), state["epoch"], state["ids"]
         checksum = None if checksum is None else integer(checksum, "ids of a state")
         self._expected = None if checksum is None else (epoch, checksum)
-        if self._checksum(epoch) != checksum:
+        if self._checksums.get(epoch) != checksum:
             self._epochs.pop(epoch, None)
         return progress
-
-    def _checksum(self, epoch: int) -> int | None:
-        return self._epochs[epoch][1] if epoch in self._epochs else None
 
     def _ids_of(self, epoch: int) -> Int64s:
         if hasattr(self._given, "set_epoch"):
@@ -99,6 +100,11 @@ class OwnIds(SequenceOrder):
         if outside.any():
             raise IndexError(f"Ids must lie in [0, {self._windows}), got {ids[outside.argmax()]} from order=.")
         return ids
+
+
+def _newest(epochs: dict[int, Kept], most: int) -> dict[int, Kept]:
+    """The last epochs that were added, with room for one more."""
+    return dict([*epochs.items()][1 - most :]) if len(epochs) >= most else epochs
 
 
 def _id(given: SupportsIndex) -> int:

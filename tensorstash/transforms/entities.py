@@ -10,7 +10,10 @@ from tensorstash.transforms.bound import Source, stash_of
 
 
 def entities_in(source: Source) -> tuple[list[Any], tuple[int, ...]]:
-    """The names of entities in the order of their numbers, and for `Several` the number of each part's first entity."""
+    """The names of entities in the order of their numbers, and the position in them at which each component starts.
+
+    One stash has no starts.
+    """
     return source.entities() if isinstance(source, Several) else (stash_of(source).entities, ())
 
 
@@ -49,8 +52,8 @@ def groups_of(entity: object, source: object, names: int, starts: tuple[int, ...
         )
     if source is not None and not starts:
         raise ValueError(
-            "A scaler by entity that is bound to one stash knows no components, got source. Bind it to the mix of the "
-            "batch: scaler.bind(mix)."
+            "A scaler by entity that is bound to one stash knows no components, got source. Bind it to the mix of "
+            "the batch: scaler.bind(mix)."
         )
     group = _numbers(entity, "Entities", "entity")
     if not any(starts):

@@ -37,8 +37,7 @@ class Windows:
     """Every valid window of a stash, numbered from 0; a window never crosses an entity or a gap in time.
 
     A window is `history + horizon` consecutive slots. A slot is a step of time with one row; with `gaps="mask"`,
-    `min_history` or `min_horizon` some slots are empty. The anchor of a window is the first slot of its horizon. Memory
-    is a few numbers per run of rows, whatever the number of windows.
+    `min_history` or `min_horizon` some slots are empty. The anchor of a window is the first slot of its horizon.
 
     An empty slot holds the `empty=` of its column, else its `fill=`, else NaN or code -1; columns of `ts.calendar` are
     computed there. Batches then also carry `<span>.observed`, `(batch, time)` bool, false where a slot is empty.
@@ -280,9 +279,9 @@ class Windows:
         """Divide these windows at times, in ascending order: before, between and from the cuts.
 
         Part k holds the windows whose whole horizon (without a horizon: whole window) lies in `[cut k-1, cut k)`; the
-        history may reach back across a cut. A window across a cut is in no part. Windows at given points also go by
-        their time, and spans in time must end before the cut. Text and dates are read in the zone of the times. Raises
-        `ValueError` for cuts that cannot be read or do not ascend, and warns of a first or last part without a window.
+        history may reach back across a cut. A window across a cut is in no part. Windows at given points go by their
+        time, not by the slots before it, and spans in time must end before the cut. Text and dates are read in the zone
+        of the times. A `ValueError` names cuts that cannot be read or do not ascend; empty outer parts are warned of.
 
         Example:
             >>> import numpy as np, tensorstash as ts

@@ -1,5 +1,6 @@
 """The ways that a batch can take: every test of this folder runs over each of them."""
 
+import inspect
 from typing import Any
 
 import pytest
@@ -22,6 +23,6 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param != "host":
         monkeypatch.setattr("tensorstash.batches.loader.copies_to", lambda _: LateCopies())
     if request.param == "resident":
-        defaults: Any = ts.Loader.__init__.__kwdefaults__
+        defaults: Any = inspect.unwrap(ts.Loader.__init__).__kwdefaults__
         monkeypatch.setitem(defaults, "resident", True)
     return str(request.param)

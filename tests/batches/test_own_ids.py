@@ -1,5 +1,6 @@
 """`order=ids`: ids of the caller's own, in steps and parts of ranks, with a state that can be checked."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -153,3 +154,15 @@ def test_there_is_one_order() -> None:
     message = "shuffle=True and order= each set the order"
     with pytest.raises(ValueError, match=like(message)):
         ts.Loader(windows_of(N), 4, order=[1], shuffle=True)
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3, 8])
+def test_a_state_has_the_checksum_of_its_epoch_however_far_ahead_the_thread_is(prefetch: int) -> None:
+    """Epochs of two batches, so that the thread is several epochs ahead of the loop."""
+    loader = ts.Loader(windows_of(4), 2, order=[0, 1, 2, 3], steps=8, prefetch=prefetch)
+    told = []
+    for _ in loader:
+        time.sleep(0.01)
+        state = loader.state_dict()
+        told.append((state["epoch"], state["consumed"], state["ids"] is None))
+    assert told == [(epoch, consumed, False) for epoch in range(4) for consumed in (2, 4)]

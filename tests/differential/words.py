@@ -96,13 +96,13 @@ RENAMED: tuple[Line, ...] = (
     Argument("cluster.windows", "missing", "unmatched"),
     Name("Pack", "PackSequences"),
     Entry(".begin", ".start"),
+    Member("Scaler", "apply", "transform"),
+    Member("Scaler", "undo", "inverse(batch)"),
+    Member("InstanceNorm", "undo", "inverse(batch)"),
     Argument("Loader", "shuffle", "order", when=is_order),
     Argument("Sampler", "shuffle", "order", when=is_order),
     Argument("Loader", "sampler", "order", when=is_ids),
     Member("Loader", "windows", "dataset"),
-    Member("Scaler", "apply", "transform"),
-    Member("Scaler", "undo", "inverse(batch)"),
-    Member("InstanceNorm", "undo", "inverse(batch)"),
 )
 
 

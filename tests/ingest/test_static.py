@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -162,6 +163,19 @@ def test_without_an_entity_the_one_series_has_the_value() -> None:
     message = "'y' has none, because the mapping has no rows"
     with pytest.raises(ts.errors.DataError, match=like(message)):
         ts.load({"y": pa.array([], pa.int64()), "x": pa.array([], pa.int64())}, static=["y"])
+
+
+def test_a_day_without_rows_has_missing_static_values_for_the_entities_of_like() -> None:
+    frame = pl.DataFrame({"e": ["a", "b"], "x": [1.0, 2.0], "size": [3.0, 4.0], "kind": ["u", "v"], "floor": [1, 2]})
+    static: dict[str, Any] = {"size": "size", "kind": "kind", "floor": ts.column("floor", fill=-7)}
+    known = ts.load(frame, ["x"], entity="e", static=static)
+    quiet = ts.load(frame.clear(), ["x"], entity="e", static=static, like=known)
+    assert (quiet.rows, quiet.entities, quiet.vocabulary("kind")) == (0, ["a", "b"], ["u", "v"])
+    assert quiet.static["size"].isnan().tolist() == [True, True]
+    assert (quiet.static["kind"].tolist(), quiet.static["floor"].tolist()) == ([-1, -1], [-7, -7])
+    message = "1 null in entities of like= without rows, such as 'a'"
+    with pytest.raises(ts.errors.DataError, match=like(message)):
+        ts.load(frame.clear(), ["x"], entity="e", static=["floor"], like=known)
 
 
 # What is not constant
