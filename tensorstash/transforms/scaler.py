@@ -168,7 +168,7 @@ class Scaler:
         """This scaler for batches of other windows: for their spans of its columns, and for their entities by name.
 
         Args:
-            windows: windows, a mix, the windows of shards, or a stash.
+            windows: windows, a mix, or a stash.
 
         Raises:
             SchemaError: a span has another column than in the windows that the scaler was fitted on. DataError: the
