@@ -88,8 +88,8 @@ class ByTimeOrder(Order):
     def steps(self, seed: int, epoch: int, since: Progress, layout: Layout, most: int | None) -> Iterator[Steps]:
         """The rank's part of the steps left in an epoch; a group has steps of one size."""
         for group in self._cuts(seed, epoch, since, layout):
-            wanted = len(group.begin) if most is None else min(most, len(group.begin))
-            counts = (group.end - group.begin)[:wanted]
+            wanted = len(group.start) if most is None else min(most, len(group.start))
+            counts = (group.stop - group.start)[:wanted]
             edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), wanted]
             for low, high in pairwise(edges):
                 per_group = max(1, BLOCK // int(counts[low]))
@@ -116,8 +116,8 @@ class ByTimeOrder(Order):
 
     def _part(self, group: Cuts, which: slice, epoch: int, layout: Layout) -> Steps:
         """This rank's part of steps that all have the same number of windows."""
-        begins, consumed = group.begin[which], group.consumed[which]
-        count = int(group.end[which.start] - group.begin[which.start])
+        begins, consumed = group.start[which], group.consumed[which]
+        count = int(group.stop[which.start] - group.start[which.start])
         starts = consumed - count
         positions, valid = share(starts, count, layout)
         ids = self._table.ids[positions + (begins - starts)[:, None]].astype(np.int64)

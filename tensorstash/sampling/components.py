@@ -4,7 +4,7 @@
 its draw k. A component of n windows shows them in epochs of its own: draw k is at `k % n` of its epoch `k // n`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt
 from typing import cast
@@ -107,39 +107,55 @@ def in_epoch(of: Components, seed: int, epoch: int) -> Callable[[Int32s, Int64s]
 
 
 class _Permuted:
-    """The permutations of all components and their epochs.
-
-    The seed and the name of a component give eight keys. Key k of epoch e is the hash of e with keys k and k + 1 of
-    these eight. Up to 4,096 ids, a permutation is the order of keyed hashes; above, it is the network of `shuffled`.
-    """
+    """The permutations of all components and their epochs: `_Drawn` for small ones, `_Networks` for large ones."""
 
     def __init__(self, of: Components, seed: int) -> None:
-        self._keys = np.stack([keys(f"tensorstash mix 1, seed {seed}, component {name}") for name in of.names])
-        sizes = np.maximum(of.sizes, 1)  # a component without windows is never drawn
-        self._sizes = sizes.astype(np.uint64)
-        sides = [isqrt(size - 1) + 1 for size in sizes.tolist()]
-        height = np.array([side + side % 2 for side in sides], np.int64)  # with an even side both parities occur
-        self._height, self._width = height.astype(np.uint64), (-(-sizes // height)).astype(np.uint64)
+        keys_of = _Keys(of.names, seed)
         self._is_small = of.sizes <= _SMALL
-        counts = np.where(self._is_small, of.sizes, 0)
-        self._first = np.cumsum(counts) - counts
-        self._kept = np.zeros(int(counts.sum()), np.uint16)  # the latest permutation of each small component
-        self._epoch = np.full(len(of.sizes), -1, np.int64)  # the epoch of that permutation
-        self._latest = np.empty(0, np.int64), np.empty((0, 0), np.uint64)  # epochs, and their grids
+        self._small = _Drawn(keys_of, np.where(self._is_small, of.sizes, 0))
+        self._large = _Networks(keys_of, np.maximum(of.sizes, 1))  # a component without windows is never drawn
 
     def __call__(self, component: Int32s, begun: Int64s, later: Int64s, within: Int64s) -> Int64s:
         """The ids at positions `within` an epoch of each component: of component c, epoch `begun[c] + later`."""
         if self._is_small.all():
-            return self._small(component, begun[component] + later, within)
+            return self._small.ids(component, begun[component] + later, within)
         if not self._is_small.any():
-            return self._large(component, begun, later, within)
+            return self._large.ids(component, begun, later, within)
         small = self._is_small[component]
         ids, few, many = np.empty_like(within), np.flatnonzero(small), np.flatnonzero(~small)
-        ids[few] = self._small(component[few], begun[component[few]] + later[few], within[few])
-        ids[many] = self._large(component[many], begun, later[many], within[many])
+        ids[few] = self._small.ids(component[few], begun[component[few]] + later[few], within[few])
+        ids[many] = self._large.ids(component[many], begun, later[many], within[many])
         return ids
 
-    def _small(self, component: Int32s, epoch: Int64s, within: Int64s) -> Int64s:
+
+class _Keys:
+    """Keys of components and epochs.
+
+    The seed and the name of a component give eight keys. Key k of epoch e is the hash of e with keys k and k + 1 of
+    these eight.
+    """
+
+    def __init__(self, names: Sequence[str], seed: int) -> None:
+        self._of_component = np.stack([keys(f"tensorstash mix 1, seed {seed}, component {name}") for name in names])
+
+    def first(self, component: Int32s, epoch: Int64s, count: int) -> list[Uint64s]:
+        """The first `count` keys of epochs of components."""
+        base = self._of_component[component]
+        return [hashes(epoch, base[:, k], base[:, k + 1]) for k in range(count)]
+
+
+class _Drawn:
+    """Permutations that are drawn as a whole: the order of keyed hashes. It keeps the latest one of each component."""
+
+    def __init__(self, keys_of: _Keys, sizes: Int64s) -> None:
+        self._keys_of = keys_of
+        self._sizes = sizes
+        self._first = np.cumsum(sizes) - sizes
+        self._kept = np.zeros(int(sizes.sum()), np.uint16)
+        self._epoch = np.full(len(sizes), -1, np.int64)  # of the kept permutation of each component
+
+    def ids(self, component: Int32s, epoch: Int64s, within: Int64s) -> Int64s:
+        """The ids at positions `within` epochs of components."""
         ids = self._kept[self._first[component] + within].astype(np.int64)
         other = np.flatnonzero(self._epoch[component] != epoch)
         if len(other):
@@ -149,7 +165,7 @@ class _Permuted:
         return ids
 
     def _of_component(self, component: int, epoch: Int64s, within: Int64s) -> Int64s:
-        """The ids in epochs of one component; caches the permutation of the last epoch."""
+        """The ids in epochs of one component; keeps the permutation of the last epoch."""
         ids, n = np.empty_like(within), int(self._sizes[component])
         epochs, which = np.unique(epoch, return_inverse=True)
         per_group = max(1, _DRAWN // n)
@@ -162,29 +178,38 @@ class _Permuted:
         return ids
 
     def _permutations(self, component: int, epochs: Int64s, n: int) -> Int64s:
-        first, second = self._keys_in(np.full(len(epochs), component, np.int32), epochs, 2)
+        first, second = self._keys_of.first(np.full(len(epochs), component, np.int32), epochs, 2)
         return np.argsort(hashes(np.arange(n), first[:, None], second[:, None]), axis=1, kind="stable")
 
-    def _large(self, component: Int32s, begun: Int64s, later: Int64s, within: Int64s) -> Int64s:
+
+class _Networks:
+    """Permutations by the network of `shuffled`. It keeps the grids of the latest epochs, which the next call needs."""
+
+    def __init__(self, keys_of: _Keys, sizes: Int64s) -> None:
+        self._keys_of = keys_of
+        self._sizes = sizes.astype(np.uint64)
+        sides = [isqrt(size - 1) + 1 for size in sizes.tolist()]
+        height = np.array([side + side % 2 for side in sides], np.int64)  # with an even side both parities occur
+        self._height, self._width = height.astype(np.uint64), (-(-sizes // height)).astype(np.uint64)
+        self._latest = np.empty(0, np.int64), np.empty((0, 0), np.uint64)  # epochs, and their grids
+
+    def ids(self, component: Int32s, begun: Int64s, later: Int64s, within: Int64s) -> Int64s:
+        """The ids at positions `within` epochs of components: of component c, epoch `begun[c] + later`."""
         count, epochs = len(self._sizes), int(later.max(initial=0)) + 1
         if epochs * count > 4 * (len(component) + count):  # scattered positions: few share an epoch
             which = np.arange(len(component), dtype=np.int32)
-            return permute(self._keyed(component, begun[component] + later), which, within)
+            return permute(self._grids(component, begun[component] + later), which, within)
         which = component if epochs == 1 else component + (later * count).astype(np.int32)
         wanted = np.add.outer(np.arange(epochs), begun).ravel()
         latest, grids = self._latest
         if not np.array_equal(wanted, latest):
-            grids = self._keyed(np.tile(np.arange(count, dtype=np.int32), epochs), wanted)
+            grids = self._grids(np.tile(np.arange(count, dtype=np.int32), epochs), wanted)
             self._latest = wanted, grids
         return permute(grids, which, within)
 
-    def _keyed(self, component: Int32s, epoch: Int64s) -> Uint64s:
+    def _grids(self, component: Int32s, epoch: Int64s) -> Uint64s:
         sides = self._sizes[component], self._height[component], self._width[component]
-        return np.stack([*sides, *self._keys_in(component, epoch, _ROUNDS)])
-
-    def _keys_in(self, component: Int32s, epoch: Int64s, count: int) -> list[Uint64s]:
-        base = self._keys[component]
-        return [hashes(epoch, base[:, k], base[:, k + 1]) for k in range(count)]
+        return np.stack([*sides, *self._keys_of.first(component, epoch, _ROUNDS)])
 
 
 def permute(grids: Uint64s, which: Int32s, positions: Int64s) -> Int64s:

@@ -26,10 +26,10 @@ class Sections:
 
 
 class Cuts(NamedTuple):
-    """Steps of one epoch: step k takes `ids[begin[k] : end[k]]` of the sections."""
+    """Steps of one epoch: step k takes `ids[start[k] : stop[k]]` of the sections."""
 
-    begin: Int64s  # (steps,)
-    end: Int64s
+    start: Int64s  # (steps,)
+    stop: Int64s
     consumed: Int64s  # windows of the epoch's order that are consumed after each step
 
 

@@ -39,4 +39,7 @@ class Several(ABC):
 
     @abstractmethod
     def entities(self) -> tuple[list[Any], tuple[int, ...]]:
-        """The names of the entities of all stashes, and where those of each part begin if parts count their own."""
+        """The names of the entities of all parts, and the position in them at which each part starts.
+
+        If entities are numbered through all parts, each part starts at 0.
+        """

@@ -1,4 +1,4 @@
-"""The rows that a filter or a shard keeps, found by reading its columns before the others."""
+"""The rows that a load keeps, found by reading the columns that decide it before the others."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress

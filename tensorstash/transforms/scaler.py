@@ -120,7 +120,7 @@ class Scaler:
             source: windows, preferably of the training part alone, so that rows of other parts have no influence. The
                 scaler scales their spans of these columns. A stash stands for all its rows, and for spans named like
                 its columns. A mix stands for the windows of its components, each row once whatever its weight. For
-                shards on several nodes use `ts.cluster.fit_scaler`.
+                data on several nodes use `ts.cluster.fit_scaler`.
             columns: names of numeric columns; each number of a pack is scaled separately.
             kind: `"standard"`: mean and standard deviation (divided by the number of values); `"minmax"`: minimum and
                 range; `"robust"`: median and interquartile range; `"maxabs"`: 0 and the largest absolute value.
@@ -168,7 +168,7 @@ class Scaler:
         """This scaler for batches of other windows: for their spans of its columns, and for their entities by name.
 
         Args:
-            windows: windows, a mix, the windows of shards, or a stash.
+            windows: windows, a mix, or a stash.
 
         Raises:
             SchemaError: a span has another column than in the windows that the scaler was fitted on. DataError: the

@@ -116,8 +116,8 @@ class Windows:
     ) -> None:
         if not isinstance(stash, Stash):
             raise TypeError(
-                f"stash must be a stash, ts.load(...), got a {type(stash).__name__}. For shards, use "
-                "ts.cluster.windows(shards, ...)."
+                f"stash must be a stash, ts.load(...), got a {type(stash).__name__}. For data of several "
+                "machines, use ts.cluster.windows(...)."
             )
         self.stash = stash
         in_slots, in_time = make_spans(stash, history, horizon, columns, spans)

@@ -78,7 +78,7 @@ def at(**changed: Any) -> pa.Table:
 
 
 def during(*bounds: Any, **changed: Any) -> dict[str, Any]:
-    return {"recent": ts.During("y", *(bounds or ("-5h", "0h")), **({"most": 4} | changed))}
+    return {"recent": ts.During("y", *(bounds or ("-5h", "0h")), **({"max_rows": 4} | changed))}
 
 
 def events(of: ts.Stash | None = None, **changed: Any) -> ts.Windows:
@@ -86,8 +86,8 @@ def events(of: ts.Stash | None = None, **changed: Any) -> ts.Windows:
     return ts.Windows(stash() if of is None else of, **({"spans": during(), "at": at()} | changed))
 
 
-def mix(weights: Any = None, count: int | None = None, **components: ts.Windows) -> ts.Mix:
-    return ts.Mix(components or {"one": slots(), "two": slots(stride=2)}, weights, count)
+def mix(weights: Any = None, epoch_size: int | None = None, **components: ts.Windows) -> ts.Mix:
+    return ts.Mix(components or {"one": slots(), "two": slots(stride=2)}, weights, epoch_size)
 
 
 def loader(windows: Any, **arguments: Any) -> ts.Loader:
@@ -188,7 +188,7 @@ OF_DRAWS: Changes = {
 OF_EVENTS: Changes = {
     "begin=": ("spans.recent", lambda: events(spans=during("-6h", "0h"))),
     "end=": ("spans.recent", lambda: events(spans=during("-5h", "1h"))),
-    "most=": ("spans.recent", lambda: events(spans=during(most=3))),
+    "max_rows=": ("spans.recent", lambda: events(spans=during(max_rows=3))),
     "age=": ("spans.recent", lambda: events(spans=during(age=True))),
     "closed= of a stretch": ("spans.recent", lambda: events(spans=during(closed="right"))),
     "closed=": ("spans.recent", lambda: events(closed="right")),
@@ -201,7 +201,7 @@ OF_EVENTS: Changes = {
 }
 OF_MIXES: Changes = {
     "weights=": ("weights", lambda: mix({"one": 3, "two": 1})),
-    "count=": ("count", lambda: mix(count=11)),
+    "epoch_size=": ("epoch_size", lambda: mix(epoch_size=11)),
     "names": ("components", lambda: mix(one=slots(), three=slots(stride=2))),
     "stride of a component": ("component two.stride", lambda: mix(one=slots(), two=slots(stride=3))),
     "buckets in all components": (
