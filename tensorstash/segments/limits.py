@@ -54,7 +54,7 @@ def no_room_for_batch(nbytes: int) -> NoMemoryError:
     """The error for a batch whose memory the system does not give."""
     return NoMemoryError(
         f"A batch must fit into memory, and this one takes {size_text(nbytes)}. Take fewer windows a batch, or shorter "
-        "spans: fewer slots, or most= of ts.During."
+        "spans: fewer slots, or max_rows= of ts.During."
     )
 
 

@@ -78,7 +78,7 @@ def at(**changed: Any) -> pa.Table:
 
 
 def during(*bounds: Any, **changed: Any) -> dict[str, Any]:
-    return {"recent": ts.During("y", *(bounds or ("-5h", "0h")), **({"most": 4} | changed))}
+    return {"recent": ts.During("y", *(bounds or ("-5h", "0h")), **({"max_rows": 4} | changed))}
 
 
 def events(of: ts.Stash | None = None, **changed: Any) -> ts.Windows:
@@ -188,7 +188,7 @@ OF_DRAWS: Changes = {
 OF_EVENTS: Changes = {
     "begin=": ("spans.recent", lambda: events(spans=during("-6h", "0h"))),
     "end=": ("spans.recent", lambda: events(spans=during("-5h", "1h"))),
-    "most=": ("spans.recent", lambda: events(spans=during(most=3))),
+    "max_rows=": ("spans.recent", lambda: events(spans=during(max_rows=3))),
     "age=": ("spans.recent", lambda: events(spans=during(age=True))),
     "closed= of a stretch": ("spans.recent", lambda: events(spans=during(closed="right"))),
     "closed=": ("spans.recent", lambda: events(closed="right")),
@@ -201,7 +201,7 @@ OF_EVENTS: Changes = {
 }
 OF_MIXES: Changes = {
     "weights=": ("weights", lambda: mix({"one": 3, "two": 1})),
-    "count=": ("count", lambda: mix(count=11)),
+    "epoch_size=": ("epoch_size", lambda: mix(count=11)),
     "names": ("components", lambda: mix(one=slots(), three=slots(stride=2))),
     "stride of a component": ("component two.stride", lambda: mix(one=slots(), two=slots(stride=3))),
     "buckets in all components": (
@@ -254,6 +254,20 @@ def test_what_decides_rows_or_meanings_is_in_a_state(
 def test_a_month_depends_on_the_zone(field: str, changed: Callable[[], ts.Windows]) -> None:
     with pytest.raises(ValueError, match=rf"these differ: .*{re.escape(field)}: "):
         loader(changed()).load_state_dict(state(monthly("Europe/Berlin")))
+
+
+def test_the_times_of_empty_slots_depend_on_the_step_of_time() -> None:
+    """Of equal rows, calendar fields and stretches behind the last one are others with another step."""
+    months = np.arange("2024-01", "2024-09", dtype="M8[M]").astype("M8[D]")
+    bills = ts.load({"t": months, "y": np.arange(8.0)}, {"y": "y", "day": ts.calendar("day")}, time="t")
+    spans = {"past": ("y", -2, 0), "day": ("day", 0, 1)}
+    whole, steps = {"frequency": "1mo"}, {"frequency": "30d", "tolerance": "2d"}
+    one, other = (ts.Windows(bills, spans=spans, min_horizon=0, **step) for step in (whole, steps))
+    assert (len(one), one[[-1]]["day"].tolist(), other[[-1]]["day"].tolist()) == (7, [[[1]]], [[[31]]])
+    with pytest.raises(ValueError, match="these differ: frequency: '1 months' in the state, '30 ticks' here"):
+        loader(other).load_state_dict(state(one))
+    within = [ts.Windows(bills, spans=spans, **step) for step in (whole, steps)]
+    loader(within[1]).load_state_dict(state(within[0]))
 
 
 def monthly(zone: str, begin: str = "-1mo") -> ts.Windows:
