@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tensorstash.common.checks import is_integer, names_in
+from tensorstash.common.checks import is_integer, names_in, shown
 from tensorstash.common.html import table
 from tensorstash.errors import DataError, SchemaError
 from tensorstash.errors import unknown as unknown_name
@@ -279,7 +279,7 @@ class Scaler:
         check_predictions(values)
         for what, given in (("entity", entity), ("source", source)):
             if given is not None and not isinstance(given, torch.Tensor):
-                raise TypeError(f"{what} must be a tensor of integers, got {given!r}. Take batch[{what!r}].")
+                raise TypeError(f"{what} must be a tensor of integers, got {shown(given)}. Take batch[{what!r}].")
         check_pack(values, self._pack(column), column)
         pack = len(self._pack(column))
         if pack and values.ndim < pack + 2:  # (batch, time) could be as wide as the pack
