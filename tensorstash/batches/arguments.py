@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tensorstash.common.checks import is_listed
+from tensorstash.common.checks import is_listed, shown
 from tensorstash.errors import unknown
 from tensorstash.sampling.several import Several
 from tensorstash.transforms.cast import Cast
@@ -29,12 +29,12 @@ def check_windows(windows: object) -> None:
 def callables(transform: Sequence[Transform]) -> tuple[Transform, ...]:
     """The transforms of `transform=`."""
     if callable(transform):
-        raise TypeError(f"transform must be a list of callables, got {transform!r}. Write [...] around it.")
+        raise TypeError(f"transform must be a list of callables, got {shown(transform)}. Write [...] around it.")
     if not is_listed(transform):
-        raise TypeError(f"transform must be a list of callables, got {transform!r}. For none, leave it out.")
+        raise TypeError(f"transform must be a list of callables, got {shown(transform)}. For none, leave it out.")
     for step in transform:
         if not callable(step):
-            raise TypeError(f"A transform must be a callable that takes a batch, got {step!r}.")
+            raise TypeError(f"A transform must be a callable that takes a batch, got {shown(step)}.")
         if isinstance(step, type) and hasattr(step, "bind"):
             raise TypeError(f"A transform must be an object, got the class {step.__name__}. Make one of it first.")
     return tuple(transform)

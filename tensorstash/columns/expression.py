@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from tensorstash.common.checks import shown
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -96,7 +98,7 @@ def _member(value: Any) -> str | Expression:
         return value
     if not is_expression(value):
         raise TypeError(
-            f"A column must be a name, a list of names, a polars expression or ts.column(...), got {value!r}."
+            f"A column must be a name, a list of names, a polars expression or ts.column(...), got {shown(value)}."
         )
     if value.meta.has_multiple_outputs():
         raise ValueError(
@@ -122,5 +124,6 @@ def alias_of(source: "str | Formula | tuple[str | Formula, ...]") -> str:
     if isinstance(source, Expression) and source.alias is not None:
         return source.alias
     raise ValueError(
-        f"An expression in a list needs a name, got {source!r}. Write {{'name': ...}}, or add .alias('name') to it."
+        f"An expression in a list needs a name, got {shown(source)}. Write {{'name': ...}}, or add .alias('name') to "
+        "it."
     )

@@ -12,6 +12,7 @@ from tensorstash.columns.column import Column, fits
 from tensorstash.columns.names import check_name, field_of
 from tensorstash.columns.spec import ColumnSpec
 from tensorstash.columns.types import field_type, from_arrow, is_bfloat16, is_text, value_type
+from tensorstash.common.checks import shown
 from tensorstash.common.clock import zone_of
 from tensorstash.common.dtypes import DTYPES
 from tensorstash.errors import DataError, SchemaError
@@ -172,7 +173,7 @@ def entity_columns(entity: str | Sequence[str] | None) -> tuple[str, ...]:
         return ()
     names = (entity,) if isinstance(entity, str) else tuple(entity) if isinstance(entity, (list, tuple)) else ()
     if not names or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"entity= must be the name of a column or a list of names, got {entity!r}.")
+        raise TypeError(f"entity= must be the name of a column or a list of names, got {shown(entity)}.")
     if twice := [name for k, name in enumerate(names) if name in names[:k]]:
         raise SchemaError(f"entity= must name each column once, got {twice[0]!r} twice.")
     return names

@@ -61,7 +61,9 @@ def check_shard(shard: object) -> tuple[int, int] | None:
     if shard is None:
         return None
     if not isinstance(shard, (tuple, list)) or len(shard) != 2 or not all(map(is_integer, shard)):
-        raise TypeError(f"shard= must be a pair of a shard and the number of shards, such as (0, 64), got {shard!r}.")
+        raise TypeError(
+            f"shard= must be a pair of a shard and the number of shards, such as (0, 64), got {shown(shard)}."
+        )
     number, shards = int(shard[0]), check_shards(shard[1])
     if not 0 <= number < shards:
         raise ValueError(f"The number of a shard must be in [0, {shards}), got shard={(number, shards)}.")

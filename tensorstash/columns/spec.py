@@ -91,8 +91,8 @@ def _fill_of(value: object, argument: str) -> Fill | None:
     if isinstance(plain, (float, int, str)):  # numpy turns NaT into None
         return plain
     raise TypeError(
-        f"{argument}= must be one number, boolean or text, got {value!r}. For times, give the integer that the tensor "
-        "stores."
+        f"{argument}= must be one number, boolean or text, got {shown(value)}. For times, give the integer that the "
+        "tensor stores."
     )
 
 
@@ -115,7 +115,7 @@ def check_dtype(dtype: object) -> None:
     with suppress(TypeError, ValueError, SyntaxError):  # numpy raises these for an object that is no dtype
         name = np.dtype(cast("Any", dtype)).name
     remedy = name if isinstance(getattr(torch, name, None), torch.dtype) else "float32"
-    raise TypeError(f"dtype= must be a torch.dtype, got {dtype!r}. Write torch.{remedy}.")
+    raise TypeError(f"dtype= must be a torch.dtype, got {shown(dtype)}. Write torch.{remedy}.")
 
 
 def is_valid(source: "Source | Sequence[Source]") -> ColumnSpec:
@@ -191,7 +191,7 @@ def hashed(source: "Source", buckets: int) -> ColumnSpec:
     """
     parsed = source_of(source)
     if isinstance(parsed, tuple):
-        raise TypeError(f"ts.hashed takes one column, a name or a polars expression, got {source!r}.")
+        raise TypeError(f"ts.hashed takes one column, a name or a polars expression, got {shown(source)}.")
     if at_least(1, buckets, "buckets") > 2**31:
         raise ValueError(f"buckets must be at most 2**31, because codes are int32, got {buckets}.")
     return ColumnSpec(parsed, codec=Hashed(int(buckets)))

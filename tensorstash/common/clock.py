@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from tensorstash.common.checks import is_integer
+from tensorstash.common.checks import is_integer, shown
 from tensorstash.errors import DataError
 
 if TYPE_CHECKING:
@@ -92,13 +92,13 @@ class Clock:
         tick = self._tick(moment, what)
         if not -(1 << 63) <= tick < 1 << 63:
             kind = "integers" if self.unit is None else f"times in {self.unit!r}"
-            raise ValueError(f"{what} must fit into 64 bits, as the {kind} of the stash do; got {moment!r}.")
+            raise ValueError(f"{what} must fit into 64 bits, as the {kind} of the stash do; got {shown(moment)}.")
         return tick
 
     def _tick(self, moment: SupportsIndex | str | date | np.datetime64, what: str) -> int:
         if self.unit is None:
             if not is_integer(moment):
-                raise ValueError(f"{what} is an integer, as the times are; got {moment!r}.")
+                raise ValueError(f"{what} is an integer, as the times are; got {shown(moment)}.")
             return operator.index(cast("SupportsIndex", moment))
         text = moment.isoformat() if isinstance(moment, date) else str(moment)
         text = _ONE_DIGIT.sub(r"0\g<0>", text[:10]) + text[10:]
@@ -109,15 +109,15 @@ class Clock:
                 raise ValueError(text)
             when = datetime.fromisoformat(text.replace("Z", "+00:00"))
         except ValueError:
-            raise ValueError(f"{what} is written as '2013-10-01' or '2013-10-01 06:00'; got {moment!r}.") from None
+            raise ValueError(f"{what} is written as '2013-10-01' or '2013-10-01 06:00'; got {shown(moment)}.") from None
         if when.tzinfo is None:
             self._check_naive(moment, what)
             when = when.replace(tzinfo=zone_of(self.zone))
             _check_unique(when, str(self.zone), what)
         elif self.zone is None:
             raise ValueError(
-                f"{what} must have no zone, as the times of the stash have none; got {moment!r}. Write it as the time "
-                "column does, or load times with a zone."
+                f"{what} must have no zone, as the times of the stash have none; got {shown(moment)}. Write it as the "
+                "time column does, or load times with a zone."
             )
         seconds = (when - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(seconds=1)
         nanoseconds = seconds * 10**9 + (int(fraction[2].ljust(9, "0")) if fraction else 0)
@@ -128,8 +128,8 @@ class Clock:
         is_day = isinstance(moment, np.datetime64) and np.datetime_data(moment.dtype)[0] == "D"
         if self.zone is not None and not is_day and isinstance(moment, (datetime, np.datetime64)):
             raise ValueError(
-                f"{what} must have a zone, as the times of the stash have {self.zone}; got {moment!r}. Give it one, or "
-                f"write text, which is read in {self.zone}."
+                f"{what} must have a zone, as the times of the stash have {self.zone}; got {shown(moment)}. Give it "
+                f"one, or write text, which is read in {self.zone}."
             )
 
 

@@ -13,7 +13,7 @@ from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import check_shard
 from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
 from tensorstash.columns.types import is_text
-from tensorstash.common.checks import one_of
+from tensorstash.common.checks import one_of, shown
 from tensorstash.common.html import cut
 from tensorstash.errors import SchemaError
 from tensorstash.ingest.like import check_like
@@ -98,7 +98,7 @@ def parse_request(
     `ts.load` documents them. `ts.plan` and `ts.cluster.shard` repeat them, and a test compares the signatures.
     """
     if time is not None and not isinstance(time, str):
-        raise TypeError(f"time must be the name of a column, got {time!r}.")
+        raise TypeError(f"time must be the name of a column, got {shown(time)}.")
     check_dtype(dtype)
     if dtype is not None and not dtype.is_floating_point:
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")

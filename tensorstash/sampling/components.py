@@ -58,7 +58,7 @@ def components(sizes: Mapping[str, int], weights: Mapping[str, float] | None = N
     shares = list(sizes.values())
     if weights is not None:
         if not isinstance(weights, Mapping):
-            raise TypeError(f"weights must be a mapping from each name to a number, got {weights!r}.")
+            raise TypeError(f"weights must be a mapping from each name to a number, got {shown(weights)}.")
         given = by_name(weights, names, "the mix", "component")
         for name, weight in zip(names, given):
             if as_array(weight).dtype.kind not in "fiu" or as_array(weight).ndim:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tensorstash.columns.expression import Expression, is_expression, source_of
 from tensorstash.columns.types import value_type
-from tensorstash.common.checks import is_listed
+from tensorstash.common.checks import is_listed, shown
 from tensorstash.errors import SchemaError
 from tensorstash.sources.pyarrow_texts import has_positions
 from tensorstash.sources.scan import Wanted
@@ -130,7 +130,7 @@ def parse(condition: Any) -> Filter:
             raise TypeError(
                 "filter= is an expression, as pl.col('t') > 5 or pyarrow.compute.field('t') > 5, a list of tuples "
                 "(column, operator, value), or a list of such lists, of which one must hold; operators are "
-                f"{', '.join(_OPERATORS)}; got {condition!r}."
+                f"{', '.join(_OPERATORS)}; got {shown(condition)}."
             )
     clauses = tuple(tuple((*term[:2], _checked(*term)) for term in group) for group in groups)
     return Filter(_any_clause(clauses), clauses)

@@ -5,6 +5,7 @@ from typing import Literal
 
 import torch
 
+from tensorstash.common.checks import shown
 from tensorstash.errors import SchemaError
 from tensorstash.stash.scaled import pass_note
 from tensorstash.transforms.entries import check_batch, span_of
@@ -40,7 +41,7 @@ class Cast:
     def __init__(self, dtypes: Mapping[str, torch.dtype], *, on: Literal["device", "host"] = "device") -> None:
         if not isinstance(dtypes, Mapping):
             raise TypeError(
-                f"dtypes must be a mapping from spans to dtypes, got {dtypes!r}. Write {{'<span>': torch.float32}}."
+                f"dtypes must be a mapping from spans to dtypes, got {shown(dtypes)}. Write {{'<span>': torch.float32}}."
             )
         if not isinstance(on, str) or on not in ("device", "host"):
             raise ValueError(f"on must be 'device' or 'host', got {on!r}.")
@@ -48,10 +49,12 @@ class Cast:
         self.on = on
         for name, dtype in self.dtypes.items():
             if not isinstance(name, str):
-                raise TypeError(f"dtypes must be by names of spans, got {name!r}. Write {{'<span>': torch.float32}}.")
+                raise TypeError(
+                    f"dtypes must be by names of spans, got {shown(name)}. Write {{'<span>': torch.float32}}."
+                )
             if not isinstance(dtype, torch.dtype):
                 raise TypeError(
-                    f"dtypes[{name!r}] must be a torch.dtype, got {dtype!r}. Write {{{name!r}: torch.float32}}."
+                    f"dtypes[{name!r}] must be a torch.dtype, got {shown(dtype)}. Write {{{name!r}: torch.float32}}."
                 )
 
     def __call__(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args, overload
 
 import torch
 
-from tensorstash.common.checks import at_least, no_attribute
+from tensorstash.common.checks import at_least, no_attribute, shown
 from tensorstash.errors import SchemaError
 from tensorstash.stash.scaled import is_scaled, note_scaled
 from tensorstash.transforms.bound import Source, Valid, check_source, validity_of
@@ -79,7 +79,7 @@ class InstanceNorm:
         if not isinstance(kind, str) or kind not in get_args(Kind):
             raise ValueError(f"kind must be one of {', '.join(map(repr, get_args(Kind)))}, got {kind!r}.")
         if odd := [name for name in (history, *others) if not isinstance(name, str)]:
-            raise TypeError(f"history and others must be names of spans, got {odd[0]!r}.")
+            raise TypeError(f"history and others must be names of spans, got {shown(odd[0])}.")
         if not _is_spread(eps):
             raise ValueError(f"eps must be a number > 0, got {eps!r}.")
         if twice := [name for name, count in Counter((history, *others)).items() if count > 1]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least
+from tensorstash.common.checks import at_least, shown
 from tensorstash.common.dtypes import Bools
 from tensorstash.errors import unknown
 from tensorstash.gather.span import Span
@@ -77,7 +77,7 @@ class PackSequences:
     def __init__(self, *spans: str, length: int | None = None, multiple: int = 1) -> None:
         if odd := [name for name in spans if not isinstance(name, str)]:
             raise TypeError(
-                f"ts.PackSequences takes names of spans, got {odd[0]!r}. Write ts.PackSequences('past', 'known')."
+                f"ts.PackSequences takes names of spans, got {shown(odd[0])}. Write ts.PackSequences('past', 'known')."
             )
         if not spans:
             raise ValueError("ts.PackSequences needs the name of at least one span, got none.")

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 
 from tensorstash.columns.info import to_header
+from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import DTYPES, as_integers
 from tensorstash.errors import SchemaError
 from tensorstash.segments.draft import Draft
@@ -40,7 +41,7 @@ def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype
         dtype: of the scaled columns; `None` keeps the dtype of each.
     """
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype in DTYPES and dtype.is_floating_point):
-        raise TypeError(f"dtype must be a floating dtype, such as torch.float32, got {dtype!r}.")
+        raise TypeError(f"dtype must be a floating dtype, such as torch.float32, got {shown(dtype)}.")
     for name in tables:
         if not stash[name].dtype.is_floating_point:
             raise SchemaError(

@@ -302,7 +302,7 @@ class Scaler:
             raise unknown_name(column, self.center, "the scaler")
         for what, given in (("entity", entity), ("source", source)):
             if given is not None and not isinstance(given, torch.Tensor):
-                raise TypeError(f"{what} must be a tensor of integers, got {given!r}. Take batch[{what!r}].")
+                raise TypeError(f"{what} must be a tensor of integers, got {shown(given)}. Take batch[{what!r}].")
         check_prediction_shape(values, self._pack(column), column)
         if not values.dtype.is_floating_point:
             values = values.to(torch.get_default_dtype())

@@ -71,9 +71,8 @@ def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
     from tensorstash.sources.scan import Wanted
     from tensorstash.sources.source import scan
 
-    if isinstance(frame, (str, list, tuple)) or not (
-        isinstance(frame, Mapping) or hasattr(frame, "__dataframe__") or hasattr(frame, "__arrow_c_stream__")
-    ):
+    is_frame = hasattr(frame, "__dataframe__") or (hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "name"))
+    if isinstance(frame, (str, list, tuple, Stash)) or not (isinstance(frame, Mapping) or is_frame):
         raise TypeError(
             f"at must be a frame with a row for each window, such as one of polars, pandas or pyarrow, got a "
             f"{type(frame).__name__}."

@@ -86,6 +86,9 @@ def where(placement: Placement) -> dict[str, Any]:
     }
     if placement.time_spans:
         found["row_times"] = stash.times_checksum
+    step = placement.slots.frequency
+    if placement.fills is not None and step is not None:  # the times of empty slots, and what is found by them
+        found["frequency"] = f"{step.count} {step.kind}"
     return found
 
 

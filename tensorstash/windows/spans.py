@@ -5,7 +5,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from tensorstash.columns.names import check_name
-from tensorstash.common.checks import at_least, is_integer, names_in
+from tensorstash.common.checks import at_least, is_integer, names_in, shown
 from tensorstash.errors import SchemaError, unknown
 from tensorstash.gather.span import Draw, Span
 from tensorstash.stash.stash import Stash
@@ -49,7 +49,7 @@ def _check(span: Span, stash: Stash) -> None:
     check_name(span.name, "a span", (span.column, span.start, span.stop), "spans")
     if not isinstance(span.column, str):
         raise TypeError(
-            f"A span must name one column, got {span.column!r} for {span.name!r}. To have several in one tensor, "
+            f"A span must name one column, got {shown(span.column)} for {span.name!r}. To have several in one tensor, "
             "load them as one: columns={'name': [...]}."
         )
     if span.column not in stash:
@@ -68,24 +68,24 @@ def slot_count(least: int, value: int, what: str) -> int:
 def _span(name: str, parts: Any) -> Span:
     rule = "A span must be (column, start, stop) or (column, start, stop, step)"
     if isinstance(parts, str) or not isinstance(parts, Sequence):
-        raise TypeError(f"{rule}, got {parts!r} for {name!r}.")
+        raise TypeError(f"{rule}, got {shown(parts)} for {name!r}.")
+    whole = f"got {shown(tuple(parts))} for {name!r}"
     draw = parts[1] if len(parts) > 1 and isinstance(parts[1], Draw) else None
     if any(isinstance(value, Draw) for value in parts[2:]):
-        raise ValueError(f"Only the start of a span may be a ts.Draw, got {tuple(parts)} for {name!r}.")
+        raise ValueError(f"Only the start of a span may be a ts.Draw, {whole}.")
     numbers = parts[1:] if draw is None else (draw.low, *parts[2:])
     if len(parts) not in (3, 4) or not all(is_integer(value) for value in numbers):
-        raise ValueError(f"{rule}, in slots, got {tuple(parts)} for {name!r}.")
+        raise ValueError(f"{rule}, in slots, {whole}.")
     start, stop, *step = map(operator.index, numbers)
     span = Span(name, parts[0], start, stop, step[0] if step else 1, draw)
     if draw is not None:
         _check_draw(span, draw)
     if max(map(abs, (span.start, span.stop, span.step))) >= _LONGEST:
-        raise ValueError(f"The numbers of a span must lie between -2**40 and 2**40, got {tuple(parts)} for {name!r}.")
+        raise ValueError(f"The numbers of a span must lie between -2**40 and 2**40, {whole}.")
     if span.step < 1 or not len(span):
         past = (parts[0], min(-abs(start), -abs(stop), -1), 0)
         raise ValueError(
-            f"A span must have start < stop and step >= 1, got {tuple(parts)} for {name!r}. Slots before the anchor "
-            f"are negative, as in {past}."
+            f"A span must have start < stop and step >= 1, {whole}. Slots before the anchor are negative, as in {past}."
         )
     return span
 

@@ -10,7 +10,7 @@ from typing import SupportsIndex, cast
 
 import numpy as np
 
-from tensorstash.common.checks import at_least, flag, integer, is_integer
+from tensorstash.common.checks import at_least, flag, integer, is_integer, shown
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.frequency import Duration, Frequency, frequency, is_zero
 from tensorstash.errors import DataError
@@ -100,7 +100,7 @@ def _shares(fractions: Sequence[float], counts: Int64s) -> list[Int64s]:
     """Each fraction of each count, rounded to the nearest; the fractions ascend between 0 and 1."""
     inside = all(isinstance(fraction, (float, np.floating)) and 0 < fraction < 1 for fraction in fractions)
     if not inside or any(earlier >= later for earlier, later in pairwise(fractions)):
-        raise ValueError(f"Fractions must lie in (0, 1) and ascend, got {', '.join(map(repr, fractions))}.")
+        raise ValueError(f"Fractions must lie in (0, 1) and ascend, got {', '.join(map(shown, fractions))}.")
     return [np.floor(counts * fraction + 0.5).astype(np.int64) for fraction in fractions]
 
 

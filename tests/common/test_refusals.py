@@ -1,5 +1,6 @@
 """Remedies that messages name work, and what is near a limit is taken; the messages are in tests/messages."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -170,6 +171,41 @@ def test_weights_as_texts_are_told_by_name() -> None:
     ):
         with pytest.raises(TypeError, match=like("eights ... numbers, got '2' for")):
             call()
+
+
+FRAME = pl.DataFrame({"y": np.arange(20.0), "e": ["a"] * 20})
+IN_THE_WRONG_PLACE = {
+    "filter=": lambda: ts.load(FRAME, ["y"], filter=FRAME),
+    "filter= of values": lambda: ts.load(FRAME, ["y"], filter=FRAME["y"] > 3),
+    "entity=": lambda: ts.load(FRAME, ["y"], entity=FRAME["e"]),  # type: ignore[arg-type]
+    "time=": lambda: ts.load(FRAME, ["y"], time=FRAME["y"]),  # type: ignore[arg-type]
+    "static=": lambda: ts.load(FRAME, ["y"], static=[FRAME]),
+    "dtype=": lambda: ts.load(FRAME, ["y"], dtype=FRAME),  # type: ignore[arg-type]
+    "shard=": lambda: ts.load(FRAME, ["y"], shard=FRAME),  # type: ignore[arg-type]
+    "a column": lambda: ts.load(FRAME, {"x": FRAME["y"]}),
+    "hashed": lambda: ts.hashed(FRAME, 8),
+    "a span": lambda: ts.Windows(STASH, spans={"past": FRAME}),
+    "its column": lambda: ts.Windows(STASH, spans={"past": (FRAME, -3, 0)}),
+    "its start": lambda: ts.Windows(STASH, spans={"past": ("y", FRAME, 0)}),
+    "at= of values": lambda: ts.Windows(STASH, 2, at=FRAME["y"]),
+    "at= of a stash": lambda: ts.Windows(STASH, 2, at=STASH),
+    "a cut": lambda: WINDOWS.split(FRAME),  # type: ignore[arg-type]
+    "a fraction": lambda: WINDOWS.split_fraction(FRAME),  # type: ignore[arg-type]
+    "weights": lambda: ts.Mix({"a": WINDOWS}, weights=FRAME),  # type: ignore[arg-type]
+    "transform=": lambda: ts.Loader(WINDOWS, 2, transform=FRAME),  # type: ignore[arg-type]
+    "a transform": lambda: ts.Loader(WINDOWS, 2, transform=[FRAME]),  # type: ignore[list-item]
+    "a cast": lambda: ts.Cast({"y": FRAME}),  # type: ignore[dict-item]
+    "casts": lambda: ts.Cast(FRAME),  # type: ignore[arg-type]
+    "a norm": lambda: ts.InstanceNorm(FRAME),  # type: ignore[arg-type]
+    "a pack": lambda: ts.PackSequences(FRAME),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("call", IN_THE_WRONG_PLACE.values(), ids=IN_THE_WRONG_PLACE)
+def test_a_frame_in_the_wrong_place_is_named_and_not_printed(call: Callable[[], Any]) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"a DataFrame|a Series|a Stash|a tuple") as caught:
+        call()
+    assert "\n" not in str(caught.value)
 
 
 def test_times_of_points_beyond_64_bits_are_told() -> None:

@@ -256,6 +256,20 @@ def test_a_month_depends_on_the_zone(field: str, changed: Callable[[], ts.Window
         loader(changed()).load_state_dict(state(monthly("Europe/Berlin")))
 
 
+def test_the_times_of_empty_slots_depend_on_the_step_of_time() -> None:
+    """Of equal rows, calendar fields and stretches behind the last one are others with another step."""
+    months = np.arange("2024-01", "2024-09", dtype="M8[M]").astype("M8[D]")
+    bills = ts.load({"t": months, "y": np.arange(8.0)}, {"y": "y", "day": ts.calendar("day")}, time="t")
+    spans = {"past": ("y", -2, 0), "day": ("day", 0, 1)}
+    whole, steps = {"frequency": "1mo"}, {"frequency": "30d", "tolerance": "2d"}
+    one, other = (ts.Windows(bills, spans=spans, min_horizon=0, **step) for step in (whole, steps))
+    assert (len(one), one[[-1]]["day"].tolist(), other[[-1]]["day"].tolist()) == (7, [[[1]]], [[[31]]])
+    with pytest.raises(ValueError, match="these differ: frequency: '1 months' in the state, '30 ticks' here"):
+        loader(other).load_state_dict(state(one))
+    within = [ts.Windows(bills, spans=spans, **step) for step in (whole, steps)]
+    loader(within[1]).load_state_dict(state(within[0]))
+
+
 def monthly(zone: str, begin: str = "-1mo") -> ts.Windows:
     return ts.Windows(stash(in_zone(zone)), spans=during(begin, "0h"))
 
