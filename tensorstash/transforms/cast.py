@@ -41,7 +41,8 @@ class Cast:
     def __init__(self, dtypes: Mapping[str, torch.dtype], *, on: Literal["device", "host"] = "device") -> None:
         if not isinstance(dtypes, Mapping):
             raise TypeError(
-                f"dtypes must be a mapping from spans to dtypes, got {shown(dtypes)}. Write {{'<span>': torch.float32}}."
+                f"dtypes must be a mapping from spans to dtypes, got {shown(dtypes)}. Write "
+                "{'<span>': torch.float32}."
             )
         if not isinstance(on, str) or on not in ("device", "host"):
             raise ValueError(f"on must be 'device' or 'host', got {on!r}.")
