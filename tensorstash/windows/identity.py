@@ -72,7 +72,7 @@ def where(placement: Placement) -> dict[str, Any]:
     }
     for time_span in placement.time_spans:
         spans |= _in_time(time_span)
-    found = {
+    found: dict[str, Any] = {
         "windows": len(placement),
         "entities": len(placement.offsets) - 1,
         "rows": stash.rows,

@@ -152,7 +152,7 @@ except MemoryError as error:
 assert os.listdir("/proc/self/fd") == before
 """
     message = (
-        "NoMemoryError A stash is allocated as a whole; 8.0 MB cannot be: [Errno 27] File too large. Load fewer "
+        "NoMemoryError A stash is allocated as a whole; 8 MB cannot be: [Errno 27] File too large. Load fewer "
         "columns, or a narrower dtype."
     )
     assert run_python(program) == message
