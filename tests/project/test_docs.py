@@ -198,7 +198,7 @@ def test_every_argument_of_pytorchs_loader_is_translated_into_one_of_ours() -> N
     theirs = {name for left, _ in rows for name in re.findall(r"`(\w+)", left)}
     assert {*inspect.signature(DataLoader.__init__).parameters} - {"self"} <= theirs
     ours = {name for _, right in rows for name in re.findall(r"`(\w+)=", right)}
-    assert {"device", "prefetch", "order", "seed", "tail", "transform"} == ours
+    assert {"device", "order", "prefetch", "seed", "tail", "transform"} == ours
     assert ours <= {*inspect.signature(ts.Loader).parameters}
 
 

@@ -570,7 +570,7 @@ def test_split_needs_times_and_ascending_cuts() -> None:
 
 def test_what_is_no_stash_or_span_is_said() -> None:
     stash = ts.load({"y": np.arange(9.0)})
-    remedy = r"For shards, use ts\.cluster\.windows\(shards, \.\.\.\)\."
+    remedy = r"For data of several machines, use ts\.cluster\.windows\(\.\.\.\)\."
     with pytest.raises(TypeError, match=rf"got a str\. {remedy}"):
         ts.Windows("stash", 3)  # type: ignore[arg-type]
     message = "A span must name one column, got ['y', 'y'] for 'a'"
