@@ -72,7 +72,7 @@ def where(placement: Placement) -> dict[str, Any]:
     }
     for reach in placement.reaches:
         spans |= _in_time(reach)
-    found = {
+    found: dict[str, Any] = {
         "windows": len(placement),
         "entities": len(placement.offsets) - 1,
         "rows": stash.rows,

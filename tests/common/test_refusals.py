@@ -183,7 +183,7 @@ IN_THE_WRONG_PLACE = {
     "dtype=": lambda: ts.load(FRAME, ["y"], dtype=FRAME),  # type: ignore[arg-type]
     "shard=": lambda: ts.load(FRAME, ["y"], shard=FRAME),  # type: ignore[arg-type]
     "a column": lambda: ts.load(FRAME, {"x": FRAME["y"]}),
-    "hashed": lambda: ts.hashed(FRAME, 8),
+    "hashed": lambda: ts.hashed(FRAME, 8),  # type: ignore[arg-type]
     "a span": lambda: ts.Windows(STASH, spans={"past": FRAME}),
     "its column": lambda: ts.Windows(STASH, spans={"past": (FRAME, -3, 0)}),
     "its start": lambda: ts.Windows(STASH, spans={"past": ("y", FRAME, 0)}),

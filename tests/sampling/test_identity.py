@@ -261,7 +261,8 @@ def test_the_times_of_empty_slots_depend_on_the_step_of_time() -> None:
     months = np.arange("2024-01", "2024-09", dtype="M8[M]").astype("M8[D]")
     bills = ts.load({"t": months, "y": np.arange(8.0)}, {"y": "y", "day": ts.calendar("day")}, time="t")
     spans = {"past": ("y", -2, 0), "day": ("day", 0, 1)}
-    whole, steps = {"frequency": "1mo"}, {"frequency": "30d", "tolerance": "2d"}
+    whole: dict[str, Any] = {"frequency": "1mo"}
+    steps: dict[str, Any] = {"frequency": "30d", "tolerance": "2d"}
     one, other = (ts.Windows(bills, spans=spans, min_horizon=0, **step) for step in (whole, steps))
     assert (len(one), one[[-1]]["day"].tolist(), other[[-1]]["day"].tolist()) == (7, [[[1]]], [[[31]]])
     with pytest.raises(ValueError, match="these differ: frequency: '1 months' in the state, '30 ticks' here"):
