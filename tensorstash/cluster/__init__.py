@@ -1,17 +1,17 @@
-"""Beyond one machine: `ts.cluster`. Data cut into shards by entity, made by many processes, held by many nodes.
+"""Several machines: `ts.cluster`. Data are cut into shards by entity, and each node holds some of the shards.
 
-It owns the manifest of shards, how they are made, which node holds which, and what nodes tell each other. It uses
-`load`, stashes, windows and segments as any user does, and knows nothing of what is inside them. Start with
-`manifest.py`, then `shards.py`.
+The room owns the manifest of shards, how shards are made, which node holds which, the order in which nodes sample them,
+and what nodes tell each other. It uses `load`, stashes, windows and segments as any user does, and knows nothing of
+what is inside them. Start with `manifest.py`, then `shards.py`, `sharded_windows.py` and `order.py`.
 """
 
 from tensorstash.cluster.exchange import exchange_counts, fit_scaler
 from tensorstash.cluster.make_shards import shard
+from tensorstash.cluster.make_windows import windows
 from tensorstash.cluster.manifest import Manifest, ShardRecord
 from tensorstash.cluster.open_shards import open  # noqa: A004  ts.cluster.open is the natural name
 from tensorstash.cluster.sharded_windows import ShardedWindows
 from tensorstash.cluster.shards import Shards
-from tensorstash.cluster.windows import windows
 from tensorstash.columns.sharding import shard_of
 
 __all__ = [

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
+from tensorstash.cluster.shard_statistics import of_all, of_node
 from tensorstash.cluster.sharded_windows import Count, ShardedWindows, merge_counts
-from tensorstash.cluster.statistics import of_all, of_node
 from tensorstash.common.checks import names_in, shown
 from tensorstash.errors import NoWindowError
 from tensorstash.transforms.fitting import By, Kind, Unknown, check_kind
@@ -16,7 +16,7 @@ from tensorstash.transforms.scaler import Scaler
 
 
 class RankCounts(NamedTuple):
-    """The windows of one rank, as it sends them to the others."""
+    """What a rank tells the others of its windows."""
 
     node: int
     nodes: int
@@ -25,14 +25,14 @@ class RankCounts(NamedTuple):
 
 
 def exchange_counts(windows: ShardedWindows, group: Any = None) -> ShardedWindows:
-    """The same windows, with the number of windows in each shard of all nodes: a few integers per shard.
+    """Return the same windows, with the number of windows in each shard of all nodes: a few integers per shard.
 
     This is a collective: every rank calls it, once for each part after the last split. A loader over several nodes
     needs it. Without a process group, one node exchanges nothing.
 
     Args:
-        windows: of the shards of this node.
-        group: the process group of the data ranks of all nodes; `None` for the default one.
+        windows: the windows of the shards of this node.
+        group: the process group of the data ranks of all nodes; `None` is the default group.
 
     Raises:
         ValueError: there is no process group for several nodes; or ranks disagree about the nodes, the shards or the
@@ -70,7 +70,7 @@ def fit_scaler(
         kind: as for `ts.Scaler.fit`, but not `"robust"`: quartiles of several shards cannot be merged.
         by: `None`, or `"entity"`; batches then need `entity`, which `ts.Loader(..., with_ids=True)` gives them.
         unknown: as for `ts.Scaler.fit`.
-        group: the process group of the data ranks of all nodes; `None` for the default one.
+        group: the process group of the data ranks of all nodes; `None` is the default group.
 
     Raises:
         ValueError: there is no process group for several nodes, or no window. Others as for `ts.Scaler.fit`.
@@ -90,7 +90,7 @@ def _of_shards(windows: ShardedWindows) -> ShardedWindows:
 
 
 def gather_from_ranks(mine: Any, nodes: int, group: Any) -> list[Any]:
-    """The objects of all ranks, by rank: a collective, unless there is one node and no process group."""
+    """The objects of all ranks, by rank. It is a collective, unless there is one node and no process group."""
     if group is not None and not (dist.is_available() and isinstance(group, dist.ProcessGroup)):
         raise TypeError(f"group must be a process group of torch.distributed or None, got {shown(group)}.")
     if dist.is_available() and dist.is_initialized():
@@ -106,7 +106,7 @@ def gather_from_ranks(mine: Any, nodes: int, group: Any) -> list[Any]:
 
 
 def count_of_each_shard(ranks: Sequence[RankCounts], shards: int) -> list[Count]:
-    """The count of each shard; a `ValueError` if ranks disagree."""
+    """The count of each shard; raises `ValueError` if ranks disagree."""
     totals, windows = {rank.nodes for rank in ranks}, {repr(rank.windows) for rank in ranks if rank.windows}
     if len(totals) > 1:
         got = " and ".join(map(str, sorted(totals)))

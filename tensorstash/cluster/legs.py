@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tensorstash.sampling.tree import counts, tree
 
-Holds = Callable[[int], Sequence[Sequence[int]]]  # from a number of nodes to the shards of each node, ascending
+Holds = Callable[[int], Sequence[Sequence[int]]]  # maps a number of nodes to the shards of each node, ascending
 
 
 class Leg(NamedTuple):
@@ -34,7 +34,7 @@ Legs = tuple[Leg, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardTable:
-    """The windows of all shards, known to every rank."""
+    """The number of windows in each shard, which every rank knows."""
 
     windows: Sequence[int]  # of each shard; an array of int64 takes the least memory
     holds: Holds
@@ -46,7 +46,7 @@ class Remainder:
 
     held: Sequence[Sequence[int]]  # the shards of each node
     shown: Sequence[int]  # windows of each shard in earlier legs
-    left: Sequence[int]  # other windows of each shard
+    left: Sequence[int]  # windows of each shard that are still to be shown
     totals: Sequence[int]  # windows that each node has left
     steps: int  # until every node has shown all of them
 
@@ -68,7 +68,7 @@ def remainder(table: ShardTable, shown: Sequence[int], nodes: int, size: int) ->
 
 
 def fold(table: ShardTable, legs: Legs) -> list[int]:
-    """How many windows of each shard these legs have shown. A leg longer than what was left is a `ValueError`."""
+    """How many windows of each shard these legs have shown; raises `ValueError` for a leg with too many steps."""
     shown = [0] * len(table.windows)
     for leg in legs:
         part = remainder(table, shown, leg.nodes, leg.size)

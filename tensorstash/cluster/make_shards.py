@@ -13,7 +13,7 @@ import torch
 
 from tensorstash.cluster.manifest import VERSION, Manifest
 from tensorstash.cluster.resume import resume
-from tensorstash.cluster.rows import Rows
+from tensorstash.cluster.rows_by_shard import Rows
 from tensorstash.cluster.shard_file import ShardReport, ShardWriter, frequency_of, write_index
 from tensorstash.cluster.store import Store
 from tensorstash.cluster.with_ray import ray_data, write_with_ray

@@ -1,4 +1,4 @@
-"""The manifest: what a directory of shards holds, and how it was made. It is written last, when all else is there."""
+"""The manifest: what a directory of shards holds, and how it was made. It is written after all shards."""
 
 import json
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ class Manifest:
 
     @staticmethod
     def from_json(text: str, where: str = "the manifest") -> "Manifest":
-        """The manifest in a text; otherwise a `SegmentError` that says `where` it is."""
+        """The manifest in a text; raises `SegmentError`, which names `where` it is, if there is none."""
         try:
             fields = unsealed(text)
             if (fields["version"], fields["hash"]) != (VERSION, HASH):
@@ -70,7 +70,7 @@ def sealed(fields: Mapping[str, Any]) -> str:
 
 
 def unsealed(text: str) -> dict[str, Any]:
-    """The fields of such a text; a `ValueError` if they are not those that were written."""
+    """The fields of a text that `sealed` made; raises `ValueError` if the text was changed."""
     try:
         fields = json.loads(text)
     except RecursionError as error:

@@ -1,4 +1,4 @@
-"""Which node this is, among all nodes of a job, from the variables of torchrun, Ray Train and Lightning."""
+"""The number of this node among all nodes of a job, from the variables of torchrun, Ray Train and Lightning."""
 
 import os
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tensorstash.common.checks import at_least
 
 _MOST_NODES = 1 << 16
-_NODE = ("GROUP_RANK", "NODE_RANK")  # of torchrun, and of Ray Train and Lightning
+_NODE = ("GROUP_RANK", "NODE_RANK")  # set by torchrun, and by Ray Train and Lightning
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Node:
 
 
 def node_of(node: int | None, nodes: int | None, environment: Mapping[str, str] = os.environ) -> Node:
-    """The node of this process: as given, else as torchrun or Ray Train set it, else the only one."""
+    """The node of this process: by the arguments, else by what torchrun or Ray Train set, else the only node."""
     if (node is None) != (nodes is None):
         raise ValueError(f"node and nodes must be given together, got {node!r} and {nodes!r}.")
     name = next((name for name in _NODE if name in environment), None)

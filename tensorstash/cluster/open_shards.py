@@ -30,7 +30,7 @@ def open(  # noqa: A001  its name is ts.cluster.open
     share: str | bool | None = None,
     timeout: float | None = None,
 ) -> Shards:
-    """Open the shards that this node holds, of those that `ts.cluster.shard` made.
+    """Open those shards of `ts.cluster.shard` that this node holds.
 
     Shards go to nodes by their rows, the longest first, each to the node with the fewest rows so far; so every process
     knows which node holds what without asking. In a directory, shards are mapped, and checked by headers and sizes.
@@ -38,9 +38,9 @@ def open(  # noqa: A001  its name is ts.cluster.open
     processes that asks, while the others wait; its checksum is compared with the manifest's.
 
     Args:
-        path: the directory or URL that was `to=`.
+        path: the directory or URL that `ts.cluster.shard` took as `to=`.
         node: the number of this node, from 0 on; with `None`, `GROUP_RANK` (torchrun) or `NODE_RANK` (Ray Train).
-        nodes: how many nodes there are; with `None`, `WORLD_SIZE` divided by `LOCAL_WORLD_SIZE`. Without any of these,
+        nodes: the number of nodes; with `None`, `WORLD_SIZE` divided by `LOCAL_WORLD_SIZE`. Without any of these,
             there is one node, which holds all shards.
         share: a label for copies in shared memory, `<label>.<number of the shard>`; `True` makes one of the path's
             name. Shards of a directory are copied only if it is given, those of an object store always.
@@ -110,12 +110,12 @@ def _fetch(store: Store, record: ShardRecord, target: UnpublishedFile, report: C
     )
     _check_size(store, record)
     resize(target.fd, record.bytes)
-    begin, digest = 0, blake2b(digest_size=32)
+    written, digest = 0, blake2b(digest_size=32)
     for chunk in store.chunks(record.file):
-        write(target.fd, memoryview(chunk), begin)
-        begin += len(chunk)
+        write(target.fd, memoryview(chunk), written)
+        written += len(chunk)
         digest.update(chunk)
-        report(begin / record.bytes)
+        report(written / record.bytes)
     if digest.hexdigest() != record.checksum:
         raise _wrong(store, record, "has other bytes than its manifest says")
 

@@ -1,4 +1,4 @@
-"""A note of the shards that are finished, so that another call can resume a killed run."""
+"""A list of the finished shards in a file, from which another call resumes a killed run."""
 
 import warnings
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from tensorstash.common.threads import each, threads
 from tensorstash.errors import SegmentError
 
 _PARTIAL = "partial.json"
-_LONGEST = 100  # letters of an argument in a message
-_EACH = 64  # of more shards than this, several are noted at once, because each note lists all
+_LONGEST = 100  # characters of an argument in a message
+_EACH = 64  # above so many shards, several are noted at once, because each note lists all of them
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Run:
         self.store.write(_PARTIAL, sealed({"arguments": dict(self.arguments), "shards": shards}))
 
     def finish(self, manifest: Manifest) -> None:
-        """Write the manifest, which makes the shards whole; a `SegmentError` if another call has made shards here."""
+        """Write the manifest, which completes the shards; raises `SegmentError` if another call made shards here."""
         if _read_partial(self.store)[0] != self.arguments or self.store.size(NAME) is not None:
             raise SegmentError(
                 f"Only one call at a time may make shards in a place; another has written {self.store.join(NAME)}. "
@@ -86,7 +86,7 @@ def _read_manifest(store: Store) -> Manifest | None:
 
 
 def _read_partial(store: Store) -> tuple[Mapping[str, str], dict[int, ShardRecord]]:
-    """The arguments and the finished shards of a run; nothing without one, or if its file is damaged."""
+    """The arguments and the finished shards of a run; both are empty if there is none, or its file is damaged."""
     try:
         fields = unsealed(store.read(_PARTIAL) or "")
     except ValueError:

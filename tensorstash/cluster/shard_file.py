@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tensorstash.cluster.manifest import INDEX, ShardRecord, file_of, key_of
-from tensorstash.cluster.rows import ROW, SHARD
+from tensorstash.cluster.rows_by_shard import ROW, SHARD
 from tensorstash.cluster.store import Store, checksum
 from tensorstash.common.frequency import Frequency
 from tensorstash.ingest.request import parse_request
@@ -34,13 +34,13 @@ class ShardReport:
     record: ShardRecord
     entities: list[Any]
     entity_rows: list[int]
-    followed: dict[Frequency, int]  # by frequency: how many pairs of consecutive rows follow it
+    pairs: dict[Frequency, int]  # how many pairs of consecutive rows are one step of each frequency apart
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ShardWriter:
-    """What a process needs to write shards, besides their rows."""
+    """What a process needs besides the rows to write shards."""
 
     store: Store
     arguments: dict[str, str]
@@ -49,7 +49,7 @@ class ShardWriter:
     units: tuple[tuple[int, str], ...]  # the first row of each unit of the source, and its name in errors
 
     def write(self, number: int, rows: pa.Table) -> ShardReport:
-        """Write the shard of these rows, which have the order of the source."""
+        """Write the shard of these rows, which are in the order of the source."""
         scan, numbers, static = scan_table(rows, rows.schema, self.plan.source), rows[ROW].to_numpy(), None
         units = [replace(unit, name=partial(self._name_row, numbers[unit.start :])) for unit in scan.units]
         if self.static is not None and self.plan.table is not None:
@@ -90,13 +90,13 @@ def read_shard(store: Store, record: ShardRecord, key: str) -> ShardReport | Non
 
 
 def frequency_of(reports: Sequence[ShardReport]) -> str | int | None:
-    """The frequency that most pairs of rows follow; of several a calendar's, then the shortest."""
-    followed: Counter[Frequency] = Counter()
+    """The frequency of most pairs of rows; of equally common ones one of the calendar, then the shortest."""
+    pairs: Counter[Frequency] = Counter()
     for report in reports:
-        followed.update(report.followed)
-    if not followed:
+        pairs.update(report.pairs)
+    if not pairs:
         return None
-    best = min(followed, key=lambda step: (-followed[step], step.kind == "ticks", step.count))
+    best = min(pairs, key=lambda step: (-pairs[step], step.kind == "ticks", step.count))
     return best.text if best.clock.unit is not None else best.count
 
 

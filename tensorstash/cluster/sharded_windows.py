@@ -12,7 +12,7 @@ import numpy as np
 
 from tensorstash.cluster.legs import Holds, ShardTable
 from tensorstash.cluster.order import ShardedOrder
-from tensorstash.cluster.statistics import of_all, of_node
+from tensorstash.cluster.shard_statistics import of_all, of_node
 from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.mix import Mix
 from tensorstash.transforms.bound import Divided

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tensorstash.cluster.rows import ROW, SHARD, Rows
+from tensorstash.cluster.rows_by_shard import ROW, SHARD, Rows
 from tensorstash.cluster.shard_file import ShardReport, ShardWriter
 from tensorstash.errors import SegmentError
 

@@ -1,4 +1,4 @@
-"""Steps that are cross-sections: windows of one anchor time, in the order of their entities."""
+"""Steps that each hold windows of one anchor time, in the order of their entities."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -43,7 +43,7 @@ class Lanes:
 
 
 class LanesOrder(SequenceOrder):
-    """The order of `ts.Lanes`; batches tell in `reset` which windows do not continue the row of the batch before."""
+    """The order of `ts.Lanes`. `reset` is true in a batch where a window does not continue its row."""
 
     def __init__(self, count: int, windows: int) -> None:
         self.name = f"{count} lanes"

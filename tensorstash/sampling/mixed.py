@@ -1,4 +1,4 @@
-"""The order of a mix: its components in turn, each in an endless sequence of epochs of its own."""
+"""The order of a mix: draws from its components, each of which runs through epochs of its own."""
 
 from typing import Any
 

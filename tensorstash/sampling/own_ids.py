@@ -20,7 +20,7 @@ _KEPT_CHECKSUMS = 1 << 13  # of epochs: a thread that prefetches is at most 4,09
 
 
 class OwnIds(SequenceOrder):
-    """The order of `order=ids`: an iterable with a length yields the window ids of one epoch.
+    """The order of `order=ids`, an iterable with a length that yields the window ids of one epoch.
 
     Its method `set_epoch(epoch)`, if it has one, is called before each epoch. The ids of an epoch are kept, 8 bytes
     each. The state holds their checksum, because the iterable may yield other ids when the run is resumed.

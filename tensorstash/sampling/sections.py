@@ -34,7 +34,7 @@ class Cuts(NamedTuple):
 
 
 def sections(times_of: Ids, windows: int, by_entity: Int64s | None = None) -> Sections:
-    """Sort the ids `0..windows-1` by the times that `times_of(ids)` gives, `(k,)` int64; equal times by id.
+    """Sort the ids `0..windows-1` by their times, which `times_of(ids)` returns, `(k,)` int64; equal times by id.
 
     `by_entity`, `(windows,)`, has the ids in the order of their entities if they are not in it: equal times keep that
     order. `times_of` is called twice for each id, with 65,536 ids at a time. The sort takes up to 16 bytes per window.

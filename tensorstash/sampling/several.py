@@ -1,4 +1,4 @@
-"""Windows of several stashes that are sampled together."""
+"""What a loader samples in place of windows: windows of several stashes together."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from tensorstash.windows.windows import Windows
 
 
 class Several(ABC):
-    """What a `Loader` may sample in place of windows: windows of several stashes, in orders of their own."""
+    """Windows of several stashes that a `Loader` samples in an order of their own."""
 
     kind: str  # in messages
     parts: Mapping[Any, Windows]  # the windows of each stash that this process has
@@ -35,7 +35,7 @@ class Several(ABC):
 
     @abstractmethod
     def numbers(self) -> tuple[Int64s, Int64s]:
-        """For each of the parts, its `source` in batches, and the `entity` of its first entity there."""
+        """The number of each part in `source` of batches, and of its first entity in `entity`."""
 
     @abstractmethod
     def entities(self) -> tuple[list[Any], tuple[int, ...]]:

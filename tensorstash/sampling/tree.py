@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.native import kernel, library
 
-_TOTAL = 1 << 32  # the sum of the integers that fractional weights are rounded to
-_HEAVIEST = 1 << 60  # sum of integer weights: a remainder of the tree fits into int64
-_WIDEST = 1 << 48  # positions from the first to the last of one call: a quotient in float64 is at most one off
-_MOST = 1 << 16  # components: rounding small weights up to 1 takes less than the largest weight
+_TOTAL = 1 << 32  # the sum of fractional weights as integers
+_HEAVIEST = 1 << 60  # the largest sum of weights, so that a remainder of the tree fits into int64
+_WIDEST = 1 << 48  # positions in one call, so that a quotient in float64 is at most one off
+_MOST = 1 << 16  # components, so that rounding small weights up to 1 takes less than the largest weight
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +87,10 @@ def counts(of: Tree, n: int) -> list[int]:
 
 def _before(of: Tree, n: int) -> tuple[list[int], list[int]]:
     """After n positions: the remainder of `L(n)` at each node, and the number of positions of each component."""
-    two_left, two_weight = of.nodes.two_left.tolist(), of.nodes.two_weight.tolist()  # the products exceed int64
+    two_left, two_weight = (
+        of.nodes.two_left.tolist(),
+        of.nodes.two_weight.tolist(),
+    )  # products exceed int64
     reached, rest, done = [n] * len(two_left), [0] * len(two_left), [0] * of.components
     if of.only is not None:
         done[of.only] = n

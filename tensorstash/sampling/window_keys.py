@@ -1,4 +1,4 @@
-"""Keys: hashes of the positions of windows in a run, from which a batch draws whatever is random in it.
+"""Window keys: hashes of the positions of windows in a run, which are the only randomness inside a batch.
 
 A position is that of a window in the order of its epoch over all ranks, so a key depends neither on the ranks nor on
 the batch size, and a resumed run has the keys that the whole run would have had.

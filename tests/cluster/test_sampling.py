@@ -18,9 +18,9 @@ import torch
 import tensorstash as ts
 from tensorstash.cluster import exchange
 from tensorstash.cluster.exchange import RankCounts, count_of_each_shard
+from tensorstash.cluster.shard_statistics import of_all, of_node
 from tensorstash.cluster.sharded_windows import Count, ShardedWindows
 from tensorstash.cluster.shards import Shards
-from tensorstash.cluster.statistics import of_all, of_node
 from tests import kernel
 from tests.cluster.nodes import (
     Make,
@@ -452,7 +452,7 @@ def test_a_part_of_exchanged_windows_is_to_be_exchanged_itself(path: Path) -> No
 
 
 def test_windows_of_shards_have_a_function_of_their_own(path: Path) -> None:
-    with pytest.raises(TypeError, match=r"got a Shards\. .*ts\.cluster\.windows\(shards"):
+    with pytest.raises(TypeError, match=r"got a Shards\. .*ts\.cluster\.windows\("):
         ts.Windows(ts.cluster.open(path), 2)  # type: ignore[arg-type]
 
 

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tensorstash.cluster import resume
 from tensorstash.cluster.manifest import Manifest, ShardRecord, sealed
-from tensorstash.cluster.rows import Rows
+from tensorstash.cluster.rows_by_shard import Rows
 from tensorstash.cluster.shard_file import ShardReport, ShardWriter
 from tensorstash.cluster.store import Store
 from tests import processes

@@ -1,4 +1,4 @@
-"""The rows of a source, each with its shard and its number, brought together by shard on one machine."""
+"""The rows of a source, each with its shard and its number, grouped by shard on one machine."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ ROW = "__tensorstash.row"  # the number of a row in the source: it names the row
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of a source, in the types of the source but for dictionaries, which differ from batch to batch."""
+    """The rows of a source, in its types; only dictionaries are decoded, because they differ from batch to batch."""
 
     scan: Scan
     plan: Planned
@@ -40,13 +40,13 @@ class Rows:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the tables: those of the source, the shard and the row."""
+        """The columns of the tables: the columns of the source, the shard and the row."""
         fields = [self.scan.schema.field(name) for name in self.names]
         fields = [field.with_type(plain_type(field.type)) for field in fields]
         return pa.schema([*fields, pa.field(SHARD, pa.int16()), pa.field(ROW, pa.int64())])
 
     def read(self, unit: Unit, numbers: Sequence[int]) -> Iterator[pa.Table]:
-        """The rows of a unit that are in shards of these numbers, batch by batch, by shard and then by row."""
+        """The rows of a unit that are in these shards, batch by batch; in a batch sorted by shard, then by row."""
         kept = np.arange(unit.rows) if unit.kept is None else np.flatnonzero(np.unpackbits(unit.kept))[: unit.rows]
         assert self.plan.entity is not None
         entity = self.plan.entity.members if self.plan.entity.shape else self.plan.entity.members[0]
@@ -57,8 +57,8 @@ class Rows:
             shards = self._shards_of(entities)[places]
             order = np.argsort(shards, kind="stable")
             order = order[chosen[shards[order]]]
-            begin = row - unit.start
-            rows = unit.first + kept[begin : begin + batch.num_rows]
+            start = row - unit.start
+            rows = unit.first + kept[start : start + batch.num_rows]
             columns = [*plain(batch).take(pa.array(order)).columns, pa.array(shards[order]), pa.array(rows[order])]
             yield pa.table(columns, schema=schema)
 
@@ -68,7 +68,7 @@ class Rows:
         return np.fromiter(map(self.shard_by_entity.__getitem__, entities), np.int16, len(entities))
 
     def by_shard(self, numbers: Sequence[int], folder: str) -> Callable[[int], pa.Table]:
-        """Write the rows to a temporary file; returns a function that gives those of a shard, in source order."""
+        """Write the rows to a temporary file; returns a function that reads the rows of a shard, in source order."""
         path, schema, lock = Path(folder, "rows.arrow"), self.schema, Lock()
 
         def keep(unit: Unit, go_on: Callable[[], None]) -> None:
@@ -90,7 +90,7 @@ class Rows:
             ) from error
         file = pa.ipc.open_file(pa.memory_map(str(path)))
         batches = [file.get_batch(k) for k in range(file.num_record_batches)]
-        edges = np.arange(self.shards + 1, dtype=np.int16)  # in the type of the column, which would be cast as a whole
+        edges = np.arange(self.shards + 1, dtype=np.int16)  # of this type, or the whole column would be cast
         bounds = [np.searchsorted(batch.column(SHARD).to_numpy(), edges) for batch in batches]
 
         def rows_of(number: int) -> pa.Table:
