@@ -1,8 +1,8 @@
 """The earlier commit: where it comes from, and how it is installed beside this checkout, without a network."""
 
 import os
+import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 BASE = "685a4cb380025c3a823f4b146798d3245569a9c4"  # the last commit before the first public word was renamed
@@ -15,7 +15,7 @@ class NotInstalledError(Exception):
 
 
 def install(commit: str, folder: Path, checkout: Path = ROOT) -> Path:
-    """The folder with the package as it was at a commit, its kernel compiled by its own `hatch_build.py`."""
+    """The folder with the package as it was at a commit, with its kernel."""
     known = _run(["git", "-C", str(checkout), "cat-file", "-e", f"{commit}^{{commit}}"])
     if known.returncode:
         raise NotInstalledError(
@@ -23,17 +23,24 @@ def install(commit: str, folder: Path, checkout: Path = ROOT) -> Path:
             f"git says: {known.stderr.decode().strip()}"
         )
     folder.mkdir(parents=True)
-    archive = _run(["git", "-C", str(checkout), "archive", commit, "tensorstash", "hatch_build.py"])
+    archive = _run(["git", "-C", str(checkout), "archive", commit, "tensorstash"])
     _check(archive, "git archive")
     _check(_run(["tar", "-x", "-C", str(folder)], archive.stdout), "tar")
-    _check(_run([sys.executable, "hatch_build.py"], cwd=folder), "compiling its kernel")
+    _check(_run(_compiler(folder / "tensorstash" / "native")), "compiling its kernel")
     return folder
 
 
-def _run(command: list[str], given: bytes = b"", cwd: Path = ROOT) -> "subprocess.CompletedProcess[bytes]":
+def _compiler(native: Path) -> list[str]:
+    """As `hatch_build.py` compiles, which needs packages that a checkout with its tests does not have."""
+    options = ["-std=c11", "-O3", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden", "-ffp-contract=off"]
+    sources = map(str, sorted(native.glob("*.c")))
+    return [*shlex.split(os.environ.get("CC", "cc")), *options, *sources, "-o", str(native / "gather.so")]
+
+
+def _run(command: list[str], given: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
     # git finds the checkout by its own folder, whatever a hook that runs this has set
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return subprocess.run(command, input=given, capture_output=True, check=False, cwd=cwd, env=environment)
+    return subprocess.run(command, input=given, capture_output=True, check=False, cwd=ROOT, env=environment)
 
 
 def _check(done: "subprocess.CompletedProcess[bytes]", what: str) -> None:

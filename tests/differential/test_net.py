@@ -227,11 +227,11 @@ def test_a_checkout_without_the_commit_says_how_to_fetch_it(tmp_path: Path) -> N
 
 
 def test_a_commit_is_installed_without_what_came_later(tmp_path: Path) -> None:
-    """A checkout whose package is one file, and whose build says that it has run."""
+    """A checkout whose package is one file of Python and one of C."""
     repository = tmp_path / "repository"
-    (repository / "tensorstash").mkdir(parents=True)
+    (repository / "tensorstash" / "native").mkdir(parents=True)
     (repository / "tensorstash" / "__init__.py").write_text("first = 1\n")
-    (repository / "hatch_build.py").write_text('open("built", "w").close()\n')
+    (repository / "tensorstash" / "native" / "gather.c").write_text("int one(void) { return 1; }\n")
     git = ["git", "-C", str(repository), "-c", "user.name=n", "-c", "user.email=e@x"]
     for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "one"]):
         subprocess.run([*git, *command], check=True, timeout=60)
@@ -239,4 +239,4 @@ def test_a_commit_is_installed_without_what_came_later(tmp_path: Path) -> None:
     (repository / "tensorstash" / "__init__.py").write_text("second = 2\n")
     earlier = install(commit.stdout.strip(), tmp_path / "earlier", repository)
     assert (earlier / "tensorstash" / "__init__.py").read_text() == "first = 1\n"
-    assert (earlier / "built").exists()
+    assert (earlier / "tensorstash" / "native" / "gather.so").exists()
