@@ -157,7 +157,7 @@ class ResidentAssembler:
         (source, _, anchors, stretches), skips = group.located, group.skips
         integers: dict[str, NDArray[np.generic]] = {**group.extras, _ANCHORS: anchors}
         for k, part in enumerate(stretches):
-            integers |= {f"{_STRETCH}{k}{name}": array for name, array in part._asdict().items()}
+            integers |= {f"{_STRETCH}{k}.{field}": array for field, array in enumerate(part)}
         if source is not None:
             order = np.argsort(source, axis=1, kind="stable")
             source = np.take_along_axis(source, order, 1)
@@ -196,8 +196,8 @@ class ResidentAssembler:
         integers = {name: values[of_step] for name, values in on_device.integers.items()}
         skips = [values for name, values in integers.items() if name.startswith(_SKIPS)]
         stretches = [
-            Stretches(*(integers[f"{_STRETCH}{k}{name}"] for name in Stretches._fields))
-            for k in range(len(group.located.stretches))
+            Stretches(*(integers[f"{_STRETCH}{k}.{field}"] for field in range(len(part))))
+            for k, part in enumerate(group.located.stretches)
         ]
         rows = self._chain.rows(integers[_ANCHORS], stretches, torch.stack(skips) if skips else None)
         sources = _sources(None if on_device.source is None else on_device.source[step], integers.get(_ORDER))
