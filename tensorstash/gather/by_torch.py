@@ -152,7 +152,7 @@ def _fill(
     for group, columns, buffer, at in zip(plan.layout, source.groups, buffers, plan.at):
         if anchors is not None and columns.strided is not None:
             positions = (anchors + columns.offsets).view(-1)
-            torch.index_select(columns.strided, 0, positions, out=buffer.view(len(buffer), -1))
+            torch.index_select(columns.strided, 0, positions, out=buffer.view(len(buffer), columns.strided.shape[1]))
             continue
         targets = as_integers(buffer).view(len(at), rows.windows, *group.shape)
         for k, number in enumerate(at):

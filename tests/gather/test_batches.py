@@ -13,6 +13,7 @@ import tensorstash as ts
 from tests import oracle
 from tests.epochs import ids_of
 from tests.gather.cases import EMPTY, NAMES, Batch, Case, Series, cases, columns
+from tests.words import Gaps
 
 pytestmark = pytest.mark.filterwarnings("ignore:Gaps (cost|make)")
 WHOLE = Series([[True] * 40, [True] * 25])
@@ -168,8 +169,10 @@ def test_batches_of_a_loader_are_those_of_the_loop(case: Case, batch_size: int, 
         check(batch, case.expected(windows.stash, ids))
 
 
-def test_no_ids_make_an_empty_batch() -> None:
-    case = Case(BROKEN, {name: (name, -2, 3, 2) for name in NAMES})
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("gaps", ["split", "mask"])
+def test_no_ids_make_an_empty_batch(gaps: Gaps, step: int) -> None:
+    case = Case(BROKEN if gaps == "mask" else WHOLE, {name: (name, -2, 3, step) for name in NAMES}, gaps)
     windows = case.windows()
     for name, tensor in windows[[]].items():
         assert tensor.shape == (0, *windows[[0]][name].shape[1:])
