@@ -95,7 +95,7 @@ INLINE void ask_for_fragments(const Source *source, int64_t k) {
 static int64_t check_rows(const Plan *plan, const Batch *batch) {
   for (int64_t i = 0; i < batch->size; i++) {
     int64_t w = batch->which ? batch->which[i] : 0, anchor = batch->anchors[i];
-    if (w < 0 || w >= plan->source_count) return i;
+    if (w < 0 || w >= plan->source_count || plan->sources[w].width < 1) return i;
     if (anchor < plan->history || anchor > plan->sources[w].rows - plan->horizon) return i;
   }
   return DONE;
@@ -106,7 +106,7 @@ static int64_t find_places(const Plan *plan, const Batch *batch) {
   int64_t n = batch->size, starts[FOUND_TOGETHER], k[FOUND_TOGETHER];
   for (int64_t at = 0, some; at < n; at += some) {
     int64_t w = batch->which ? batch->which[at] : 0;
-    if (w < 0 || w >= plan->source_count) return at;
+    if (w < 0 || w >= plan->source_count || plan->sources[w].width < 1) return at;
     const Source *source = &plan->sources[w];
     int64_t upto = source->guide.count ? end_of(&source->guide, source->guide.count - 1) : source->rows;
     for (some = 0; some < FOUND_TOGETHER && at + some < n; some++) { /* neighbours of one source go together */
@@ -263,13 +263,24 @@ typedef struct {
   int64_t span, at;
 } Ahead;
 
+INLINE int64_t source_of(const Job *job, int64_t i) {
+  return job->tile ? job->tile->stretch[i].source : job->batch->which ? job->batch->which[i] : 0;
+}
+
+/* A span as it lies in the source of stretch or window number i, whose rows may be apart. */
+INLINE Span span_in(const Job *job, int64_t s, int64_t i) {
+  Span span = job->plan->spans[s];
+  span.step *= job->plan->sources[source_of(job, i)].width;
+  return span;
+}
+
 /* Where the rows of a span in stretch or window number i begin. */
 INLINE const char *rows_of(const Job *job, int64_t s, int64_t i) {
   const Span *span = &job->plan->spans[s];
-  const Stretch *one = job->tile ? &job->tile->stretch[i] : NULL;
-  int64_t source = one ? one->source : job->batch->which ? job->batch->which[i] : 0;
-  int64_t row = one ? one->row : place_of(job->batch, i) + span->start;
-  return job->plan->columns[source * job->plan->span_count + s] + row * span->row_bytes;
+  int64_t source = source_of(job, i);
+  int64_t row = job->tile ? job->tile->stretch[i].row : place_of(job->batch, i) + span->start;
+  int64_t apart = span->row_bytes * job->plan->sources[source].width;
+  return job->plan->columns[source * job->plan->span_count + s] + row * apart;
 }
 
 /* The end of the next `blocks` blocks of a span, or of the span. */
@@ -290,7 +301,10 @@ INLINE void ask_next_pages(const Job *job, Ahead *pages) {
   if (pages->span == job->end) return;
   const Span span = job->plan->spans[pages->span];
   int64_t i = pages->at, upto = end_of_blocks(job, pages, &span, 2);
-  for (; i < upto; i++) ask_pages(rows_of(job, pages->span, i), rows_at(job, &span, i), &span);
+  for (; i < upto; i++) {
+    const Span apart = span_in(job, pages->span, i);
+    ask_pages(rows_of(job, pages->span, i), rows_at(job, &span, i), &apart);
+  }
   *pages = moved_to(job, pages, i);
 }
 
@@ -299,7 +313,10 @@ INLINE void ask_next_lines(const Job *job, Ahead *lines) {
   if (lines->span == job->end) return;
   const Span span = job->plan->spans[lines->span];
   int64_t i = lines->at, upto = end_of_blocks(job, lines, &span, 1);
-  for (; i < upto; i++) ask_lines(rows_of(job, lines->span, i), rows_at(job, &span, i), &span);
+  for (; i < upto; i++) {
+    const Span apart = span_in(job, lines->span, i);
+    ask_lines(rows_of(job, lines->span, i), rows_at(job, &span, i), &apart);
+  }
   *lines = moved_to(job, lines, i);
 }
 
@@ -342,10 +359,15 @@ INLINE void copy_job(const Job *job, int64_t s) {
       ask_next_lines(job, &lines);
       upto = least(i + block, job->last);
       if (job->tile) {
-        for (; i < upto; i++) copy_stretch(job, s, i, &span, empty);
+        for (; i < upto; i++) {
+          const Span apart = span_in(job, s, i);
+          copy_stretch(job, s, i, &apart, empty);
+        }
       } else
-        for (; i < upto; i++, to += span.length * span.row_bytes)
-          copy_rows(to, rows_of(job, s, i), span.length, &span);
+        for (; i < upto; i++, to += span.length * span.row_bytes) {
+          const Span apart = span_in(job, s, i);
+          copy_rows(to, rows_of(job, s, i), span.length, &apart);
+        }
     }
   }
 }

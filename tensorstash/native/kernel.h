@@ -24,7 +24,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
 
-enum { VERSION = 11 }; /* of the functions and structs; `library.py` refuses another */
+enum { VERSION = 12 }; /* of the functions and structs; `library.py` refuses another */
 enum { DONE = -1, MALFORMED = -2 };
 enum { FOUND_TOGETHER = 256 };
 
@@ -77,7 +77,8 @@ typedef struct {
  * The rows 4 to 8 follow each other in memory, so the span is one stretch: 7 slots, 5 rows from row 4 on, and the marks
  * that say which slots they go to. Where the rows of the next fragment lie elsewhere, another stretch begins. */
 typedef struct {
-  int64_t rows;
+  int64_t rows, width;                /* the columns hold `width` rows side by side, of which windows take one: a pack
+                                         is as many sources as it has columns */
   const int64_t *first, *row, *count; /* (guide.count,) */
   Guide guide;
 } Source;
