@@ -137,6 +137,8 @@ class ResidentAssembler:
     def __init__(self, chain: Chain, device: torch.device, copies: Copies, stages: int) -> None:
         """`stages` is how many batches may be made before the loop has taken them."""
         self._chain = chain
+        if chain.variates:
+            raise ValueError("resident=True does not gather spans of ts.each yet. Leave it out.")
         device = torch.empty(0, device=device).device  # with its number
         placements = chain.placements
         held = resident([(part.stash, _columns_of(part)) for part in placements], device)

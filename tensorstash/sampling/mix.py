@@ -18,9 +18,9 @@ from tensorstash.sampling.components import components
 from tensorstash.sampling.differences import told
 from tensorstash.sampling.mixed import MixedOrder
 from tensorstash.sampling.several import Several
-from tensorstash.windows.identity import meanings, where
+from tensorstash.windows.identity import meanings, where, widths_of
 from tensorstash.windows.ids import Ids
-from tensorstash.windows.placement import Chain
+from tensorstash.windows.placement import Chain, Placement
 from tensorstash.windows.windows import Windows
 
 
@@ -125,7 +125,7 @@ class Mix(Several):
         known: dict[str, tuple[str, _Trait]] = {}
         whole: dict[str, dict[str, Any]] = {}
         for name, windows in self.windows.items():
-            found = meanings(windows.placement)
+            found = _common(windows.placement)
             for trait in _traits(windows, found):
                 first, expected = known.setdefault(trait.text, (name, trait))
                 if trait.value != expected.value:
@@ -174,8 +174,12 @@ _TRAITS = {
     "unit": ("unit", "Convert it to one unit before loading."),
     "zone": ("time zone", "Convert it to one time zone before loading."),
     "fields": ("fields", "Take the same fields of ts.calendar in the same order."),
+    "shape": (
+        "shape",
+        "Pack as many columns in both loads, take ts.each of the column in spans=, which has a row for each of its "
+        "columns, or leave it out with columns= or spans=.",
+    ),
     "members": ("members", "Pack the same columns in the same order."),
-    "shape": ("shape", "Pack as many columns in both loads, or leave the column out with columns= or spans=."),
     "buckets": ("number of buckets", "Give both the same number in ts.hashed."),
     "vocabulary": ("vocabulary", "Give both one vocabulary=, or load one with like= of the other."),
     "fill": ("fill=", "Give both the same."),
@@ -185,6 +189,16 @@ _TRAITS = {
 }
 # a component without empty slots needs no value for them, and a column of lists has no names for its items
 _OPTIONAL = {"empty", "members"}
+_OF_PACKS = {"shape", "members"}  # components may differ in these if each column is a row of its own
+
+
+def _common(placement: Placement) -> dict[str, dict[str, Any]]:
+    """What the entries of a batch mean, without what components need not share."""
+    found = meanings(placement)
+    whole = {span.column for span in placement.shown if span.variates is None}
+    for name in widths_of(placement).keys() - whole:
+        found["columns"][name] = {trait: v for trait, v in found["columns"][name].items() if trait not in _OF_PACKS}
+    return found
 
 
 class _Trait(NamedTuple):
@@ -204,6 +218,8 @@ class _Trait(NamedTuple):
 def _traits(windows: Windows, found: Mapping[str, Mapping[str, Any]]) -> Iterator[_Trait]:
     placement, stash = windows.placement, windows.stash
     texts = [*map(str, placement.spans), *(text for time_span in placement.time_spans for text in time_span.texts)]
+    apart = [span.name for span in placement.spans if span.variates is not None]
+    yield _Trait("spans of ts.each", apart, "Take ts.each in the same spans of both.")
     yield _Trait("spans", texts, "Give both the same spans=, or the same history and horizon.")
     yield _Trait("columns of at=", sorted(found["labels"]), "Give both frames the same columns.")
     for name, kind in found["labels"].items():

@@ -14,6 +14,7 @@ from tensorstash.gather.gather import GatherPlan, compile_plan, gather, with_str
 from tensorstash.gather.memory import Filling, Memory, by_source, never_empty
 from tensorstash.gather.span import Span, draws_of
 from tensorstash.gather.stretches import Stretches, as_fragments
+from tensorstash.gather.variates import VariatePlan, new_memory, variate_plans
 from tensorstash.native.guide import Guide, find, find_and_locate, guide
 from tensorstash.segments.segment import Block
 from tensorstash.stash.scaled import noted
@@ -24,6 +25,7 @@ from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.intervals import Intervals, locate
 from tensorstash.windows.points import Points
 from tensorstash.windows.slots import Slots, fragments_of, nearest_rows, times_at
+from tensorstash.windows.variates import check_undrawn, one_by_one, variate_entries
 
 _BLOCK = 1 << 17  # intervals computed at a time
 
@@ -296,9 +298,9 @@ class Chain:
 
     def _compiled(self, *, together: bool) -> GatherPlan:
         first, placements = self.placements[0], self.placements
-        slots = None
-        if first.spans:
-            slots = compile_plan(first.spans, [placement.memory for placement in placements], together=together)
+        slots, spans = None, [span for span in first.spans if span.variates is None]
+        if spans:
+            slots = compile_plan(spans, [placement.memory for placement in placements], together=together)
         if slots is not None and not first.time_spans:
             return slots
         stretches = [
@@ -309,19 +311,36 @@ class Chain:
         ]
         return with_stretches(slots, stretches)
 
+    @cached_property
+    def variates(self) -> tuple[VariatePlan, ...]:
+        """How spans of `ts.each` are gathered."""
+        spans = self.placements[0].spans
+        if all(span.variates is None for span in spans):
+            return ()
+        return variate_plans(spans, [placement.memory for placement in self.placements])
+
+    @cached_property
+    def window_bytes(self) -> int:
+        """Of a window in a batch; where windows have different numbers of rows, their mean."""
+        counts = np.array([len(placement) for placement in self.placements])
+        rows = [int(counts @ plan.most_rows) * plan.row_bytes for plan in self.variates]
+        return self.plan.window_bytes + sum(rows) // max(1, len(self))
+
     def gather(self, ids: Ids) -> dict[str, torch.Tensor]:
         """The batch of windows in fresh memory: spans, `observed`, and static columns."""
         located = self.locate(check_ids(ids, len(self)))
         batch = gather(self.plan, located.source, located.anchors, located.stretches) | self.static_of(located)
         batch |= {name: torch.from_numpy(values) for name, values in self.labels(located).items()}
+        batch |= variate_entries(self.variates, located.source, located.anchors, None, {}, new_memory)
         return noted(batch, self.scaled)
 
     def window_or_batch(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
+        check_undrawn(self.placements[0].spans)
         if isinstance(ids, int) and not isinstance(ids, bool):
             ids = np.array(ids)
         if isinstance(ids, (np.ndarray, np.integer, torch.Tensor)) and not ids.ndim:
-            return noted({name: tensor[0] for name, tensor in self.gather(ids.reshape(1)).items()}, self.scaled)
+            return noted(one_by_one(self.variates, self.gather(ids.reshape(1)), 1)[0], self.scaled)
         return self.gather(ids)  # type: ignore[arg-type]  # a boolean is refused there
 
     def each(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
@@ -332,15 +351,15 @@ class Chain:
                 "A ts.Draw needs the position of each window in the run, which PyTorch's DataLoader does not pass on; "
                 f"got {draw}. Use ts.Loader."
             )
-        batch = self.gather(ids)
-        windows = zip(*(tensor.unbind() for tensor in batch.values()))
-        return [dict(zip(batch, window)) for window in windows]
+        check_undrawn(self.placements[0].spans)
+        numbers = check_ids(ids, len(self))
+        return one_by_one(self.variates, self.gather(numbers), len(numbers))
 
     @cached_property
     def scaled(self) -> dict[str, bool]:
         """Whether the column of each span is scaled in one of the stashes."""
         columns = {about.name for part in self.placements for about in part.stash.info.columns if about.is_scaled}
-        return {span.name: span.column in columns for span in self.placements[0].shown}
+        return {span.name: not columns.isdisjoint(span.columns) for span in self.placements[0].shown}
 
     @cached_property
     def drawn(self) -> bool:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import SupportsIndex, cast
 
 import numpy as np
+import torch
 
 from tensorstash.common.checks import at_least, flag, integer, is_integer, shown
 from tensorstash.common.dtypes import Bools, Int64s
@@ -18,7 +19,7 @@ from tensorstash.native.guide import first_rows
 from tensorstash.native.permutation import shuffled
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import TimeSpan
-from tensorstash.windows.intervals import keep
+from tensorstash.windows.intervals import count_before, keep
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.selection import chosen
 from tensorstash.windows.shift import FARTHEST, Shift
@@ -44,6 +45,15 @@ def entity_edges(placement: Placement) -> Int64s:
     starts, stops = run_edges(placement.slots)
     first_rows, _ = run_rows(placement.slots, placement.stash.rows)
     return np.append(starts, stops[-1:])[np.searchsorted(first_rows, placement.offsets)]
+
+
+def counts_by_entity(placement: Placement) -> dict[str, torch.Tensor]:
+    """What `Windows.per_entity` returns."""
+    if placement.points is not None:
+        entities = len(placement.offsets) - 1
+        return {"count": torch.from_numpy(np.bincount(placement.points.entity, minlength=entities))}
+    edges = torch.from_numpy(count_before(placement.intervals, entity_edges(placement)))
+    return {"count": edges.diff(), "first": edges[:-1]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from tensorstash.common.frequency import Duration
@@ -21,12 +20,13 @@ from tensorstash.windows.fills import slot_fills
 from tensorstash.windows.gaps import Gaps, all_windows, check_no_slots, fragments
 from tensorstash.windows.identity import fingerprint
 from tensorstash.windows.ids import Ids, check_ids
-from tensorstash.windows.intervals import count_before, no_intervals
+from tensorstash.windows.intervals import no_intervals
 from tensorstash.windows.placement import Chain, Placement
 from tensorstash.windows.predictions import to_frame
 from tensorstash.windows.selection import Where, anchored, at_points, enough_rows, latest
 from tensorstash.windows.slots import lead_and_tail, place, with_tail
 from tensorstash.windows.spans import judged_spans, make_spans, slot_count
+from tensorstash.windows.variates import check_undrawn
 
 if TYPE_CHECKING:
     import polars as pl
@@ -50,8 +50,9 @@ class Windows:
         columns: the columns of the short form; `None` for all.
         spans: instead of `history` and `horizon`, a mapping from a name in the batch to `(column, start, stop)` or
             `(column, start, stop, step)`: half-open slots relative to the anchor. The past 96 are `("y", -96, 0)`. A
-            start may be a `ts.Draw`: a `Loader` then draws the length of the past. A `ts.During` is a stretch of time;
-            if all spans are such stretches, each row is a window, and arguments about slots are refused.
+            start may be a `ts.Draw`: a `Loader` then draws the length of the past. In place of the column,
+            `ts.each(...)` has a row for each column of packs. A `ts.During` is a stretch of time; if all spans are such
+            stretches, each row is a window, and arguments about slots are refused.
         min_history: windows may begin before their run if at least this many slots of their history lie in it. A drawn
             past is cut where the run begins, so its length need not be a multiple of the step of the `ts.Draw`.
         min_horizon: windows may extend past their run if at least this many slots of their horizon lie in it (0: none
@@ -188,9 +189,10 @@ class Windows:
             tensor([[1, 2],
                     [2, 3]])
         """
+        check_undrawn(self.placement.spans)
         if out is None:
             return self.chain.gather(ids)
-        if self.placement.time_spans or self.placement.points is not None:
+        if self.placement.time_spans or self.placement.points is not None or self.chain.variates:
             copy_into(self.chain.gather(ids), out)
         else:
             located = self.chain.locate(check_ids(ids, len(self)))
@@ -229,11 +231,7 @@ class Windows:
             >>> ts.Windows(stash, history=2).per_entity()
             {'count': tensor([0, 2, 1]), 'first': tensor([0, 0, 2])}
         """
-        if self.placement.points is not None:
-            entities = self.placement.points.entity
-            return {"count": torch.from_numpy(np.bincount(entities, minlength=len(self.stash.offsets) - 1))}
-        edges = torch.from_numpy(count_before(self.placement.intervals, splits.entity_edges(self.placement)))
-        return {"count": edges.diff(), "first": edges[:-1]}
+        return splits.counts_by_entity(self.placement)
 
     def to_frame(
         self,
