@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
 import torch
@@ -152,3 +153,30 @@ def windows_of(sets: Sequence[DataSet], spans: Mapping[str, object], **arguments
         )
         for k, data in enumerate(sets)
     }
+
+
+# ---- Chronos-2 ----
+
+
+def chronos_batch(
+    tasks: Sequence[tuple[NDArray[np.floating[Any]], int, int]], cuts: Sequence[int], context: int, horizon: int
+) -> dict[str, torch.Tensor]:
+    """`Chronos2Dataset._build_batch` in training, written anew, for tasks `(rows, targets, known covariates)` and cuts.
+
+    Rows are targets, past-only covariates and known covariates. Contexts are padded with NaN on the left.
+    """
+    contexts, targets, covariates, groups = [], [], [], []
+    for group, ((values, count, known), cut) in enumerate(zip(tasks, cuts)):
+        contexts.append(values[:, max(0, cut - context) : cut])
+        target = values[:, cut : cut + horizon].copy()
+        target[count:] = np.nan
+        targets.append(target)
+        covariate = values[:, cut : cut + horizon].copy()
+        covariate[: len(values) - known] = np.nan
+        covariates.append(covariate)
+        groups += [group] * len(values)
+    longest = max(part.shape[1] for part in contexts)
+    padded = [np.pad(part, ((0, 0), (longest - part.shape[1], 0)), constant_values=np.nan) for part in contexts]
+    named = {"context": padded, "future_target": targets, "future_covariates": covariates}
+    tensors = {name: torch.from_numpy(np.concatenate(parts)) for name, parts in named.items()}
+    return tensors | {"group_ids": torch.tensor(groups)}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tests import kernel
-from tests.variates import Batch, DataSet, mixes, same, windows_of
+from tests.variates import Batch, DataSet, chronos_batch, mixes, same, windows_of
 
 X, C = 0, 1  # packs
 
@@ -188,30 +188,6 @@ def test_draws_are_those_of_their_definition() -> None:
 
 
 # ---- Chronos-2 ----
-
-
-def chronos_batch(
-    tasks: list[tuple[np.ndarray, int, int]], cuts: list[int], context: int, horizon: int
-) -> dict[str, torch.Tensor]:
-    """`Chronos2Dataset._build_batch` in training, written anew, for tasks `(rows, targets, known covariates)` and cuts.
-
-    Rows are targets, past-only covariates and known covariates. Contexts are padded with NaN on the left.
-    """
-    contexts, targets, covariates, groups = [], [], [], []
-    for group, ((values, count, known), cut) in enumerate(zip(tasks, cuts)):
-        contexts.append(values[:, max(0, cut - context) : cut])
-        target = values[:, cut : cut + horizon].copy()
-        target[count:] = np.nan
-        targets.append(target)
-        covariate = values[:, cut : cut + horizon].copy()
-        covariate[: len(values) - known] = np.nan
-        covariates.append(covariate)
-        groups += [group] * len(values)
-    longest = max(part.shape[1] for part in contexts)
-    padded = [np.pad(part, ((0, 0), (longest - part.shape[1], 0)), constant_values=np.nan) for part in contexts]
-    named = {"context": padded, "future_target": targets, "future_covariates": covariates}
-    tensors = {name: torch.from_numpy(np.concatenate(parts)) for name, parts in named.items()}
-    return tensors | {"group_ids": torch.tensor(groups)}
 
 
 def as_chronos(batch: Batch) -> dict[str, torch.Tensor]:
