@@ -45,6 +45,8 @@ def same(one: torch.Tensor, two: torch.Tensor) -> bool:
     """Whether two tensors have the same bits, up to those of NaN and the sign of 0."""
     if one.dtype != two.dtype or one.shape != two.shape:
         return False
+    if not one.is_floating_point():
+        return torch.equal(one, two)
     missing = one.isnan()
     return torch.equal(missing, two.isnan()) and torch.equal(one.masked_fill(missing, 0), two.masked_fill(missing, 0))
 

@@ -237,7 +237,8 @@ def _by_pack(  # noqa: PLR0917
             window, variate = place[rows.window[at]], rows.variate[at]
             for span, tensor, flag in zip(plan.spans, values, flags):
                 of_pack = as_integers(batch[f"{span.name} {pack}"]).numpy()
-                as_integers(tensor).numpy()[at] = of_pack.reshape(*of_pack.shape[:2], -1)[window, :, variate]
+                columns = of_pack.reshape(*of_pack.shape[:2], plan.widths[k, pack])
+                as_integers(tensor).numpy()[at] = columns[window, :, variate]
                 seen = batch.get(f"{span.name} {pack}.observed")
                 if flag is not None and seen is not None:
                     flag.numpy()[at] = seen.numpy()[window]
