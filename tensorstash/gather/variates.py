@@ -144,9 +144,7 @@ def rows_of(plan: VariatePlan, source: Int32s | None, windows: int, keys: Uint64
     column = np.repeat(plan.first[number], counts)
     column += counted(counts)
     rows = Rows(window, plan.variate[column], plan.pack[column], column.astype(np.int32))
-    if keys is None or plan.variates.most is None:
-        return rows
-    return rows.of(_is_drawn(rows, keys, plan.variates.most))
+    return rows if keys is None or plan.variates.most is None else rows.of(_is_drawn(rows, keys, plan.variates.most))
 
 
 def _is_drawn(rows: Rows, keys: Uint64s, most: int) -> Any:

@@ -53,6 +53,11 @@ class Placement:
         return (*self.spans, *(span for time_span in self.time_spans for span in time_span.shown))
 
     @property
+    def whole_spans(self) -> tuple[Span, ...]:
+        """The spans in slots that hold whole columns, not each column of a pack as a row."""
+        return tuple(span for span in self.spans if span.variates is None)
+
+    @property
     def length(self) -> int:
         """Slots of a window."""
         return self.history + self.horizon
@@ -298,7 +303,7 @@ class Chain:
 
     def _compiled(self, *, together: bool) -> GatherPlan:
         first, placements = self.placements[0], self.placements
-        slots, spans = None, [span for span in first.spans if span.variates is None]
+        slots, spans = None, first.whole_spans
         if spans:
             slots = compile_plan(spans, [placement.memory for placement in placements], together=together)
         if slots is not None and not first.time_spans:

@@ -49,10 +49,16 @@ def variate_entries(  # noqa: PLR0917  as `gather_rows`
     """
     batch: Batch = {}
     for plan in plans:
-        drawn = np.stack([keys[name] for name in plan.variates.columns]) if keys and plan.variates.most else None
-        rows = rows_of(plan, source, len(anchors), drawn)
+        rows = rows_of(plan, source, len(anchors), keys_of(plan, keys))
         batch |= gather_rows(plan, rows, source, anchors, skips, take)
     return batch
+
+
+def keys_of(plan: VariatePlan, keys: Mapping[str, Uint64s]) -> Uint64s | None:
+    """The hashes by which the columns of a plan are drawn, `(packs, windows)`; `None`: all columns are rows."""
+    if plan.variates.most is None or not keys:
+        return None
+    return np.stack([keys[name] for name in plan.variates.columns])
 
 
 def _of_rows(span: Span) -> list[str]:
