@@ -1,5 +1,5 @@
 /* The kernel: which windows come next (`permutation.c`, `mix.c`, `weighted.c`), where they are (`lookup.c`), their bytes
- * (`gather.c`, and `expand.c` where slots are empty), and batches without empty slots (`pack.c`).
+ * (`gather.c`, `expand.c` where slots are empty, `columns.c` where columns lie side by side), and batches without empty slots (`pack.c`).
  *
  * Every function does a bounded amount of work, allocates nothing and keeps nothing but sleeping threads (`threads.c`),
  * which a forked child starts anew, so that it may run without the interpreter's lock and in any process. Each checks
@@ -53,6 +53,15 @@ INLINE void fill(char *to, int64_t n, uint64_t bits) {
  * the others. */
 void expand(char *to, const char *from, int64_t count, int64_t step, int64_t bytes, const uint8_t *mark, int64_t n,
             uint64_t empty);
+
+/* Where rows of one column begin, and where they go. */
+typedef struct {
+  char *to;
+  const char *from;
+} Column;
+
+/* n rows of each of some columns of a pack, of up to 8 bytes and `apart` bytes from each other, in ascending order. */
+void copy_columns(const Column *column, int64_t count, int64_t n, int64_t apart, int64_t bytes);
 
 /* Slots start, start + step, ... of a column, relative to a window's anchor. */
 typedef struct {

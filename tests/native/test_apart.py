@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorstash.native import kernel, library
-from tests.native.test_kernel import DTYPES, Results, World, seeds
+from tests.native.test_kernel import DTYPES, Int32s, Int64s, Results, World, seeds
 
 pytestmark = pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
 
@@ -26,17 +26,41 @@ class Apart(World):
             for k in range(width)
         ]
         self.kinds = [(dtype, ()) for dtype in kinds]
+        self.begins = np.cumsum([0, *widths])
+
+    def columns_of_windows(self, most: int, some: bool) -> tuple[Int32s, Int64s]:
+        """The columns of windows one window after the other, all or some of each, and their anchors."""
+        which, anchors = [], []
+        while sum(map(len, which)) < most:
+            pack = int(self.rng.integers(0, len(self.packs)))
+            columns = np.arange(self.begins[pack], self.begins[pack + 1], dtype=np.int32)
+            if some:
+                columns = columns[self.rng.random(len(columns)) < 0.7]
+            anchor = self.anchors((1,), self.begins[pack : pack + 1].astype(np.int32))
+            which.append(columns)
+            anchors.append(anchor.repeat(len(columns)))
+        return np.concatenate(which), np.concatenate(anchors)
 
 
-@given(seed=seeds, size=st.integers(1, 200), masked=st.booleans(), draws=st.integers(0, 2), threads=st.integers(1, 3))
-@settings(max_examples=150)
+@given(
+    seed=seeds,
+    size=st.integers(1, 200),
+    masked=st.booleans(),
+    draws=st.integers(0, 2),
+    threads=st.integers(1, 3),
+    how=st.sampled_from(["scattered", "all columns", "some columns"]),
+)
+@settings(max_examples=300)
 def test_columns_of_packs_are_those_of_separate_columns(
-    seed: int, size: int, masked: bool, draws: int, threads: int
+    seed: int, size: int, masked: bool, draws: int, threads: int, how: str
 ) -> None:
     world = Apart(seed, masked=masked, draws=draws)
     plan = kernel.compile_plan(world.spans, world.packs, world.history, world.horizon, apart=True)
     which = world.rng.integers(0, len(world.sources), size).astype(np.int32)
     anchors = world.anchors((size,), which)
+    if how != "scattered":
+        which, anchors = world.columns_of_windows(size, how == "some columns")
+        size = len(which)
     results = Results(world, size)
     skips = world.skips(draws, size) if draws else None
     kernel.gather(
@@ -54,7 +78,7 @@ def test_large_batches_of_long_windows() -> None:
     sources = [kernel.Source([pack], None, None) for pack in packs]
     plan = kernel.compile_plan([kernel.SlotRange(-512, 512, 1, 0)], sources, 512, 0, apart=True)
     rng = np.random.default_rng(0)
-    which, anchors = rng.integers(0, 38, 900).astype(np.int32), rng.integers(512, 3000, 900)
+    which, anchors = np.tile(np.arange(38, dtype=np.int32), 24)[:900], rng.integers(512, 3000, 90).repeat(10)
     out = np.empty((900, 512), np.float32)
     kernel.gather(plan, anchors, [out.ctypes.data], None, which, threads=2)
     columns = [pack[:, k] for pack in packs for k in range(pack.shape[1])]
