@@ -292,8 +292,9 @@ INLINE int64_t window_of(const Job *job, const Span *span, int64_t i) {
  * rows lie in the lines that are read for that one. Parts of one window count too. */
 INLINE bool continues(const Job *job, int64_t s, int64_t i) {
   const Plan *plan = job->plan;
-  int64_t one = source_of(job, i - 1), two = source_of(job, i), spans = plan->span_count;
+  int64_t two = source_of(job, i), spans = plan->span_count;
   if (i == job->first || plan->sources[two].width == 1) return false;
+  int64_t one = source_of(job, i - 1);
   if (one == two) return window_of(job, &plan->spans[s], i - 1) == window_of(job, &plan->spans[s], i);
   int64_t w = window_of(job, &plan->spans[s], i);
   if (two < one || job->batch->anchors[w - 1] != job->batch->anchors[w]) return false;
