@@ -311,8 +311,7 @@ def duplicate_time(planned: Planned, scanned: Scan, entity: object, duplicate: D
     rule, twice = "A time occurs once in each entity", f"{name} {clock.format(duplicate.time)}"
     if planned.known is not None and duplicate.known is not None:
         since = Clock(planned.known.unit, planned.known.zone).format(duplicate.known)
-        rule = "The versions of a time became known one after the other"
-        twice = f"two versions of {twice}, both known since {planned.known_name} {since},"
+        rule, twice = "The versions of a time have different known times", f"{twice} with {planned.known_name} {since}"
     return DataError(
         f"{rule}; {whose} has {twice} in source rows {first} and {second}. {remedy}rop one, name the column that "
         'distinguishes the series as entity=, or keep events with duplicates="keep".'

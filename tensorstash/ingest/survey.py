@@ -101,6 +101,7 @@ class Planned:
         """Room for a header that is not known yet: each name occurs in it up to eight times, escaped up to twice."""
         named = [*self.stored, *self.static, *self.joined, *([self.entity] if self.entity else [])]
         names = [json.dumps(name) for column in named for name in (column.name, *column.members)]
+        names.append(json.dumps(self.known_name))
         return 16_384 + 2048 * len(named) + sum(64 + 16 * len(name) for name in names)
 
     @property
