@@ -99,11 +99,10 @@ def _code(source: Any, given: Mapping[str, Any]) -> str:
     arguments = "".join(f"    {name}={value},\n" for name, value in shown.items())
     imports = "import torch\n\n" if names else ""
     load = f"{imports}import tensorstash as ts\n\nstash = ts.load(\n    {source!r},\n{arguments})\n"
-    if given.get("known") is not None:  # such a stash is a table of the windows of others
+    if given.get("known") is not None:  # windows are anchored on the rows of another stash
         return load
     return (
-        f"{load}"
-        "windows = ts.Windows(stash, history=96, horizon=24)\n"
+        f"{load}windows = ts.Windows(stash, history=96, horizon=24)\n"
         "loader = ts.Loader(windows, batch_size=256, shuffle=True, seed=0)\n"
         "for batch in loader:\n    ...\n"
     )

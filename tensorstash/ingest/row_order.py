@@ -40,7 +40,7 @@ class Arranger:
         """`check(row_bytes)` raises an error if there is not enough memory to sort the rows.
 
         `entities` is the number of entities known in advance; rows may bring others. With `duplicates`, an entity may
-        have several rows of one time, which stay in the order of the source.
+        have several rows of one time (and one known time), which stay in the order of the source.
         """
         self.rows = rows
         self.repeats = False  # whether an entity has several rows of one time
