@@ -119,7 +119,7 @@ class Sampler:
             _warn_of_shared_parts(self._ranks[0])
 
     def _checked_sizes(self, of_rank: int | None, of_all: int | None) -> tuple[int | None, int | None]:
-        if (of_rank is None) == (of_all is None) and (of_rank is not None or self.order.largest_step is None):
+        if (of_rank is None) == (of_all is None) and (of_rank is not None or self.order.largest_batch is None):
             raise ValueError(
                 "Either batch_size (windows per step and rank) or global_batch_size (windows per step over all ranks) "
                 f"must be given, got {of_rank} and {of_all}."
@@ -139,7 +139,7 @@ class Sampler:
 
     @property
     def _varies(self) -> bool:
-        """Whether steps vary in size, because there is no batch size."""
+        """Whether batches vary in size, because there is no batch size."""
         return self._rank_size is None and self._global_size is None
 
     @property
@@ -271,8 +271,8 @@ class Sampler:
     def _layout(self) -> Layout:
         """How steps are divided among the present ranks."""
         ranks, rank, _ = self.ranks
-        if self._varies and self.order.largest_step is not None:
-            return Layout(ranks, rank, -(-self.order.largest_step // ranks), self.tail, varies=True)
+        if self._varies and self.order.largest_batch is not None:
+            return Layout(ranks, rank, self.order.largest_batch, self.tail, varies=True)
         if self._rank_size is not None:
             return Layout(ranks, rank, self._rank_size, self.tail)
         batch, rest = divmod(self._global_size or 0, ranks)
