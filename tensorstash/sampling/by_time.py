@@ -77,8 +77,8 @@ class ByTimeOrder(Order):
         """Refuse to fill up or to leave out batches that are whole by definition."""
         if varies and tail != "keep":
             raise ValueError(
-                f"tail={tail!r} is about batches that are not full, but without batch_size= each batch has all windows "
-                'of its time. Use tail="keep", or with_valid=True for the sake of `valid`.'
+                'tail must be "keep" without batch_size=, because each batch has all windows of its time, got '
+                f'{tail!r}. Use tail="keep", or give batch_size=.'
             )
 
     def count(self, seed: int, epoch: int, layout: Layout, since: Progress) -> int:

@@ -304,7 +304,7 @@ def test_what_does_not_fit_is_refused() -> None:
         with pytest.raises(kind, match=like(message)):
             ts.Loader(untimed, 2, **arguments)
     for tail in ("pad", "drop"):
-        with pytest.raises(ValueError, match=like("without batch_size= each batch has all windows of its time. Use")):
+        with pytest.raises(ValueError, match=like("each batch has all windows of its time, got")):
             ts.Loader(windows(), None, order=ts.ByTime(), tail=tail)
     for alone in (False, True, ts.Weighted(weights())):
         with pytest.raises(ValueError, match=r"^Either batch_size "):
