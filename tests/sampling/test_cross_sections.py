@@ -105,7 +105,8 @@ def test_torch_takes_whole_times_from_a_sampler() -> None:
     steps = [groups[k : k + ranks] for k in range(0, len(groups), ranks)]
     for rank in (0, 3):
         sampler = ts.Sampler(windows(), order=ts.ByTime(), num_replicas=ranks, rank=rank)
-        loader: Any = torch.utils.data.DataLoader(windows(), sampler=sampler, batch_size=None, num_workers=rank // 3)
+        dataset: Any = windows()
+        loader: Any = torch.utils.data.DataLoader(dataset, sampler=sampler, batch_size=None, num_workers=rank // 3)
         expected = [windows()[step[rank] if rank < len(step) else step[0]] for step in steps]
         for batch, own in itertools.zip_longest(loader, expected):
             assert torch.equal(batch["past"], own["past"])
