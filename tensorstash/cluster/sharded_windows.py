@@ -191,14 +191,17 @@ class ShardedWindows(Divided):
         """The names of the entities of all shards, whose numbers count through all of them."""
         return [*self.division.entities()], (0,) * len(self.division.entity_offsets[1:])
 
-    def statistics(self, columns: list[str], kind: str, by: str | None) -> Callable[[str | None], Statistics]:
+    def statistics(
+        self, columns: list[str], kind: str, by: str | None, *, together: bool
+    ) -> Callable[[str | None], Statistics]:
         """The statistics of the rows that these windows see, for one node that has all of them."""
         if self.division.nodes > 1:
             raise ValueError(
                 f"{self.division.nodes} nodes must exchange their statistics: call "
                 "ts.cluster.fit_scaler(windows, columns) on every rank."
             )
-        return partial(of_all, self.division.entity_offsets, [of_node(self.parts, columns, kind, by)], kind)
+        node = of_node(self.parts, columns, kind, by, together=together)
+        return partial(of_all, self.division.entity_offsets, [node], kind)
 
     def mix_of_node(self) -> Mix:
         """The windows of this node as one mix, whose components are `shard 0`, `shard 1` and so on.

@@ -15,7 +15,9 @@ class Divided(Several):
     """Windows of which this process may have a part, so that statistics are merged from those of the parts."""
 
     @abstractmethod
-    def statistics(self, columns: list[str], kind: str, by: str | None) -> Callable[[str | None], Any]:
+    def statistics(
+        self, columns: list[str], kind: str, by: str | None, *, together: bool
+    ) -> Callable[[str | None], Any]:
         """The `Statistics` of columns as a function of `by`, which is `None` or the one that was given."""
 
 
