@@ -14,7 +14,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.segments.draft import Draft
 from tests.oracle_load import write_parquet
 
 pytestmark = pytest.mark.filterwarnings("ignore:Column 's' is text")  # some texts of the tests read as numbers
@@ -133,23 +132,6 @@ def test_a_join_gives_the_same_numbers_at_every_load() -> None:
         assert stash.vocabulary("kind") == [f"k{digit}" for digit in range(10)]
         assert torch.equal(stash["sold"], stashes[0]["sold"])
         assert torch.equal(stash["kind"], stashes[0]["kind"])
-
-
-def test_a_text_column_that_needs_no_renumbering_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The texts of the first batch get ascending codes at once."""
-    read: list[str] = []
-    real = Draft.read
-
-    def noted(self: Draft, name: str, start: int, rows: int) -> Any:
-        read.append(name)
-        return real(self, name, start, rows)
-
-    monkeypatch.setattr(Draft, "read", noted)
-    assert ts.load({"s": ["b", "c", "a"] * 3})["s"].tolist() == [1, 2, 0] * 3
-    assert read == []
-    later = [pa.table({"s": ["b", "c"]}), pa.table({"s": ["a", "d"]})]  # whichever is decoded first
-    ts.load(pa.concat_tables(later))
-    assert read == ["s"]
 
 
 # like=

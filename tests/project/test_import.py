@@ -84,7 +84,7 @@ def test_commands_that_only_list_and_remove_do_without_torch(
     ts.load({"y": [1.0]}, share="shown")
     program = """
 import sys
-from tensorstash.cli.commands import main
+from tensorstash.__main__ import main
 slow, sys.argv[1:] = sys.argv[1].split(), sys.argv[2:]
 try:
     main()
@@ -96,9 +96,7 @@ finally:
 
 
 def test_completion_does_without_torch() -> None:
-    program = (
-        "import sys\nfrom tensorstash.cli.commands import main\ntry: main()\nfinally: print('torch' in sys.modules)"
-    )
+    program = "import sys\nfrom tensorstash.__main__ import main\ntry: main()\nfinally: print('torch' in sys.modules)"
     environment = {"_TENSORSTASH_COMPLETE": "bash_complete", "COMP_WORDS": "tensorstash pr", "COMP_CWORD": "1"}
     assert run(program, environment=environment).splitlines() == ["plain,prune", "False"]
 

@@ -134,8 +134,6 @@ def test_nan_is_not_forgotten_where_statistics_do_not_know_it(condition: Any, tm
     assert ts.load(path, ["k"], filter=condition)["k"].tolist() == [2]
 
 
-
-
 def test_entities_and_times_are_those_of_the_kept_rows(tmp_path: Path) -> None:
     rows = {
         "e": ["a", "b", "a", "b", "c"],
@@ -175,10 +173,6 @@ def test_a_shared_stash_of_another_filter_is_another(tmp_path: Path) -> None:
         assert ts.load(mapping, ["y"], filter=[("k", ">", 1)], share=label)["y"].tolist() == [2]
     finally:
         ts.shared.remove(label)
-
-
-
-
 
 
 @pytest.mark.parametrize(
