@@ -1,4 +1,4 @@
-"""The command line in this process: the one place in which tests reach its commands without a process of their own."""
+"""The commands of the command line, run in this process: the one place in which tests import them."""
 
 from typing import Any
 

@@ -1,5 +1,6 @@
-"""Cuts in the zone of the times: with one where they have one, and without where they have none."""
+"""Cuts between parts: read in the zone of the times, ascending, and within the times of the data."""
 
+import warnings
 from datetime import date, datetime, timezone
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -11,6 +12,7 @@ import pytest
 
 import tensorstash as ts
 from tests.oracle_load import like
+from tests.windows.test_windows import small
 
 AWARE = [
     datetime(2024, 3, 1, tzinfo=ZoneInfo("America/New_York")),
@@ -72,3 +74,53 @@ def test_split_reads_text_in_the_zone_of_the_times() -> None:
     assert after[0]["y"].tolist() == [23.0, 24.0]
     assert before[-1]["y"].tolist() == [22.0, 23.0]
     assert len(before) + len(after) == len(hours) - 1
+
+
+def test_split_needs_times_and_ascending_cuts() -> None:
+    with pytest.raises(ValueError, match=like("split needs times, and this stash has none")):
+        ts.Windows(ts.load({"y": np.arange(4.0)}), 2).split("2024-01-01")
+    with pytest.raises(ValueError, match=like("Cuts must ascend, got 3, 1.")):
+        small().split(3, 1)
+    with pytest.raises(ValueError, match=like("A cut is an integer, as the times are; got '2024-01-01'.")):
+        small().split("2024-01-01")
+    message = "Cuts must be times, got 0.8 ... use split_fraction"
+    for fraction in (0.8, np.float64(0.8)):
+        with pytest.raises(ValueError, match=like(message.replace("0.8", repr(fraction)))):
+            small().split(fraction)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("cuts", "fragment"),
+    [
+        (("2024-03-01",), "Part 2 of 2 has no window: the cut 2024-03-01 is after the last time of the data"),
+        (("2023-03-01",), "Part 1 of 2 has no window: the cut 2023-03-01 is not after the first time of the data"),
+        (("2024-01-01",), "Part 1 of 2 has no window: the cut 2024-01-01 is not after the first time"),
+        (("2024-01-09", "2024-02-10"), "Part 3 of 3 has no window: the cut 2024-02-10 is after the last time"),
+        (("2024-01-09", "2024-01-31"), None),
+    ],
+)
+@pytest.mark.parametrize("at", [False, True])
+def test_a_cut_outside_the_times_of_the_data_is_a_warning(
+    cuts: tuple[str, ...], fragment: str | None, at: bool
+) -> None:
+    """At given points their times are those of the data. A part between close cuts is empty for another reason."""
+    times = np.arange("2024-01-01", "2024-02-01", dtype="M8[D]")
+    stash = ts.load({"t": times, "y": np.ones(len(times))}, time="t")
+    windows = ts.Windows(stash, 1, min_history=1, gaps="ignore", at={"t": times[1:]} if at else None)
+    if at and cuts[0] == "2024-01-01":
+        cuts = ("2024-01-02",)
+        fragment = str(fragment).replace("2024-01-01", "2024-01-02")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        parts = windows.split(*cuts)
+        parts[-1].split(*cuts) if not len(parts[-1]) else None
+    assert [str(one.message)[: len(fragment)] for one in caught if fragment] == [fragment] * (fragment is not None)
+    assert all(one.filename == __file__ for one in caught)
+    if fragment is not None:
+        assert str(caught[0].message).endswith(f"go from 2024-01-0{1 + at} to 2024-01-31.")
+
+
+def test_a_cut_after_the_last_row_may_have_windows_whose_horizon_is_ahead() -> None:
+    stash = ts.load({"t": np.arange(9), "y": np.ones(9)}, ["y"], time="t")
+    before, after = ts.Windows(stash, 2, 1, min_horizon=0).split(9)
+    assert (len(before), len(after)) == (7, 1)
