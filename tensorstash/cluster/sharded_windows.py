@@ -168,11 +168,11 @@ class ShardedWindows(Divided):
     @property
     def chain(self) -> Chain:  # type: ignore[override]  # an attribute there
         """What gathers the windows of this node."""
-        return self.mix_of_node().chain
+        return self._mix_of_node().chain
 
     def order(self, *, shuffle: bool) -> ShardedOrder:
         """The order of a sampler over these windows: each shard permuted in each epoch, or sequential."""
-        division, components = self.division, self.mix_of_node().components
+        division, components = self.division, self._mix_of_node().components
         return ShardedOrder(
             self.table,
             division.node,
@@ -200,7 +200,7 @@ class ShardedWindows(Divided):
             )
         return partial(of_all, self.division.entity_offsets, [of_node(self.parts, columns, kind, by)], kind)
 
-    def mix_of_node(self) -> Mix:
+    def _mix_of_node(self) -> Mix:
         """The windows of this node as one mix, whose components are `shard 0`, `shard 1` and so on.
 
         Raises `ValueError` on every node if any of them holds no window.
@@ -221,14 +221,14 @@ class ShardedWindows(Divided):
     def _held(self) -> Sequence[Sequence[int]]:
         return self.division.holds(self.division.nodes)
 
-    def unevenness(self) -> float:
+    def _unevenness(self) -> float:
         """The share of filler in an epoch, because some nodes hold fewer windows than others."""
         totals = [sum(self.table.windows[shard] for shard in shards) for shards in self._held]
         return 1 - sum(totals) / (len(totals) * max(totals)) if any(totals) else 0.0
 
     def warning(self) -> str | None:
         """A warning if more than a tenth of an epoch is filler."""
-        uneven = self.unevenness()
+        uneven = self._unevenness()
         if uneven <= _UNEVEN:
             return None
         return (
@@ -243,7 +243,7 @@ class ShardedWindows(Divided):
         text = f"node {division.node} of {division.nodes} has {held:,} in {len(self.parts):,} shards"
         if self.counts is None and division.nodes > 1:
             return f"ShardedWindows: {text}, and has not exchanged counts with the others"
-        filler = f"; {self.unevenness():.1%} filler, because nodes differ" if division.nodes > 1 else ""
+        filler = f"; {self._unevenness():.1%} filler, because nodes differ" if division.nodes > 1 else ""
         return f"ShardedWindows: {len(self):,} in {len(self._counts.windows):,} shards, {text}{filler}"
 
 

@@ -11,7 +11,7 @@ from tensorstash.common.checks import at_least, is_integer, is_listed, shown
 from tensorstash.common.dtypes import Int64s
 
 HASH = "blake2b shard 1"  # the name of the definition, and the personalization of the hash
-MOST = 4096
+_MOST = 4096
 
 
 def shard_of(values: Iterable[Any], shards: int) -> Int64s:
@@ -51,8 +51,8 @@ def shard_of(values: Iterable[Any], shards: int) -> Int64s:
 def check_shards(shards: object) -> int:
     """Check `shards=`."""
     count = at_least(1, shards, "shards")
-    if count > MOST:
-        raise ValueError(f"shards must be at most {MOST:,}, got {count:,}.")
+    if count > _MOST:
+        raise ValueError(f"shards must be at most {_MOST:,}, got {count:,}.")
     return count
 
 

@@ -79,7 +79,7 @@ def column(
         tensor([ 1,  2,  0, -1], dtype=torch.int32)
     """
     check_dtype(dtype)
-    codec = PLAIN if vocabulary is None else Given(vocabulary_of(vocabulary))
+    codec = PLAIN if vocabulary is None else Given(_vocabulary_of(vocabulary))
     return ColumnSpec(source_of(source), dtype, _fill_of(fill, "fill"), codec, _fill_of(empty, "empty"))
 
 
@@ -197,7 +197,7 @@ def hashed(source: "Source", buckets: int) -> ColumnSpec:
     return ColumnSpec(parsed, codec=Hashed(int(buckets)))
 
 
-def vocabulary_of(vocabulary: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
+def _vocabulary_of(vocabulary: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
     """Check a vocabulary and convert its values to Python texts or integers."""
     if not is_listed(vocabulary):
         is_frame = hasattr(vocabulary, "columns")
