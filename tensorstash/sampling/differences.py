@@ -1,4 +1,4 @@
-"""In what two fingerprints differ, for errors."""
+"""The differences between two fingerprints, for error messages."""
 
 import zlib
 from collections.abc import Iterator, Mapping
@@ -18,14 +18,14 @@ def differences(saved: Mapping[str, Any], here: Mapping[str, Any], within: str =
 
 
 def _differs(old: object, new: object) -> bool:
-    """Whether two values differ; what has no truth value, such as an array, does."""
+    """Whether two values differ. Values without a truth value, such as arrays, count as different."""
     try:
         return bool(old != new)
-    except Exception:  # values of any library, which compare in their own way
+    except Exception:  # a comparison of another library may raise anything
         return True
 
 
 def told(value: Any) -> str:
-    """A value in a message; of a long one the begin, and a checksum."""
+    """A value for a message; a long one is cut and followed by its checksum."""
     text = "none" if value is None else repr(value)
     return text if len(text) <= _LONGEST else f"{text[:80]}... (CRC {zlib.crc32(text.encode()):08x})"

@@ -197,7 +197,7 @@ def listed(directory: Directory) -> list[tuple[Name, os.stat_result]]:
         if not name.suffix:
             with suppress(FileNotFoundError):  # another process has removed it meanwhile
                 segments.append((name, os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False)))
-    return sorted(segments, key=lambda segment: segment[1].st_mtime_ns)  # of one time by name, as `names` has them
+    return sorted(segments, key=lambda segment: segment[1].st_mtime_ns)  # equal times stay in the order of the names
 
 
 def remove_unused(directory: Directory, name: Name) -> bool:

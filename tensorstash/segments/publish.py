@@ -37,7 +37,7 @@ class UnpublishedFile:
         keep_from_children(self.fd)
 
     def _create(self, label: str) -> int:
-        mode = 0o666 if self.directory.chosen else 0o600  # less the umask
+        mode = 0o666 if self.directory.chosen else 0o600  # the system subtracts the umask
         if hasattr(os, "O_TMPFILE") and os.path.isdir(_DESCRIPTORS):
             # some file systems do not support it
             with suppress(OSError):

@@ -19,7 +19,7 @@ TABS = (".tsv", ".tsv.gz", ".tsv.zst")
 CSV = (".csv", ".csv.gz", ".csv.zst", *TABS)
 HERE = fs.LocalFileSystem()
 REQUESTS = 16  # concurrent requests to a remote file system
-WILDCARD = re.compile(r"[*?\[]")  # in a glob pattern
+WILDCARD = re.compile(r"[*?\[]")  # the special characters of a glob pattern
 
 Stamp = tuple[str | int | None, ...]  # path, size, mtime_ns, ctime_ns and inode; or URL, size, mtime_ns, version
 
@@ -28,7 +28,7 @@ Stamp = tuple[str | int | None, ...]  # path, size, mtime_ns, ctime_ns and inode
 class File:
     """A file of a source, or a path to search for files."""
 
-    path: str  # in its file system
+    path: str  # within the file system
     system: fs.FileSystem | None = None  # `None`: the local file system
     scheme: str = ""  # such as "s3://", printed before the path in messages
     keys: tuple[tuple[str, str | None], ...] = ()  # from directories `key=value` below the named directory
@@ -48,7 +48,7 @@ class File:
 
 def given_system(filesystem: Any) -> File:
     """The file system given as `filesystem=`, with an empty path."""
-    import fsspec  # here and below, because it is slow to import
+    import fsspec  # imported in functions, because it is slow to import
 
     if isinstance(filesystem, fs.LocalFileSystem):
         return File("")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _COMPARISONS = {"=": eq, "==": eq, "!=": ne, "<": lt, ">": gt, "<=": le, ">=": ge}
 _OPERATORS = (*_COMPARISONS, "in", "not in")
 _INT64 = 2.0**63
-_FEW_VALUES = 64  # of a list, compared one by one
+_FEW_VALUES = 64  # so many values of a list are compared one by one
 _LISTS = (list, tuple, set, frozenset)
 
 Clauses = tuple[tuple[tuple[str, str, Any], ...], ...]  # OR of ANDs of (column, operator, value)
@@ -40,7 +40,7 @@ class Filter:
     """A condition on rows."""
 
     expression: pc.Expression
-    clauses: Clauses | None = None  # of a filter given as tuples
+    clauses: Clauses | None = None  # if the filter was given as tuples
     formula: Expression | None = None  # a polars expression, whose values are in the column that `expression` names
 
     def key(self) -> str:
@@ -57,7 +57,7 @@ class Filter:
         return frozenset(name for clause in self.clauses or () for name, _, _ in clause)
 
     def add_to(self, wanted: Wanted) -> Wanted:
-        """The wanted columns with the columns of the filter."""
+        """The wanted columns, and those of the filter."""
         if self.clauses is None and self.formula is None:
             return replace(wanted, mentions=str(self.expression))
         return wanted if wanted.names is None else replace(wanted, names=wanted.names | self.named)

@@ -113,8 +113,8 @@ def _local(path: str) -> list[File]:
 
 
 def _remote(place: File) -> list[File]:
-    """As `_local`. A directory is listed recursively in one call, which takes the fewest requests."""
-    from fsspec.utils import glob_translate  # here, because fsspec is slow to import
+    """The files at a place in another file system. One recursive listing of a directory takes the fewest requests."""
+    from fsspec.utils import glob_translate  # imported here, because it is slow to import
 
     system, path = place.system, place.path
     assert system is not None

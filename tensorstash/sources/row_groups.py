@@ -19,9 +19,9 @@ from tensorstash.sources.filter import Filter
 from tensorstash.sources.scan import BATCH_ROWS, Range
 
 _MOST_GROUPS = 4096  # row groups whose statistics are read for a plan, at half a millisecond each
-_FEW_ROWS = 4096  # of a row group whose texts are read faster than their encodings are looked up
-_MOST_BYTES = 1 << 30  # of the texts of so few rows, if each were as long as the row group
-_CODE_BYTES, _DICTIONARY_BYTES = 4, 1 << 20  # limits of writers for the code of a row and for a dictionary
+_FEW_ROWS = 4096  # in a smaller row group, reading texts is faster than looking up their encodings
+_MOST_BYTES = 1 << 30  # the most bytes of such texts, if each were as long as the whole row group
+_CODE_BYTES, _DICTIONARY_BYTES = 4, 1 << 20  # the most bytes that writers give to a code, and to a dictionary
 # encodings of Parquet version 2 that pyarrow cannot read as dictionaries
 _NO_DICTIONARIES = frozenset({"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"})
 
@@ -98,7 +98,7 @@ def as_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names:
     if not names or few:
         return []
     if not _is_sound(meta, group, names):
-        return list(names)  # reading them raises the error
+        return list(names)  # reading these columns raises the error
     chosen = []
     for name in names:
         leaf = _leaf_of(meta, schema, name)

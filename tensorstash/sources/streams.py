@@ -52,7 +52,7 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
         for name in names if wanted.names is None else sorted(wanted.names):
             is_path = "." in name or any(other.startswith(f"{name}.") for other in wanted.names or ())
             if name in schema.names or not is_path:
-                field_of(schema, name, label)  # before the stream is used up
+                field_of(schema, name, label)  # raises before the stream is used up
         units = spooled_parts([(label, batches(names))], pa.schema([schema.field(name) for name in names]), label)
     except SourceError:
         raise
@@ -129,7 +129,7 @@ def arrow_schema(schema: Mapping[str, Any]) -> pa.Schema:
 
 
 def collected(frame: "pl.LazyFrame") -> Iterator[pa.RecordBatch]:
-    """The rows of a frame in order, a batch at a time."""
+    """The rows of a frame as Arrow batches, in order."""
     for piece in frame.collect_batches(chunk_size=_ROWS, maintain_order=True):
         yield from piece.to_arrow().to_batches()
 
