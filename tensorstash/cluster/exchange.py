@@ -20,7 +20,7 @@ class RankCounts(NamedTuple):
 
     node: int
     nodes: int
-    windows: dict[str, Any] | None  # their spans and stride; `None` if the rank has no window
+    windows: dict[str, Any] | None  # the spans and the stride; `None` if the rank has no window
     counts: dict[int, Count]
 
 

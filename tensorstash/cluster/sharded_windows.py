@@ -22,7 +22,7 @@ from tensorstash.windows.placement import Chain
 from tensorstash.windows.splits import Moment
 from tensorstash.windows.windows import Windows
 
-_UNEVEN = 0.1  # share of the steps of all nodes that is filler
+_UNEVEN = 0.1  # a larger share of filler in an epoch is a warning
 
 
 class Count(NamedTuple):
@@ -39,11 +39,11 @@ class Count(NamedTuple):
 class Counted:
     """The windows of all shards as every rank knows them, in 8 bytes per shard."""
 
-    windows: "array[int]"  # of each shard
+    windows: "array[int]"  # the number of windows of each shard
     first_time: int | None
     last_time: int | None
     runs: int  # a checksum of the counts of all shards
-    offsets: int  # and of where the rows of their entities begin and, with spans in time, of their times
+    offsets: int  # a checksum of where the rows of entities begin and, with spans in time, of their times
 
 
 def merge_counts(counts: Sequence[Count]) -> Counted:
@@ -60,10 +60,10 @@ def merge_counts(counts: Sequence[Count]) -> Counted:
 class Division:
     """How the entities of all shards are numbered, and which node holds which shard."""
 
-    node: int  # the number of this one
+    node: int  # the number of this node
     nodes: int
-    rows: int  # of all shards
-    entity_offsets: Int64s  # (shards + 1,) where the entities of each shard begin among those of all
+    rows: int  # the rows of all shards
+    entity_offsets: Int64s  # (shards + 1,) where the entities of each shard begin among those of all shards
     holds: Holds
     entities: Callable[[], Sequence[Any]]  # the names of the entities of all shards
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from tensorstash.common.ranges import true_ranges
 
-_LONGEST = 80  # characters of a text
-_WIDTH = 600  # of a picture, in pixels
+_LONGEST = 80  # the most characters of a text
+_WIDTH = 600  # pixels of a picture
 _LABEL = 110  # pixels for the label of a lane
 _LANE = 14  # the height of a lane
 # from few to many; the shades also differ in lightness, and are visible on white and on black

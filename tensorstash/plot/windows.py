@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_ENTITIES = 40
-_SHARE = 0.8  # of the height of an entity; the rest keeps entities apart
+_SHARE = 0.8  # how much of an entity's height is drawn; the rest keeps entities apart
 _PARTS = ("#14507a", "#c8641b", "#5b8c3e", "#7a4f9c", "#8a8a8a")
 
 
 def windows(parts: Windows | Mapping[str, Windows], *, axes: "Axes | None" = None) -> "Axes":
-    """Draw which times of each entity the parts of a split use: a lane per part, pale where only histories time_span.
+    """Draw which times of each entity the parts of a split use: a lane per part, pale where only histories reach.
 
     The full colour covers the horizons of the windows (without a horizon, whole windows), by which a split divides; the
     pale colour covers their histories. Of more than 40 entities, 40 at equal distances are drawn.

@@ -242,7 +242,7 @@ class InstanceNorm:
         scale = (apart.square_().sum(1, keepdim=True) / divisor + self.eps).sqrt()
         return center.to(past.dtype), scale.masked_fill(count == 0, 1).to(past.dtype)
 
-    if not TYPE_CHECKING:  # else any name would do
+    if not TYPE_CHECKING:  # a type checker would accept any name
 
         def __getattr__(self, name: str) -> object:
             raise no_attribute(self, name, {"undo": "norm.inverse(batch)"})
