@@ -1,4 +1,4 @@
-"""The differences between two fingerprints, for error messages."""
+"""In what two fingerprints differ, for errors."""
 
 import zlib
 from collections.abc import Iterator, Mapping
@@ -18,14 +18,14 @@ def differences(saved: Mapping[str, Any], here: Mapping[str, Any], within: str =
 
 
 def _differs(old: object, new: object) -> bool:
-    """Whether two values differ. Values without a truth value, such as arrays, count as different."""
+    """Whether two values differ; what has no truth value, such as an array, does."""
     try:
         return bool(old != new)
-    except Exception:  # a comparison of another library may raise anything
+    except Exception:  # values of any library, which compare in their own way
         return True
 
 
 def told(value: Any) -> str:
-    """A value for a message; a long one is cut and followed by its checksum."""
+    """A value in a message; of a long one the begin, and a checksum."""
     text = "none" if value is None else repr(value)
     return text if len(text) <= _LONGEST else f"{text[:80]}... (CRC {zlib.crc32(text.encode()):08x})"

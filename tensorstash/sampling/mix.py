@@ -164,10 +164,10 @@ class Mix(Several):
         return [(f"{weight / total:7.2%}", name, str(self.windows[name])) for name, weight in shown]
 
 
-_SHOWN = 8  # the most components that a repr lists
+_SHOWN = 8  # components in a repr
 
 
-# for each trait of a column: its name in messages, and how to make it equal in all components
+# of each trait of a column its name in messages, and what makes it alike
 _TRAITS = {
     "type": ("type", "Load both with the same dtype=, or ts.column(..., dtype=...)."),
     "kind": ("kind", "Load the column from the same kind of values in both."),
@@ -193,7 +193,7 @@ class _Trait(NamedTuple):
     text: str
     value: Any
     remedy: str
-    shown: Callable[[], Any] | None = None  # what a message shows in place of the value
+    shown: Callable[[], Any] | None = None  # in place of the value
 
     @property
     def told(self) -> str:
