@@ -10,6 +10,7 @@ import torch.distributed as dist
 from tensorstash.cluster.shard_statistics import of_all, of_node
 from tensorstash.cluster.sharded_windows import Count, ShardedWindows, merge_counts
 from tensorstash.common.checks import names_in, shown
+from tensorstash.common.text import type_text
 from tensorstash.errors import NoWindowError
 from tensorstash.transforms.fitting import By, Kind, Unknown, check_kind
 from tensorstash.transforms.scaler import Scaler
@@ -85,7 +86,7 @@ def fit_scaler(
 
 def _of_shards(windows: ShardedWindows) -> ShardedWindows:
     if not isinstance(windows, ShardedWindows):
-        raise TypeError(f"windows must be those of shards, ts.cluster.windows(...), got a {type(windows).__name__}.")
+        raise TypeError(f"windows must be those of shards, ts.cluster.windows(...), got {type_text(windows)}.")
     return windows
 
 

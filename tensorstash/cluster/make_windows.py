@@ -9,6 +9,7 @@ from typing import Concatenate, ParamSpec
 
 from tensorstash.cluster.sharded_windows import Division, ShardedWindows
 from tensorstash.cluster.shards import Shards, assign
+from tensorstash.common.text import type_text
 from tensorstash.errors import NoWindowError
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import During
@@ -34,7 +35,7 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
             UserWarning: what `ts.Windows` warns of, for the first shard of this node with such a warning.
         """
         if not isinstance(shards, Shards):
-            raise TypeError(f"ts.cluster.windows takes shards, ts.cluster.open(...), got a {type(shards).__name__}.")
+            raise TypeError(f"ts.cluster.windows takes shards, ts.cluster.open(...), got {type_text(shards)}.")
         if named.get("at") is not None:
             raise ValueError("at= names points of one stash, and each node has only some of the shards. Load a stash.")
         ignored = isinstance(gaps := named.get("gaps"), str) and gaps == "ignore"

@@ -5,6 +5,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
+from tensorstash.common.text import type_text
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -19,7 +21,7 @@ def shown(value: object) -> str:
     if isinstance(value, str):
         return repr(value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}...")
     text = repr(value)
-    return text if len(text) <= _MOST_SHOWN and "\n" not in text else f"a {type(value).__name__}"
+    return text if len(text) <= _MOST_SHOWN and "\n" not in text else type_text(value)
 
 
 def is_integer(value: object) -> bool:

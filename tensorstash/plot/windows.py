@@ -7,6 +7,7 @@ import numpy as np
 
 from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import Int64s
+from tensorstash.common.text import type_text
 from tensorstash.plot.axes import check_axes, entity_lanes, legend_above, pyplot, show_times, time_axis, time_label
 from tensorstash.stash.printed import chosen_entities
 from tensorstash.stash.stash import Stash
@@ -86,7 +87,7 @@ def _stash_of(parts: object) -> Stash:
         if not isinstance(name, str):
             raise ValueError(f"Names of parts must be texts, got {shown(name)}.")
         if not isinstance(part, Windows):
-            raise ValueError(f"Each part must be a Windows; {name!r} is a {type(part).__name__}.")
+            raise ValueError(f"Each part must be a Windows; {name!r} is {type_text(part)}.")
     first, *others = parts.values()
     if any(part.stash is not first.stash for part in others):
         raise ValueError("Parts must be windows of one stash; these are of several. Draw each stash separately.")

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
+from tensorstash.common.text import type_text
 from tensorstash.errors import SourceError
 
 # endings of the files that are read from directories
@@ -56,7 +57,7 @@ def given_system(filesystem: Any) -> File:
         return File("", filesystem, f"{filesystem.type_name.rpartition('+')[2]}://")
     if not isinstance(filesystem, fsspec.AbstractFileSystem):
         raise TypeError(
-            f"filesystem= must be a pyarrow.fs.FileSystem or an fsspec file system, got a {type(filesystem).__name__}."
+            f"filesystem= must be a pyarrow.fs.FileSystem or an fsspec file system, got {type_text(filesystem)}."
         )
     names = filesystem.protocol if isinstance(filesystem.protocol, (list, tuple)) else [filesystem.protocol]
     if "file" in names:

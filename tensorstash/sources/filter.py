@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from tensorstash.columns.expression import Expression, is_expression, source_of
 from tensorstash.columns.types import value_type
 from tensorstash.common.checks import is_listed, shown
+from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.sources.pyarrow_texts import has_positions
 from tensorstash.sources.scan import Wanted
@@ -128,7 +129,7 @@ def parse(condition: Any) -> Filter:
             )
         ):
             raise TypeError(
-                "filter= is an expression, as pl.col('t') > 5 or pyarrow.compute.field('t') > 5, a list of tuples "
+                "filter= is an expression, such as pl.col('t') > 5 or pyarrow.compute.field('t') > 5, a list of tuples "
                 "(column, operator, value), or a list of such lists, of which one must hold; operators are "
                 f"{', '.join(_OPERATORS)}; got {shown(condition)}."
             )
@@ -196,7 +197,7 @@ def _checked(name: str, operator: str, value: Any) -> Any:
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise TypeError(
             f"filter= compares a column with numbers, texts, dates and times; {name!r} is compared with {shown}, "
-            f"a {type(value).__name__}. To compare with several values, write ({name!r}, 'in', [...])."
+            f"{type_text(value)}. To compare with several values, write ({name!r}, 'in', [...])."
         ) from error
     return exact
 
