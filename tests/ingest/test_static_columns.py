@@ -310,7 +310,7 @@ def test_names_of_static_columns_follow_the_rules_of_columns() -> None:
     message = "a column is named 'entity' ... static="
     with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.load(source, ["power"], static={"entity": "size"})
-    message = "'plant' is size. ... static="
+    message = "'plant' is made of 'size'. ... static="
     with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.load(source, ["power"], entity="plant", static={"plant": "size"})
     message = "static= ... got the text 'size'"

@@ -144,7 +144,7 @@ def test_integers_of_more_than_64_bits(tmp_path: Path) -> None:
 
 
 def test_a_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tensorstash.sources.streams.ROWS", 5)
+    monkeypatch.setattr("tensorstash.sources.streams._ROWS", 5)
     stash = ts.load(write(tmp_path / "one.csv", LTSF), time="date")
     assert stash["OT"].tolist() == [30 - hour / 16 for hour in range(100)]
 

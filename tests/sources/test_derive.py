@@ -359,7 +359,7 @@ def test_in_a_list_an_expression_brings_its_name() -> None:
     for unnamed in (a + b, (a * 2).name.keep()):
         with pytest.raises(ValueError, match="An expression in a list needs a name"):
             ts.load(source, [unnamed])
-    with pytest.raises(ts.errors.SchemaError, match=r"Column names must be unique; \['a'\]"):
+    with pytest.raises(ts.errors.SchemaError, match=r"Column names must be unique, got 'a' more than once"):
         ts.load(source, ["a", (a + b).alias("a")])
 
 
