@@ -10,6 +10,7 @@ import torch.distributed as dist
 from tensorstash.cluster.shard_statistics import of_all, of_node
 from tensorstash.cluster.sharded_windows import Count, ShardedWindows, merge_counts
 from tensorstash.common.checks import names_in, shown
+from tensorstash.common.text import type_text
 from tensorstash.errors import NoWindowError
 from tensorstash.transforms.fitting import By, Kind, Unknown, check_kind, check_together
 from tensorstash.transforms.scaler import Scaler
@@ -20,7 +21,7 @@ class RankCounts(NamedTuple):
 
     node: int
     nodes: int
-    windows: dict[str, Any] | None  # their spans and stride; `None` if the rank has no window
+    windows: dict[str, Any] | None  # the spans and the stride; `None` if the rank has no window
     counts: dict[int, Count]
 
 
@@ -88,7 +89,7 @@ def fit_scaler(
 
 def _of_shards(windows: ShardedWindows) -> ShardedWindows:
     if not isinstance(windows, ShardedWindows):
-        raise TypeError(f"windows must be those of shards, ts.cluster.windows(...), got a {type(windows).__name__}.")
+        raise TypeError(f"windows must be those of shards, ts.cluster.windows(...), got {type_text(windows)}.")
     return windows
 
 

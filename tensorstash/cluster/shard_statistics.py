@@ -30,10 +30,10 @@ class NodeStatistics:
     spans: dict[str, str] = field(default_factory=dict)  # maps each span to scale to its column
     packs: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the dimensions of a row of each column
     rows: dict[int, int] = field(default_factory=dict)  # the rows seen in each shard
-    every: dict[int, dict[str, Fitted]] = field(default_factory=dict)  # by shard and column, over all entities together
+    every: dict[int, dict[str, Fitted]] = field(default_factory=dict)  # by shard and column, of all entities together
     each: dict[int, dict[str, Fitted]] = field(
         default_factory=dict
-    )  # likewise, for each entity; only with `by="entity"`
+    )  # by shard and column, of each entity; only with `by="entity"`
 
 
 def of_node(

@@ -33,8 +33,8 @@ class TimeInfo:
     zone: str | None
     low: int | None
     high: int | None
-    duplicates: bool = False  # whether an entity has several rows of one time
-    checksum: int | None = None  # of all times in the order of the rows
+    duplicates: bool = False  # whether any entity has several rows at one time
+    checksum: int | None = None  # CRC-32 of all times, in the order of the rows
 
 
 @dataclass(frozen=True, slots=True)

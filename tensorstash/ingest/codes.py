@@ -194,7 +194,7 @@ class Vocabulary:
         return (int(codes.min()), int(codes.max())) if len(codes) else (None, None)
 
 
-def count_codes(codes: Int32s) -> ColumnCounts:
+def _count_codes(codes: Int32s) -> ColumnCounts:
     """The counts of codes: the number of -1, and the minimum and maximum of the others."""
     known = codes[codes >= 0]
     missing = len(codes) - len(known)
@@ -209,7 +209,7 @@ def given_codes(piece: Piece, code_of: Mapping[Any, int], fill: object) -> tuple
     codes = np.array([*by_value, -1], np.int32)[piece.indices]
     nulls = int(np.count_nonzero(codes < 0))
     codes[codes < 0] = code_of.get(fill, -1)
-    return codes, replace(count_codes(codes), nulls=nulls, unknown=int(np.count_nonzero(codes == unknown)))
+    return codes, replace(_count_codes(codes), nulls=nulls, unknown=int(np.count_nonzero(codes == unknown)))
 
 
 def bucket_codes(piece: Piece, buckets: int) -> tuple[Int32s, ColumnCounts]:
@@ -218,4 +218,4 @@ def bucket_codes(piece: Piece, buckets: int) -> tuple[Int32s, ColumnCounts]:
     by_value = np.full(len(texts) + 1, -1, np.int32)
     by_value[:-1] = digests(texts.cast(pa.large_binary()).to_pylist()) % np.uint64(buckets)
     codes = by_value[piece.indices]
-    return codes, count_codes(codes)
+    return codes, _count_codes(codes)

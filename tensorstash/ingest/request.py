@@ -15,6 +15,7 @@ from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
 from tensorstash.columns.types import is_text
 from tensorstash.common.checks import one_of, shown
 from tensorstash.common.html import cut
+from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.ingest.like import check_like
 from tensorstash.ingest.plan_text import type_name
@@ -157,7 +158,7 @@ def _table(
         return None
     if entity is None:
         raise ValueError(
-            f"Static columns of a table are joined by the entity columns; got a {type(table).__name__} as static= and "
+            f"Static columns of a table are joined by the entity columns; got {type_text(table)} as static= and "
             "no entity=. Name them as entity=."
         )
     if columns is not None:
@@ -224,7 +225,7 @@ def check_names(request: Request, columns: Sequence[Column], static: Sequence[Co
             )
         if column.members != (column.name,):
             argument = request.argument if column in columns else "static"
-            _check_no_key(column, request.keys, ", ".join(column.members), argument)
+            _check_no_key(column, request.keys, f"made of {', '.join(map(repr, column.members))}", argument)
 
 
 def check_table(

@@ -20,7 +20,7 @@ from tensorstash.sources.pyarrow_texts import missing_column
 from tensorstash.sources.scan import Scan, Unit, read
 from tensorstash.sources.storage import decoded, without_views
 
-_TEXT_BYTES = 1 << 26  # of a column, decoded at a time
+_TEXT_BYTES = 1 << 26  # bytes of one text column that are decoded at a time
 
 
 def filtered(scanned: Scan, condition: Filter, names: Sequence[str], progress: bool | None) -> Scan:
@@ -28,7 +28,7 @@ def filtered(scanned: Scan, condition: Filter, names: Sequence[str], progress: b
     return with_rows(scanned, partial(_rows_of_filter, names, condition), "filter", progress)
 
 
-# from a unit to a bit for each of its rows, which is set if the row is kept, and the number of set bits
+# takes a unit; returns a bit for each of its rows, set if the row is kept, and the number of set bits
 RowFilter = Callable[[Unit], tuple[NDArray[np.uint8], int]]
 
 
@@ -41,7 +41,7 @@ def with_rows(scanned: Scan, row_filter: RowFilter, what: str, progress: bool | 
             units.append(replace(unit, start=start))
         elif rows:
             kept = bits
-            if unit.kept is not None:  # an earlier filter has kept them: `bits` has one for each of its set bits
+            if unit.kept is not None:  # `bits` has a bit for each row that an earlier filter kept
                 whole = np.unpackbits(unit.kept)
                 whole[np.flatnonzero(whole)] = np.unpackbits(bits)[: unit.rows]
                 kept = np.packbits(whole)
@@ -111,7 +111,7 @@ def columns_of(condition: Filter, schema: pa.Schema, where: str) -> list[str]:
         rest = [other for other in fields if other is not field]
         with suppress(pa.ArrowException):
             _mask(_nothing(rest), condition.expression)
-            fields = rest  # the expression has the name in a value only
+            fields = rest  # the name occurs only in a value of the expression
     if odd := [field.name for field in fields if is_bfloat16(field)]:
         raise SchemaError(
             f"filter= compares values of Arrow; {odd[0]!r} is bfloat16, which Arrow lacks. Filter by another column."

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tensorstash.columns.names import check_for_polars
 from tensorstash.columns.types import BFLOAT16
+from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, check_unique, in_order
 from tensorstash.sources.storage import without_null_views
@@ -133,7 +134,7 @@ def scan_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Scan:
             )
         if hasattr(values, "columns"):
             raise SchemaError(
-                f"A column must be an array or a list of values; {name!r} is a {type(values).__name__}. Take a column "
+                f"A column must be an array or a list of values; {name!r} is {type_text(values)}. Take a column "
                 f"of it: {{{name!r}: frame['name']}}."
             )
         _refuse_objects(name, getattr(values, "dtype", None), "the mapping")
@@ -141,8 +142,8 @@ def scan_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Scan:
             array, metadata = _arrow_of(values)
         except OverflowError as error:
             raise SchemaError(
-                f"Integers in a list must fit into 64 bits with a sign; {name!r} has others. For integers below 2**64 "
-                f"write {{{name!r}: np.array(..., np.uint64)}}."
+                f"Integers in a list must fit into 64 bits with a sign; {name!r} has larger ones. For integers below "
+                f"2**64 write {{{name!r}: np.array(..., np.uint64)}}."
             ) from error
         except (pa.ArrowException, TypeError, ValueError, AttributeError, NotImplementedError) as error:
             raise SchemaError(

@@ -219,7 +219,7 @@ class Stash(Mapping[str, torch.Tensor]):
         if info.kind != "category":
             tensor = self.static[name] if name in self.static else self[name]
             raise ColumnError(
-                f"Text columns have a vocabulary, and those that were given one; {name!r} holds {tensor.dtype}."
+                f"Text columns have a vocabulary, and columns loaded with vocabulary=; {name!r} holds {tensor.dtype}."
             )
         return checked_vocabulary(self.segment, info)
 

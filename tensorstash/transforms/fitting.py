@@ -176,7 +176,7 @@ def check_kind(kind: str, by: str | None, unknown: str) -> None:
     one_of(by, (None, "entity"), "by")
     one_of(unknown, get_args(Unknown), "unknown")
     if unknown != "error" and (unknown != "pooled" or by is None):
-        raise ValueError(f"unknown must be 'error', or with by='entity' 'pooled', got {unknown!r} and by={by!r}.")
+        raise ValueError(f"unknown must be 'error', or 'pooled' with by='entity', got {unknown!r} and by={by!r}.")
 
 
 def rows_seen(source: Windows | Stash) -> Rows:

@@ -11,6 +11,7 @@ import torch
 
 from tensorstash.common.checks import is_integer, names_in, no_attribute, shown
 from tensorstash.common.html import table
+from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.errors import unknown as unknown_name
 from tensorstash.sampling.several import Several
@@ -231,7 +232,7 @@ class Scaler:
         """
         if not isinstance(stash, Stash):
             raise TypeError(
-                f"transform() takes a stash, got a {type(stash).__name__}. Write scaler.transform(windows.stash) for "
+                f"transform() takes a stash, got {type_text(stash)}. Write scaler.transform(windows.stash) for "
                 "windows, and scaler(batch) for a batch."
             )
         for name in self.center:

@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
@@ -142,9 +141,3 @@ def pairs_per_frequency(offsets: Int64s, times: Int64s, clock: Clock) -> dict[Fr
                 gaps = None if candidate.kind == "ticks" else gaps_at(times, inner, candidate)
                 pairs[candidate] = count if gaps is None else len(times) - 1 - len(inner) - len(gaps)
     return pairs
-
-
-def true_rows(mask: NDArray[np.bool_], start: int) -> tuple[Int64s, Int64s]:
-    """The ranges `[low, high)` of true values, of which the first is that of row `start`."""
-    edges = np.flatnonzero(np.diff(mask, prepend=False, append=False)) + start
-    return edges[::2], edges[1::2]
