@@ -29,6 +29,7 @@ from tensorstash.sources.scan import Unit, damage_named
 
 _BLOCK = 1 << 17  # rows looked at together
 _FIRST_ROWS = 4096  # whose times are looked at
+_WORTH_A_THREAD = 1 << 19  # values: to decode fewer takes less time than to start a thread and wait for it
 
 
 _Arrays = Mapping[str, NDArray[Any]]  # the mapped columns, if their rows do not come in the order of the stash
@@ -137,13 +138,15 @@ def _decode_columns(work: Work, keys: RowKeys) -> dict[str, StaticValues]:
 def _decode(
     work: Work, arranger: Arranger, units: Sequence[Unit], columns: Sequence[Column], arrays: _Arrays
 ) -> Iterator[tuple[str, Deciding]]:
-    """Decode several bundles at a time, or several columns of a bundle where there are few; yield static rows."""
+    """Decode several bundles at a time, or several columns of a large bundle where there are few; yield static rows."""
 
     def decode(job: _Job, go_on: Callable[[], None]) -> list[_Decoded]:
         return each_or_all(job[0], lambda bundle: _decode_bundle(work, arranger, (bundle, job[1]), arrays, go_on))
 
     parts = bundles(units)
-    shares = min(len(columns), -(-threads() // max(len(parts), 1)))
+    count = max(len(parts), 1)
+    worth = work.planned.rows // count * len(columns) // _WORTH_A_THREAD
+    shares = min(len(columns), max(worth, 1), -(-threads() // count))
     jobs = [(part, columns[share::shares]) for part in parts for share in range(shares)]
     for decoded in in_threads(jobs, decode):
         for counts, deciding in decoded:
