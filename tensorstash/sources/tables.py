@@ -38,7 +38,7 @@ def scan_polars(frame: Any, wanted: Wanted) -> Scan:
     check_for_polars(names)
     for name in names:
         _refuse_objects(name, frame.schema[name], "the polars frame")
-    table = _converted(lambda columns: frame[columns].to_arrow(), names, frame.schema, "the polars frame")
+    table = _converted(lambda columns: frame[:, columns].to_arrow(), names, frame.schema, "the polars frame")
     return _scan_wanted(table, frame.columns, "the polars frame")
 
 
