@@ -19,7 +19,6 @@ from tensorstash.common.dtypes import Bools, Int32s, Int64s
 from tensorstash.common.forks import has_pool
 from tensorstash.sources.storage import without_views
 
-
 _HEAD = 1024  # rows, which tell whether those that follow are worth comparing
 _LONG = 4  # rows of a run, on the average
 
