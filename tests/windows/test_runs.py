@@ -28,4 +28,3 @@ def test_the_sample_is_small_whatever_the_number_of_rows() -> None:
         every = (rows - 1) // runs._SAMPLE
         counted = count_steps(np.arange(rows), np.zeros(0, np.int64), every)
         assert runs._SAMPLE <= counted[1] <= 2 * runs._SAMPLE
-        assert runs._SAMPLE * 2 // runs._SHORT >= -(-rows // (runs._SHORT * every))
