@@ -29,7 +29,7 @@ from tensorstash.sources.scan import Unit, damage_named
 
 _BLOCK = 1 << 17  # rows looked at together
 _FIRST_ROWS = 4096  # whose times are looked at
-_WORTH_A_THREAD = 1 << 19  # values: to decode fewer takes less time than to start a thread and wait for it
+_WORTH_A_THREAD = 1 << 20  # values: to decode fewer takes less time than to start a thread and wait for it
 
 
 _Arrays = Mapping[str, NDArray[Any]]  # the mapped columns, if their rows do not come in the order of the stash
@@ -115,7 +115,9 @@ def _decode_columns(work: Work, keys: RowKeys) -> dict[str, StaticValues]:
     of_keys = [column for column in planned.columns if holds_keys(column, planned)]
     others = [column for column in planned.columns if column not in of_keys]
     moved = [] if arranger.arranged else [column.name for column in others]
-    arrays = dict(zip(moved, in_threads(moved, lambda name, _: draft.array(name))))
+    groups = [moved] if planned.rows * len(moved) < _WORTH_A_THREAD else [[name] for name in moved]
+    mapped = in_threads(groups, lambda names, _: {name: draft.array(name) for name in names})
+    arrays = {name: array for group in mapped for name, array in group.items()}
     first = _decode(work, arranger, units_of_keys(work, keys), of_keys, {}) if of_keys else ()
     second = _decode(work, arranger, work.scanned.units, [*others, *planned.static], arrays)
     for name, rows in chain(first, second):
