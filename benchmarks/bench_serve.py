@@ -94,7 +94,7 @@ def digest_of(batch: Batch) -> str:
     made = blake2b(digest_size=16)
     for name in (*SPANS, "entity"):
         made.update(repr((name, batch[name].shape, batch[name].dtype)).encode())
-        made.update(batch[name].contiguous().view(torch.uint8).numpy())
+        made.update(batch[name].contiguous().numpy().tobytes())
     return made.hexdigest()
 
 

@@ -44,7 +44,7 @@ def scan_polars(frame: Any, wanted: Wanted) -> Scan:
 
 
 def _together(frame: Any) -> Any:
-    """The frame; of a small one that others were appended to a copy in one piece, because each piece would be a unit."""
+    """The frame; of a small one that others were appended to, a copy in one piece: each piece would be a unit."""
     return frame.rechunk() if frame.n_chunks() > 1 and frame.estimated_size() <= _SMALL_BYTES else frame
 
 

@@ -95,7 +95,9 @@ def test_rows_in_long_runs_give_the_piece_that_a_loop_over_rows_gives(
 
 def test_neighbours_are_compared_where_runs_are_long() -> None:
     long, short = pa.array(np.repeat(["a", "b", "a"], 1000)), pa.array(["a", "b"] * 1500)
-    assert codes_module._long_runs(long).tolist() == [0, 1000, 2000]
+    starts = codes_module._long_runs(long)
+    assert starts is not None
+    assert starts.tolist() == [0, 1000, 2000]
     assert codes_module._long_runs(short) is None
     assert codes_module._long_runs(pa.concat_arrays([long, short])) is None
     assert codes_module._long_runs(long[:1000]) is None
