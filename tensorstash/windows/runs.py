@@ -123,9 +123,8 @@ def count_steps(times: Int64s, inner: Int64s, every: int) -> Counter[int]:
     counted: Counter[int] = Counter()
     for start in range(0, len(times) - 1, _BLOCK):
         stop = min(start + _BLOCK, len(times) - 1)
-        counted.update(
-            _counted(np.delete(times[start + 1 : stop + 1] - times[start:stop], _within(inner, start, stop)))
-        )
+        steps = times[start + 1 : stop + 1] - times[start:stop]
+        counted.update(_counted(np.delete(steps, _within(inner, start, stop))))
         if len(counted) > _MOST_STEPS:
             counted = Counter(dict(counted.most_common(_MOST_STEPS // 2)))
     return counted
