@@ -162,16 +162,23 @@ def _fields(value: object, hints: Mapping[str, Any], what: str) -> dict[str, Any
 
 def _parsed(hint: Any, value: Any, what: str) -> Any:
     """A value from JSON in the annotated type of its field; lists become tuples."""
-    for kind in get_args(hint) if isinstance(hint, UnionType) else (hint,):
-        items = get_args(kind)
-        if is_dataclass(kind) and type(value) is dict:
-            made: Any = kind
-            return made(**_fields(value, _hints(made), what)) if value else None
-        if get_origin(kind) is tuple and type(value) is list and (items[-1] is ... or len(items) == len(value)):
+    for kind, origin, items in _alternatives(hint):
+        if type(value) is kind:
+            return value
+        if origin is dict and type(value) is dict:
+            return kind(**_fields(value, _hints(kind), what)) if value else None
+        if origin is tuple and type(value) is list and (items[-1] is ... or len(items) == len(value)):
             return tuple(_parsed(items[0], item, f"a value in {what}") for item in value)
-        if type(value) is kind or (get_origin(kind) is Literal and value in items):
+        if origin is Literal and value in items:
             return value
     raise ValueError(f"{what} is {value!r}")
+
+
+@cache
+def _alternatives(hint: Any) -> tuple[tuple[Any, Any, tuple[Any, ...]], ...]:
+    """The types that an annotation allows, each with its origin, which is `dict` for a dataclass, and its arguments."""
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    return tuple((kind, dict if is_dataclass(kind) else get_origin(kind), get_args(kind)) for kind in kinds)
 
 
 _hints = cache(get_type_hints)

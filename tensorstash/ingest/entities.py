@@ -24,10 +24,11 @@ class Entities:
 
     def __init__(self, columns: int, known: Sequence[Any]) -> None:
         """Entities in `known` exist even without rows."""
-        self._parts = [Vocabulary() for _ in range(columns)]
+        self._parts = [Vocabulary(known)] if columns == 1 else [Vocabulary() for _ in range(columns)]
         self._pairs = [Vocabulary() for _ in range(columns - 1)]  # of (number of leading parts, next part)
-        values = [known] if columns == 1 else [*zip(*known)]
-        self._known = self.encode([piece_of(as_arrow(part)) for part in values]) if known else np.zeros(0, np.int32)
+        several = columns > 1 and len(known) > 0
+        of_known = self.encode([piece_of(as_arrow(part)) for part in zip(*known)]) if several else range(len(self))
+        self._known: Int64s = np.array(of_known, np.int64)
 
     def __len__(self) -> int:
         return len((self._pairs or self._parts)[-1])
@@ -50,7 +51,7 @@ class Entities:
         is_new = np.ones(len(self), np.bool_)
         is_new[self._known] = False
         order = np.lexsort(ranks[::-1])
-        return np.append(self._known.astype(np.int64), order[is_new[order]])
+        return np.append(self._known, order[is_new[order]])
 
     def values(self, order: Int64s) -> list[list[Any]]:
         """For each entity column, its values in these entities."""

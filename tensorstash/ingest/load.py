@@ -102,10 +102,10 @@ class Plan:
     @cached_property
     def planned(self) -> "Planned":
         """All that was found in the source. A wrong column is an error here."""
-        from tensorstash.ingest.survey import with_ranges
+        from tensorstash.ingest.survey import to_show
 
         found = Found(self._request)
-        planned = with_ranges(found.survey(None))
+        planned = to_show(found.survey(None))
         self._found = found
         return planned
 

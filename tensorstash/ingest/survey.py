@@ -46,10 +46,10 @@ class Planned:
     known_name: str | None
     static: tuple[Column, ...]  # one value per entity
     derived: Inputs  # computed columns and fields of structs
-    free: int  # bytes of memory available now
     pieces: int  # row groups, record batches or slices of the source
     kept: int  # pieces in which the filter keeps rows
     notes: tuple[str, ...]  # differences between files that were unified, and casts that would fail
+    free: int = 0  # bytes of memory available when it was surveyed, where shown
     types: Mapping[str, str] = field(default_factory=dict)  # the Arrow type of each source column
     skipped: tuple[str, ...] = ()  # source columns that are never decoded
     ranges: Mapping[str, Range] = field(default_factory=dict)  # statistics of them before the filter, where shown
@@ -197,14 +197,18 @@ def survey(request: Request, files: Sequence[File] | None, progress: bool | None
     return Survey(whole, planned, table)
 
 
-def with_ranges(surveyed: Survey) -> Planned:
-    """What a load will hold, with the ranges of its columns and notes on the values that it will refuse."""
+def to_show(surveyed: Survey) -> Planned:
+    """What a load will hold, with what only a plan shows.
+
+    That is free memory, the ranges of its columns and notes on the values that it will refuse.
+    """
     planned = surveyed.planned
     chosen = [*planned.columns, *planned.static, *([planned.entity] if planned.entity else []), *planned.times]
     names = dict.fromkeys(member for column in chosen for member in column.members)
     ranges = {name: values for name in names if (values := surveyed.scanned.range_of(name)) != Range()}
     notes = [note for column in chosen for note in losses(column, ranges)]
-    return replace(planned, ranges=ranges, notes=(*planned.notes, *notes))
+    free = tightest(memory_limits()).free
+    return replace(planned, free=free, ranges=ranges, notes=(*planned.notes, *notes))
 
 
 def _chosen_columns(request: Request, schema: pa.Schema, derived: Inputs) -> Specs:
@@ -256,7 +260,6 @@ def _planned(request: Request, scanned: Scan, specs: Specs, derived: Inputs) -> 
         known_name=request.known_name,
         static=static,
         derived=derived,
-        free=tightest(memory_limits()).free,
         pieces=scanned.pieces,
         kept=len(scanned.units),
         notes=scanned.notes,

@@ -29,6 +29,7 @@ from tensorstash.sources.scan import Unit, damage_named
 
 _BLOCK = 1 << 17  # rows looked at together
 _FIRST_ROWS = 4096  # whose times are looked at
+_WORTH_A_THREAD = 1 << 20  # values: to decode fewer takes less time than to start a thread and wait for it
 
 
 _Arrays = Mapping[str, NDArray[Any]]  # the mapped columns, if their rows do not come in the order of the stash
@@ -116,7 +117,9 @@ def _decode_columns(work: Work, keys: RowKeys) -> dict[str, StaticValues]:
     of_keys = [column for column in planned.columns if holds_keys(column, planned)]
     others = [column for column in planned.columns if column not in of_keys]
     moved = [] if arranger.arranged else [column.name for column in others]
-    arrays = dict(zip(moved, in_threads(moved, lambda name, _: draft.array(name))))
+    groups = [moved] if planned.rows * len(moved) < _WORTH_A_THREAD else [[name] for name in moved]
+    mapped = in_threads(groups, lambda names, _: {name: draft.array(name) for name in names})
+    arrays = {name: array for group in mapped for name, array in group.items()}
     first = _decode(work, arranger, units_of_keys(work, keys), of_keys, {}) if of_keys else ()
     second = _decode(work, arranger, work.scanned.units, [*others, *planned.static], arrays)
     for name, rows in chain(first, second):
@@ -139,13 +142,15 @@ def _decode_columns(work: Work, keys: RowKeys) -> dict[str, StaticValues]:
 def _decode(
     work: Work, arranger: Arranger, units: Sequence[Unit], columns: Sequence[Column], arrays: _Arrays
 ) -> Iterator[tuple[str, Deciding]]:
-    """Decode several bundles at a time, or several columns of a bundle where there are few; yield static rows."""
+    """Decode several bundles at a time, or several columns of a large bundle where there are few; yield static rows."""
 
     def decode(job: _Job, go_on: Callable[[], None]) -> list[_Decoded]:
         return each_or_all(job[0], lambda bundle: _decode_bundle(work, arranger, (bundle, job[1]), arrays, go_on))
 
     parts = bundles(units)
-    shares = min(len(columns), -(-threads() // max(len(parts), 1)))
+    count = max(len(parts), 1)
+    worth = work.planned.rows // count * len(columns) // _WORTH_A_THREAD
+    shares = min(len(columns), max(worth, 1), -(-threads() // count))
     jobs = [(part, columns[share::shares]) for part in parts for share in range(shares)]
     for decoded in in_threads(jobs, decode):
         for counts, deciding in decoded:

@@ -16,6 +16,7 @@ from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, check_unique, in_order
 from tensorstash.sources.storage import without_null_views
 
+_SMALL_BYTES = 1 << 26  # of a frame that is copied so that it is read at once
 _UNCONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
 # remedies by the beginning of the type's name, in polars and pandas
 _CONVERSIONS = {
@@ -39,8 +40,13 @@ def scan_polars(frame: Any, wanted: Wanted) -> Scan:
     check_for_polars(names)
     for name in names:
         _refuse_objects(name, frame.schema[name], "the polars frame")
-    table = _converted(lambda columns: frame.select(columns).to_arrow(), names, frame.schema, "the polars frame")
+    table = _converted(lambda columns: _together(frame[:, columns]).to_arrow(), names, frame.schema, "the polars frame")
     return _scan_wanted(table, frame.columns, "the polars frame")
+
+
+def _together(frame: Any) -> Any:
+    """The frame; of a small one that others were appended to, a copy in one piece: each piece would be a unit."""
+    return frame.rechunk() if frame.n_chunks() > 1 and frame.estimated_size() <= _SMALL_BYTES else frame
 
 
 def _refuse_objects(name: str, dtype: object, where: str) -> None:

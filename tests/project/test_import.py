@@ -48,6 +48,15 @@ print([name for name in sys.argv[2:] if name in sys.modules])
     assert run(program, str(saved), *SLOW) == "[]\n"
 
 
+def test_a_load_of_a_frame_does_not_import_what_reads_files() -> None:
+    program = """
+import sys, polars, tensorstash as ts
+ts.load(polars.DataFrame({"e": ["a"] * 20, "t": [*range(20)], "y": [0.5] * 20}), ["y"], entity="e", time="t")
+print([name for name in sys.argv[1:] if name in sys.modules])
+"""
+    assert run(program, "pyarrow.dataset", "pyarrow.parquet", "pyarrow.csv", "fsspec") == "[]\n"
+
+
 def test_a_rank_that_attaches_what_another_has_loaded_imports_no_engine(tmp_path: Path) -> None:
     pq.write_table(pa.table({"e": ["a"] * 20, "t": range(20), "y": [0.5] * 20}), tmp_path / "y.parquet")
     program = """
