@@ -37,7 +37,7 @@ class Expression:
     """A polars expression."""
 
     expr: "pl.Expr"
-    alias: str | None  # from the user
+    alias: str | None  # given by the user
     columns: tuple[str, ...]
 
     @property

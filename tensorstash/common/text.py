@@ -1,4 +1,4 @@
-"""Text for people: sizes in bytes, and lines with aligned columns."""
+"""Text for people: sizes in bytes, counts, types, and lines with aligned columns."""
 
 from collections.abc import Collection, Sequence
 
@@ -8,6 +8,17 @@ def size_text(nbytes: float) -> str:
     if nbytes < 1000:
         return f"{nbytes:,.0f} bytes"
     return f"{nbytes / 1e3:,.1f} kB" if nbytes < 1_000_000 else f"{nbytes / 1e6:,.0f} MB"
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things, named in the singular: "1 null", "2,000 nulls"."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def type_text(value: object) -> str:
+    """The type of a value with its article: "a list", "an int"."""
+    name = type(value).__name__
+    return f"an {name}" if name[0] in "aeioAEIO" or name == "ndarray" else f"a {name}"
 
 
 def aligned(lines: Sequence[tuple[str, ...]], right: Collection[str] = ()) -> str:

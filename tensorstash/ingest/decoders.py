@@ -22,9 +22,9 @@ from tensorstash.sources.storage import decoded
 class Decoder:
     """Decodes the batches of a column, which threads bring in any order."""
 
-    # from the arrays of the members and their place in the source, for errors, to `(n, *shape)` values
+    # takes the arrays of the members, and their place in the source for errors; returns `(n, *shape)` values
     decode: Callable[[Sequence[pa.Array], str], tuple[NDArray[Any], ColumnCounts]]
-    counts: ColumnCounts  # of all rows, to which the caller adds those of batches
+    counts: ColumnCounts  # the caller adds the counts of each batch
     vocabulary: Vocabulary | None = None  # ascending only after all batches have been decoded
     given: list[Any] | None = None  # a vocabulary that does not change
 

@@ -9,6 +9,7 @@ from tensorstash.columns.codec import Ascending
 from tensorstash.columns.column import Column
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.types import is_text
+from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.stash.header import names_checksum
 from tensorstash.stash.stash import Stash
@@ -19,7 +20,7 @@ def check_like(like: object, entity: Any) -> Stash | None:
     if like is None:
         return None
     if not isinstance(like, Stash):
-        raise TypeError(f"like= must be a stash, got a {type(like).__name__}.")
+        raise TypeError(f"like= must be a stash, got {type_text(like)}.")
     if len(like.entity_names) != len(entity_columns(entity)):
         raise ValueError(
             f"Entities keep their numbers in like= if both have as many entity columns; like= has "

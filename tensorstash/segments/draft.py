@@ -46,7 +46,7 @@ class Draft:
         self._on_disk = on_disk
         self.start = end = pages(room)
         self.entries: dict[str, Entry] = {}
-        self.checksums: dict[str, int] = {}  # of the blobs
+        self.checksums: dict[str, int] = {}  # CRC-32 of each blob
         for name, dtype, shape in tensors:
             self.entries[name] = entry = Entry(name, DTYPES[dtype][0], shape, end)
             end += pages(entry.nbytes)
@@ -87,7 +87,7 @@ class Draft:
             return np.empty(entry.shape, DTYPES[entry.dtype][1])
         _allocate(self.fd, entry.start, pages(entry.nbytes))
         memory = mmap.mmap(self.fd, self.end)
-        if not self._on_disk:  # there it would fill memory with empty pages, and then write them to the disk
+        if not self._on_disk:  # on a disk, empty pages would fill memory and then be written
             populate(memory, POPULATE_WRITE, entry.start, pages(entry.nbytes))
         flat = np.frombuffer(memory, DTYPES[entry.dtype][1], math.prod(entry.shape), entry.start)
         return flat.reshape(entry.shape)

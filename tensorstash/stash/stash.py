@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 class Stash(Mapping[str, torch.Tensor]):
     """The loaded columns: a `Mapping` from name to tensor, first dimension rows.
 
-    Rows are grouped by entity, the entities in ascending order, and ordered by time within each. `ts.load`, `ts.open`
-    and `ts.attach` return one. The tensors are mapped copy-on-write: only this process sees its in-place writes, and
-    they never reach the file. Text columns hold int32 codes into `vocabulary(name)`, whose texts ascend, or -1 for a
-    missing text. A vocabulary that was given to `load` keeps its order, and the code of unknown values is its length.
+    Rows are grouped by entity, the entities in ascending order, and ordered by time within each, or by time and known
+    time as `is_by_known` says. `ts.load`, `ts.open` and `ts.attach` return one. The tensors are mapped copy-on-write:
+    only this process sees its in-place writes, and they never reach the file. Text columns hold int32 codes into
+    `vocabulary(name)`, whose texts ascend, or -1 for a missing text. A vocabulary that was given to `load` keeps its
+    order, and the code of unknown values is its length.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -152,6 +153,43 @@ class Stash(Mapping[str, torch.Tensor]):
         time = self.info.time
         return Clock(None, None) if time is None else Clock(time.unit, time.zone)
 
+    @cached_property
+    def known(self) -> torch.Tensor | None:
+        """`(rows,)` int64, when each row became known, in units of `known_clock.unit`; `None` without `known=`."""
+        return None if self.info.known is None else self.segment.tensor("__known")
+
+    @property
+    def known_name(self) -> str | None:
+        """The name of the known times: their source column, or of an expression its alias or "known"."""
+        return None if self.info.known is None else self.info.known.source
+
+    @property
+    def known_range(self) -> tuple[int | None, int | None]:
+        """The first and the last known time of all rows; `None` without known times or rows."""
+        known = self.info.known
+        return (None, None) if known is None else (known.low, known.high)
+
+    @property
+    def known_checksum(self) -> int | None:
+        """A checksum of the known times as they were loaded, for states."""
+        return None if self.info.known is None else self.info.known.checksum
+
+    @property
+    def known_clock(self) -> Clock:
+        """The unit and zone in which the known times are read."""
+        known = self.info.known
+        return Clock(None, None) if known is None else Clock(known.unit, known.zone)
+
+    @property
+    def is_by_known(self) -> bool:
+        """Whether the rows of an entity are ordered by known time, then time; else by time, then known time."""
+        return self.info.known is not None and self.info.known.is_first
+
+    @property
+    def has_events(self) -> bool:
+        """Whether rows of one time are events with known times, not versions of which the newest counts."""
+        return self.info.known is not None and self.info.known.events
+
     def about(self, name: str) -> Column:
         """How a column was loaded (kind, unit, zone, fill, members), and its missing values, minimum and maximum.
 
@@ -181,7 +219,7 @@ class Stash(Mapping[str, torch.Tensor]):
         if info.kind != "category":
             tensor = self.static[name] if name in self.static else self[name]
             raise ColumnError(
-                f"Text columns have a vocabulary, and those that were given one; {name!r} holds {tensor.dtype}."
+                f"Text columns have a vocabulary, and columns loaded with vocabulary=; {name!r} holds {tensor.dtype}."
             )
         return checked_vocabulary(self.segment, info)
 
@@ -199,11 +237,12 @@ class Stash(Mapping[str, torch.Tensor]):
         except (KeyError, TypeError):  # TypeError: not hashable
             raise unknown(entity, self.entities, "the stash", "entity") from None
         rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
-        times = {} if self.time is None else {str(self.time_name): self.time[rows]}
+        times = {} if self.known is None else {str(self.known_name): self.known[rows]}
+        times = times if self.time is None else {str(self.time_name): self.time[rows]} | times
         return times | {name: tensor[rows] for name, tensor in self.items()}
 
     def to_polars(self) -> "pl.DataFrame":
-        """A polars frame of entity, time and every column; packs become arrays, codes become their values.
+        """A polars frame of entity, time, known time and every column; packs become arrays, codes become their values.
 
         Values that are not in a given vocabulary are null; hashed codes stay codes. Static columns come last.
         """
@@ -212,7 +251,7 @@ class Stash(Mapping[str, torch.Tensor]):
         return to_polars(self)
 
     def to_arrow(self) -> "pa.Table":
-        """A pyarrow Table of entity, time and every column over the memory of the stash, without a copy of it.
+        """A pyarrow Table of entity, times and every column over the memory of the stash, without a copy of it.
 
         Static columns come last, their values repeated in every row of their entity, which takes memory. Packs are
         fixed-size lists, codes are dictionary arrays, hashed codes int32, and bfloat16 is float32, whose field has the

@@ -1,6 +1,5 @@
 """`Scaler`: scales spans of batches by statistics of the rows that windows see."""
 
-import operator
 import warnings
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,8 +8,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
-from tensorstash.common.checks import is_integer, names_in, no_attribute, shown
+from tensorstash.common.checks import integer, names_in, no_attribute, shown
 from tensorstash.common.html import table
+from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.errors import unknown as unknown_name
 from tensorstash.stash.scaled import note_scaled
@@ -109,6 +109,7 @@ class Scaler:
         kind: Kind = "standard",
         by: By | None = None,
         unknown: Unknown = "error",
+        together: bool = False,
         sample: int | None = None,
         seed: int = 0,
     ) -> "Scaler":
@@ -124,13 +125,15 @@ class Scaler:
                 scaler scales their spans of these columns. A stash stands for all its rows, and for spans named like
                 its columns. A mix stands for the windows of its components, each row once whatever its weight. For
                 data on several nodes use `ts.cluster.fit_scaler`.
-            columns: names of numeric columns; each number of a pack is scaled separately.
+            columns: names of numeric columns; each number of a pack is scaled separately, but see `together`.
             kind: `"standard"`: mean and standard deviation (divided by the number of values); `"minmax"`: minimum and
                 range; `"robust"`: median and interquartile range; `"maxabs"`: 0 and the largest absolute value.
             by: `"entity"` for a centre and scale per entity. Batches then need `entity`, and those of a mix `source`:
                 `Loader(..., with_ids=True)`.
             unknown: with `by="entity"`, for entities that the source does not have: `"pooled"` gives them the
                 statistics of all entities together; `"error"` raises a `DataError` on binding to windows of them.
+            together: whether all columns of a pack have one centre and one scale, those of all their values, as all
+                sensors of traffic benchmarks have; `columns` are then packs.
             sample: the number of random rows, of all entities and components together, to take the statistics over;
                 `None`: all rows. Not for a mix with `by="entity"`.
             seed: the seed of the sample.
@@ -141,10 +144,8 @@ class Scaler:
                 infinite quartile).
         """
         check_kind(kind, by, unknown)
-        if not is_integer(seed):
-            raise ValueError(f"seed must be an integer, got {seed!r}.")
-        names, seed = names_in(columns, "columns"), operator.index(seed)
-        statistics = statistics_of(source, names, kind, by, sample, seed)
+        names, number = names_in(columns, "columns"), integer(seed, "seed")
+        statistics = statistics_of(source, names, kind, by, together, sample, number)
         return cls.of_statistics(source, statistics, kind, by, unknown)
 
     @classmethod
@@ -228,7 +229,7 @@ class Scaler:
         """
         if not isinstance(stash, Stash):
             raise TypeError(
-                f"transform() takes a stash, got a {type(stash).__name__}. Write scaler.transform(windows.stash) for "
+                f"transform() takes a stash, got {type_text(stash)}. Write scaler.transform(windows.stash) for "
                 "windows, and scaler(batch) for a batch."
             )
         for name in self.center:
@@ -303,9 +304,9 @@ class Scaler:
     def _inverse(
         self, values: torch.Tensor, column: str, entity: object, source: object, variate: torch.Tensor | None
     ) -> torch.Tensor:
+        check_numbers({"entity": entity, "source": source, "<span>.variate": variate})
         if not isinstance(column, str) or column not in self.center:
             raise unknown_name(column, self.center, "the scaler")
-        check_numbers({"entity": entity, "source": source, "<span>.variate": variate})
         check_prediction_shape(values, self._pack(column) if variate is None else (), column)
         if not values.dtype.is_floating_point:
             values = values.to(torch.get_default_dtype())
@@ -313,8 +314,8 @@ class Scaler:
         group = None if group is None else group.reshape(-1).to(values.device)
         if variate is None:
             return self._constants(column, values).restored(values, group)
-        at = variate.to(values.device) + (0 if group is None else group * self.center[column][0].numel())
-        return self._constants((column,), values).restored(values, at)
+        first = 0 if group is None else group * self.center[column][0].numel()
+        return self._constants((column,), values).restored(values, variate.to(values.device) + first)
 
     def _batch(self, batch: Batch, *, inverse: bool) -> Batch:
         check_batch(batch, "A scaler")
@@ -322,8 +323,8 @@ class Scaler:
         for name in known:
             check_pack(span_of(batch, name), self._pack(self.spans[name]) if name in self.spans else (), name)
         entity, whole = batch.get("entity"), [name for name in known if name in self.spans]
-        # spans of `windows[0]`, a single window, have no dimension of windows
-        windows = (len(batch[whole[0]]) if whole else None) if getattr(entity, "ndim", 1) else 1
+        windows = len(batch[whole[0]]) if whole else None
+        windows = windows if getattr(entity, "ndim", 1) else 1  # spans of `windows[0]` have no dimension of windows
         if self.by is not None and self.starts and "source" not in batch:
             entity = None  # the batch is of one stash, and numbers its entities in another way than the mix
         group = self._group(windows, entity, batch.get("source"))

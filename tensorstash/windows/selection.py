@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tensorstash.common.checks import array_of
 from tensorstash.common.dtypes import Bools, Int64s
+from tensorstash.common.ranges import true_ranges
 from tensorstash.errors import NoWindowError
 from tensorstash.gather.span import Span
 from tensorstash.stash.missing import missing_rows
@@ -21,7 +22,6 @@ from tensorstash.windows.during import TimeSpan
 from tensorstash.windows.intervals import Intervals, cut_ranges, drop, intervals, keep, of_ids, spread, union
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.points import Refused, placed
-from tensorstash.windows.runs import true_rows
 from tensorstash.windows.slots import empty_slots, nearest_rows, run_edges, run_rows, runs_at, slots_at
 
 _BLOCK = 1 << 20  # rows scanned for missing values at a time
@@ -68,7 +68,7 @@ def chosen(placement: Placement, test: Callable[[Int64s, Int64s], Bools]) -> Pla
     kept = _tested(placement, test)
     if placement.points is not None:
         return replace(placement, points=placement.points.taken(kept))
-    return replace(placement, intervals=of_ids(placement.intervals, *true_rows(kept, 0)))
+    return replace(placement, intervals=of_ids(placement.intervals, *true_ranges(kept)))
 
 
 def _tested(placement: Placement, test: Callable[[Int64s, Int64s], Bools]) -> Bools:
@@ -140,7 +140,7 @@ def _slot_ranges(placement: Placement, low: Int64s, high: Int64s) -> tuple[Int64
 
 def _ranges(true: Callable[[slice], NDArray[np.bool_]], rows: int) -> tuple[Int64s, Int64s]:
     """The ranges `[low, high)` of true rows; the test runs in blocks."""
-    ranges = [true_rows(true(slice(start, start + _BLOCK)), start) for start in range(0, max(rows, 1), _BLOCK)]
+    ranges = [true_ranges(true(slice(start, start + _BLOCK)), start) for start in range(0, max(rows, 1), _BLOCK)]
     low, high = map(np.concatenate, zip(*ranges))
     return union(low, high)
 
