@@ -187,11 +187,11 @@ def _apart(
         if len({column.shape[1:] for column in source.columns}) != 1:
             raise ValueError("The columns of a source must have rows of one length to be taken apart.")
     widths = np.array([math.prod(source.columns[0].shape[1:]) for source in sources])
-    numbers = np.frombuffer(described, np.int64).reshape(len(sources), -1).repeat(widths, axis=0)
+    numbers = np.frombuffer(bytes(described), np.int64).reshape(len(sources), -1).repeat(widths, axis=0)
     numbers[:, 1] = widths.repeat(widths)
     item = np.arange(len(numbers)) - (widths.cumsum() - widths).repeat(widths)
     itemsizes = np.array([column.itemsize for column in sources[0].columns])
-    made = (library.SourceStruct * len(numbers)).from_buffer_copy(numbers)
+    made = (library.SourceStruct * len(numbers)).from_buffer_copy(numbers.tobytes())
     return made, (columns.repeat(widths, axis=0) + item[:, None] * itemsizes).astype(np.uintp)
 
 

@@ -30,8 +30,8 @@ class Apart(World):
 
     def columns_of_windows(self, most: int, some: bool) -> tuple[Int32s, Int64s]:
         """The columns of windows one window after the other, all or some of each, and their anchors."""
-        which, anchors = [], []
-        while sum(map(len, which)) < most:
+        which, anchors = list[Int32s](), list[Int64s]()
+        while sum(len(columns) for columns in which) < most:
             pack = int(self.rng.integers(0, len(self.packs)))
             columns = np.arange(self.begins[pack], self.begins[pack + 1], dtype=np.int32)
             if some:
