@@ -173,7 +173,7 @@ def compile_plan(
     if apart:
         described, columns = _apart(sources, described, columns)
     struct = library.PlanStruct(
-        span_structs, described, columns.ctypes.data, len(spans), len(described), history, horizon
+        span_structs, described, columns.ctypes.data, len(spans), len(described), history, horizon, apart
     )
     fragmented = any(source.fragments is not None for source in sources)
     return Compiled(struct, len(spans), fragmented, (span_structs, described, columns, tuple(sources)))
@@ -204,7 +204,14 @@ def with_fragments(plan: Compiled, fragments: tuple[Int64s, Int64s, Int64s], wit
     guide = np.frombuffer(bytes(within.struct), np.int64)
     numbers[:, 2:] = [*(_address(array, np.int64, count) for array in fragments), *guide]
     moved = library.PlanStruct(
-        struct.spans, sources, struct.columns, struct.span_count, len(sources), struct.history, struct.horizon
+        struct.spans,
+        sources,
+        struct.columns,
+        struct.span_count,
+        len(sources),
+        struct.history,
+        struct.horizon,
+        struct.apart,
     )
     return Compiled(moved, plan.spans, True, (plan, sources, fragments, within))
 
