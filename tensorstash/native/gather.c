@@ -326,6 +326,8 @@ INLINE void ask_next_pages(const Job *job, Ahead *pages) {
   const Span span = job->plan->spans[pages->span];
   int64_t i = pages->at, upto = end_of_block(job, pages->span, &span, i);
   if (upto < job->last) upto = end_of_block(job, pages->span, &span, upto);
+  for (; i < upto && !job->plan->apart; i++)
+    ask_pages(rows_of(job, pages->span, i), rows_at(job, &span, i), &span);
   for (; i < upto; i++) {
     if (continues(job, pages->span, i) && i > pages->at) continue;
     const Span apart = span_in(job, pages->span, i);
@@ -339,6 +341,8 @@ INLINE void ask_next_lines(const Job *job, Ahead *lines) {
   if (lines->span == job->end) return;
   const Span span = job->plan->spans[lines->span];
   int64_t i = lines->at, upto = end_of_block(job, lines->span, &span, i);
+  for (; i < upto && !job->plan->apart; i++)
+    ask_lines(rows_of(job, lines->span, i), rows_at(job, &span, i), &span);
   for (; i < upto; i++) {
     if (continues(job, lines->span, i) && i > lines->at) continue;
     const Span apart = span_in(job, lines->span, i);
@@ -421,6 +425,13 @@ INLINE void copy_job(const Job *job, int64_t s) {
       if (number % 2 == 0) ask_next_pages(job, &pages);
       ask_next_lines(job, &lines);
       upto = end_of_block(job, s, &span, i);
+      if (!job->plan->apart) {
+        if (job->tile)
+          for (; i < upto; i++) copy_stretch(job, s, i, &span, empty);
+        else
+          for (; i < upto; i++) copy_rows(to + i * span.length * span.row_bytes, rows_of(job, s, i), span.length, &span);
+        continue;
+      }
       for (int64_t next; i < upto; i = next) {
         const Span apart = span_in(job, s, i);
         next = i + 1;
