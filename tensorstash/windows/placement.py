@@ -129,6 +129,13 @@ class Placement:
             return self.points.time[ids]
         return times_at(self.slots, self.times, anchors + self.label_offset)
 
+    def anchors(self, ids: Int64s) -> dict[str, Int64s]:
+        """The entity of each window, by ids `(n,)`, and the time, if there are times."""
+        entities = {"entity": self.window_entities(ids)}
+        if self.stash.time is None:
+            return entities
+        return entities | {"time": self.window_times(ids, self.anchor_slots(ids))}
+
     def stretches(self, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Stretches:
         """The rows of each window in a time span, by the ids and the slots of the anchors, of any shape."""
         entities, moments = self.window_entities(ids), self.window_times(ids, anchors)

@@ -185,7 +185,7 @@ def latest(placement: Placement, judged: Sequence[Span], of: str | None) -> Inte
         warnings.warn(
             f"{entities - len(kept):,} of {entities:,} entities have no latest window: they have too few consecutive "
             "rows before the anchor, or a missing value that require= does not allow.",
-            stacklevel=3,
+            stacklevel=4,
         )
     _warn_of_ends(replace(placement, intervals=kept))
     return kept
@@ -204,7 +204,7 @@ def _warn_of_ends(newest: Placement) -> None:
             f"{ended:,} of {len(ends):,} series end before {form(int(ends.max()))}, the last time of all; {name!r} "
             f"ends first, at {form(int(ends[first]))}. Their latest windows forecast earlier times, which "
             "windows.anchors gives. To leave such series out, load with filter=.",
-            stacklevel=4,
+            stacklevel=5,
         )
 
 
