@@ -88,7 +88,7 @@ def windows_of(arguments: Arguments, stash: Stash, at: Any, *, may_forecast: boo
     """
     spans, gaps = arguments.spans, arguments.gaps
     stride = slot_count(1, arguments.stride, "stride")
-    check_at(at, arguments.closed, arguments.unmatched, stride, arguments.where)
+    check_at(stash, at, arguments.closed, arguments.unmatched, stride, arguments.where)
     frequency, tolerance = arguments.frequency, arguments.tolerance
     if not spans:
         check_no_slots(gaps, frequency, tolerance, arguments.min_history, arguments.min_horizon)
