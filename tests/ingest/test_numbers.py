@@ -228,8 +228,7 @@ def test_like_is_part_of_the_key() -> None:
 @pytest.mark.parametrize(
     ("entity", "like", "kind", "message"),
     [
-        ("e", 7, TypeError, "like= must be a stash, got a int"),
-        (None, "stash", ValueError, r"like= has \['e'\], and entity= names \[\]"),
+        ("e", 7, TypeError, "like= must be a stash, or the path of a saved one, got a int"),
         (["e", "zone"], "stash", ValueError, r"as many entity columns"),
         ("zone", "stash", ts.errors.SchemaError, "'zone' is int64 in the mapping, and like= has 'a' there"),
     ],
