@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tensorstash.common.checks import is_integer
 from tensorstash.common.frequency import Duration, Frequency
 from tensorstash.gather.span import Span
 from tensorstash.stash.stash import Stash
@@ -125,3 +126,14 @@ def newest(arguments: Arguments, placement: Placement, of: str | None) -> Placem
     slots = with_tail(placement.slots, placement.stash, placement.horizon)
     every = replace(placement, slots=slots, fills=slot_fills(placement.stash, placement.spans, slots))
     return enough_rows(replace(every, intervals=latest(every, arguments.required(every), of)))
+
+
+def needs(placement: Placement) -> dict[str, Any]:
+    """What `Windows.needs` returns."""
+    back = [part for part in placement.time_spans if part.start.steps < 0]
+    starts = {
+        span.name: int(part.start.text) if is_integer(part.start.text) else str(part.start.text)
+        for part in back
+        for span in part.shown
+    }
+    return {"slots": placement.history, "during": starts}

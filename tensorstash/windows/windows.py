@@ -8,11 +8,9 @@ import torch
 
 from tensorstash.common.frequency import Duration
 from tensorstash.common.keywords import suggests_keywords
-from tensorstash.gather.gather import copy_into, gather_into
-from tensorstash.stash.scaled import noted
 from tensorstash.stash.stash import Stash
 from tensorstash.windows import splits
-from tensorstash.windows.arguments import Arguments, check_stash, newest, windows_of
+from tensorstash.windows.arguments import Arguments, check_stash, needs, newest, windows_of
 from tensorstash.windows.at import Unmatched
 from tensorstash.windows.display import as_html, as_text
 from tensorstash.windows.during import Side
@@ -160,15 +158,7 @@ class Windows:
             tensor([[1, 2],
                     [2, 3]])
         """
-        if out is None:
-            return self.chain.gather(ids)
-        if self.placement.time_spans or self.placement.points is not None:
-            copy_into(self.chain.gather(ids), out)
-        else:
-            located = self.chain.locate(check_ids(ids, len(self)))
-            gather_into(self.chain.plan_apart, located.anchors, out)
-            copy_into(self.chain.static_of(located), out)
-        return noted(dict(out), self.chain.scaled)
+        return self.chain.gather(ids) if out is None else self.chain.gather_into(ids, out)
 
     def anchors(self, ids: Ids) -> dict[str, torch.Tensor]:
         """The `entity` (index into `stash.entities`) and the `time` of each window's anchor, both `(batch,)` int64.
@@ -367,6 +357,21 @@ class Windows:
         other = copy(self)
         other._set(arguments, windows_of(arguments, stash, at, may_forecast=True))
         return other
+
+    def needs(self) -> dict[str, Any]:
+        """How far windows look back, so that a service keeps no more rows than they need.
+
+        `slots` is the most rows of an entity before an anchor, `during` the start of each span in time that reaches
+        back, counted from the time of the window, as polars' `offset_by` takes it. With these rows of an entity, and
+        those from the anchor on, a window is the same, bit for bit.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> spans = {"past": ("y", -3, 0), "week": ts.During("y", -7, 0, max_rows=5)}
+            >>> ts.Windows(ts.load({"t": range(9), "y": [0.0] * 9}, time="t"), spans=spans).needs()
+            {'slots': 3, 'during': {'week': -7}}
+        """
+        return needs(self.placement)
 
     def fingerprint(self) -> dict[str, Any]:
         """A small identity in plain values: equal windows have equal fingerprints."""
