@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.columns.column import Column
+from tensorstash.columns.column import Column, ColumnCounts
 from tensorstash.common.dtypes import as_array
 from tensorstash.errors import DataError
 from tensorstash.stash.stash import Stash
@@ -29,13 +29,11 @@ def carried_values(column: Column, like: Stash, entities: list[Any]) -> tuple[ND
         )
     new = torch.full((others, *column.shape), value, dtype=column.dtype)
     counts = column.counts
-    if column.fill is None:
-        missing = others * int(np.prod(column.shape, dtype=np.int64))
-        counts = replace(counts, nulls=counts.nulls + others, missing=counts.missing + missing)
+    if column.fill is None and not column.is_validity:
+        more = ColumnCounts(new.numel(), new.numel())
     else:
-        ends = [end for end in (counts.low, counts.high, value) if end is not None]
-        counts = replace(counts, nulls=counts.nulls + others, low=min(ends), high=max(ends))
-    return np.concatenate([known, as_array(new)]), replace(column, counts=counts)
+        more = ColumnCounts(0 if column.is_validity else new.numel(), low=value, high=value)
+    return np.concatenate([known, as_array(new)]), replace(column, counts=counts + more)
 
 
 def _missing(column: Column, like: Stash) -> float | int | bool | None:
