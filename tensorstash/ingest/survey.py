@@ -15,7 +15,7 @@ from tensorstash.columns.resolve import check_comparable, entity_column, resolve
 from tensorstash.columns.spec import ColumnSpec
 from tensorstash.common.html import table
 from tensorstash.common.text import aligned, size_text
-from tensorstash.errors import SchemaError
+from tensorstash.errors import ColumnError, SchemaError
 from tensorstash.ingest.entities import known_rows, of_shard
 from tensorstash.ingest.like import check_columns_like, check_time_like, column_like, entity_like
 from tensorstash.ingest.plan_text import HEAD, NUMBERS, column_line, entity_lines, losses, type_name
@@ -184,8 +184,8 @@ def survey(request: Request, files: Sequence[File] | None, progress: bool | None
     specs = _chosen_columns(request, scanned.schema, derived)
     members = {str(member) for spec in (*specs.values(), *request.static.values()) for member in spec.members}
     members |= {request.known} - {None}
-    for name in (*request.keys, *sorted(members.difference(request.formulas))):
-        field_of(scanned.schema, name, scanned.label)  # a wrong name is refused before the filter reads its columns
+    # a wrong name is refused before the filter reads its columns
+    _check_columns(request, scanned, (*request.keys, *sorted(members.difference(request.formulas))))
     rows, filter_columns, strangers = _chosen_rows(request, scanned, progress)
     whole = with_iso_time(shaped(with_derived(rows, formulas), members), request.known)
     planned = _planned(request, whole, specs, derived)
@@ -218,6 +218,16 @@ def with_ranges(surveyed: Survey) -> Planned:
     ranges = {name: values for name in names if (values := surveyed.scanned.range_of(name)) != Range()}
     notes = [note for column in chosen for note in losses(column, ranges)]
     return replace(planned, ranges=ranges, notes=(*planned.notes, *notes))
+
+
+def _check_columns(request: Request, scanned: Scan, names: Sequence[str]) -> None:
+    try:
+        for name in names:
+            field_of(scanned.schema, name, scanned.label)
+    except ColumnError as error:
+        if not request.of_like:
+            raise
+        raise ColumnError(f"{error} It is one of like=: add it to the source, or say what to load.") from None
 
 
 def _chosen_columns(request: Request, schema: pa.Schema, derived: Inputs) -> Specs:
