@@ -114,7 +114,7 @@ def known_rows(scanned: Scan, entity: Entity, known: Sequence[Any], progress: bo
             flags.append(np.array([name in names for name in found], np.bool_)[places])
             strangers.update(name for name in found if name not in names)
         kept = np.concatenate(flags)
-        others.append((strangers, len(kept) - np.count_nonzero(kept)))
+        others.append((strangers, len(kept) - int(np.count_nonzero(kept))))
         return np.packbits(kept), int(np.count_nonzero(kept))
 
     kept = with_rows(scanned, rows_of_known, "like", progress)

@@ -72,7 +72,7 @@ def columns_like(like: Stash, dtype: torch.dtype | None) -> dict[str, ColumnSpec
                 f"A scaled column does not say how its source is loaded; {about.name!r} of like= is scaled. Take the "
                 "stash from which it was made, or give columns=."
             )
-        moments = tuple(Moment(field, form) for field, form in about.calendar)
+        moments: tuple[str | Formula, ...] = tuple(Moment(field, form) for field, form in about.calendar)
         members = moments or tuple(map(member, about.members))
         kept = like[about.name].dtype
         kept = dtype if dtype is not None and kept.is_floating_point else kept

@@ -1,6 +1,7 @@
 """`windows.on(stash)`: the arguments of windows on other data."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -258,7 +259,8 @@ def test_other_data_are_a_stash() -> None:
 def test_warnings_name_the_line_of_the_caller() -> None:
     windows = ts.Windows(ts.load({"t": range(20), "y": range(20)}, ["y"], time="t"), 3)
     gappy = ts.load({"t": [0, 1, 2, 10, 11, 12], "y": range(6)}, ["y"], time="t")
-    for make in (lambda: windows.on(gappy), lambda: ts.Windows(gappy, 3)):
+    makers: list[Callable[[], ts.Windows]] = [lambda: windows.on(gappy), lambda: ts.Windows(gappy, 3)]
+    for make in makers:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             make()
