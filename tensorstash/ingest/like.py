@@ -74,8 +74,7 @@ def columns_like(like: Stash, dtype: torch.dtype | None) -> dict[str, ColumnSpec
             )
         moments: tuple[str | Formula, ...] = tuple(Moment(field, form) for field, form in about.calendar)
         members = moments or tuple(map(member, about.members))
-        kept = like[about.name].dtype
-        kept = dtype if dtype is not None and kept.is_floating_point else kept
+        kept = dtype if dtype is not None and about.dtype.is_floating_point else about.dtype
         specs[about.name] = ColumnSpec(
             members if moments or about.packed else members[0],
             dtype=kept if about.kind == "number" and not about.is_validity else None,
@@ -126,7 +125,7 @@ def column_like(
     column: Column, spec: ColumnSpec, like: Stash | None, dtype: torch.dtype | None, unknown: Unknown
 ) -> Column:
     """The column, with the texts that keep their codes, or the floating type that nothing else chooses."""
-    if like is None or column.name not in {**like, **like.static}:
+    if like is None or column.name not in {*like, *like.static}:
         return column
     about = like.about(column.name)
     if column.dtype.is_floating_point and about.dtype.is_floating_point and dtype is spec.dtype is None:
@@ -158,4 +157,4 @@ def entity_like(column: Column, like: Stash | None, schema: pa.Schema, where: st
 
 def key_of_like(like: Stash) -> list[tuple[str, int]]:
     """The checksums of the names that keep their numbers."""
-    return [("", names_checksum(like)), *((name, names_checksum(like, name)) for name in {**like, **like.static})]
+    return [("", names_checksum(like)), *((name, names_checksum(like, name)) for name in (*like, *like.static))]

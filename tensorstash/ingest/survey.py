@@ -226,7 +226,7 @@ def _check_columns(request: Request, scanned: Scan, names: Sequence[str]) -> Non
         for name in names:
             field_of(scanned.schema, name, scanned.label)
     except ColumnError as error:
-        if not request.of_like:
+        if "columns" not in request.of_like:
             raise
         raise ColumnError(f"{error} It is one of like=: add it to the source, or say what to load.") from None
 
