@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s, as_array
-from tensorstash.gather.gather import GatherPlan, compile_plan, gather, with_stretches
+from tensorstash.gather.gather import GatherPlan, compile_plan, copy_into, gather, gather_into, with_stretches
 from tensorstash.gather.memory import Filling, Memory, by_source, never_empty
 from tensorstash.gather.span import Span, draws_of
 from tensorstash.gather.stretches import Stretches, as_fragments
@@ -128,6 +128,13 @@ class Placement:
         if self.points is not None:
             return self.points.time[ids]
         return times_at(self.slots, self.times, anchors + self.label_offset)
+
+    def anchors(self, ids: Int64s) -> dict[str, Int64s]:
+        """The entity of each window, by ids `(n,)`, and the time, if there are times."""
+        entities = {"entity": self.window_entities(ids)}
+        if self.stash.time is None:
+            return entities
+        return entities | {"time": self.window_times(ids, self.anchor_slots(ids))}
 
     def stretches(self, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Stretches:
         """The rows of each window in a time span, by the ids and the slots of the anchors, of any shape."""
@@ -315,6 +322,16 @@ class Chain:
         batch = gather(self.plan, located.source, located.anchors, located.stretches) | self.static_of(located)
         batch |= {name: torch.from_numpy(values) for name, values in self.labels(located).items()}
         return noted(batch, self.scaled)
+
+    def gather_into(self, ids: Ids, out: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The batch in the tensors of an earlier one of as many windows."""
+        if self.placements[0].time_spans or self.placements[0].points is not None:
+            copy_into(self.gather(ids), out)
+        else:
+            located = self.locate(check_ids(ids, len(self)))
+            gather_into(self.plan_apart, located.anchors, out)
+            copy_into(self.static_of(located), out)
+        return noted(dict(out), self.scaled)
 
     def window_or_batch(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
