@@ -239,7 +239,7 @@ class Loader:
     ) -> Generator[_Made, None, None]:
         """Build the portions of a pass one after the other, in whichever thread iterates; it changes nothing."""
         groups = (self._sampled.locate(steps, schedule) for steps in schedule.groups(start))
-        build = timer.building(assembler.build, self._sampled.chain.plan.window_bytes)
+        build = timer.building(assembler.build, self._sampled.chain.window_bytes)
         for portion in assembler.portions(groups):
             steps, of_portion = portion.group.steps, portion.steps
             progress = steps.progress[of_portion.start : of_portion.stop]
@@ -287,7 +287,7 @@ class Loader:
 
     @property
     def _batch_bytes(self) -> int:
-        return max(1, self.sampler.batch_size * self._sampled.chain.plan.window_bytes)
+        return max(1, self.sampler.batch_size * self._sampled.chain.window_bytes)
 
     @cached_property
     def _packed(self) -> Entries:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tensorstash.gather.memory import Filling
+from tensorstash.gather.memory import Filling, Fragments
 from tensorstash.gather.span import Span, draw_number, draws_of
 from tensorstash.windows.placement import Placement
 
@@ -27,6 +27,11 @@ class DeviceFragments:
     first: torch.Tensor  # the slot of the first row
     row: torch.Tensor  # that row
     rows: torch.Tensor
+
+    @classmethod
+    def of(cls, fragments: Fragments, device: torch.device) -> "DeviceFragments":
+        """The fragments on a device."""
+        return cls(*(torch.from_numpy(array).to(device) for array in (fragments.first, fragments.row, fragments.rows)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +62,14 @@ class Gathered:
 
 def device_plan(placement: Placement, columns: Mapping[str, torch.Tensor], device: torch.device) -> DevicePlan:
     """The plan for the spans of these windows, whose columns lie on the device."""
-    alike = {span.slots: span for span in placement.spans}
+    alike = {span.slots: span for span in placement.whole_spans}
     slots, drawn = [*alike], draws_of(placement.spans)
     filling, fragments = placement.memory.filling, None
     if filling is not None:
-        on_host = filling.fragments
-        arrays = (on_host.first, on_host.row, on_host.rows)
-        fragments = DeviceFragments(*(torch.from_numpy(array).to(device) for array in arrays))
+        fragments = DeviceFragments.of(filling.fragments, device)
     in_slots = [
         DeviceSpan(columns[span.column], _fill(filling, span, columns[span.column]), slots.index(span.slots))
-        for span in placement.spans
+        for span in placement.whole_spans
     ]
     in_time = [
         DeviceSpan(
@@ -117,7 +120,7 @@ def gathered(
     index = [anchors[:, None] + relative for relative in plan.relative]
     observed: list[torch.Tensor | None] = [None] * len(index)
     if plan.fragments is not None:
-        index = [_rows(plan.fragments, of_range) for of_range in index]
+        index = [rows_at(plan.fragments, of_range) for of_range in index]
         filled = [of_range >= 0 for of_range in index]
         for k, draw in enumerate(plan.draws):
             if draw >= 0 and skips:
@@ -137,7 +140,7 @@ def gathered(
     return Gathered(values, observed)
 
 
-def _rows(fragments: DeviceFragments, slots: torch.Tensor) -> torch.Tensor:
+def rows_at(fragments: DeviceFragments, slots: torch.Tensor) -> torch.Tensor:
     """The row of each slot, -1 if it is empty."""
     k = (torch.searchsorted(fragments.first, slots, right=True) - 1).clamp_(min=0)
     after = slots - fragments.first[k]

@@ -102,10 +102,10 @@ def _extents(placement: Placement) -> list[_Extent]:
     entries = placement.stash.segment.entries
     columns: dict[tuple[int, int], dict[int, int]] = {}
     for span in placement.spans:
-        entry = entries[span.column]
-        row = entry.nbytes // max(1, entry.shape[0])
-        for slots in _slots(span, row):
-            columns.setdefault(slots, {})[entry.start] = row
+        for entry in (entries[name] for name in span.columns):
+            row = entry.nbytes // max(1, entry.shape[0])
+            for slots in _slots(span, row):
+                columns.setdefault(slots, {})[entry.start] = row
     return [
         _Extent(slots, *(np.array([*numbers])[:, None] for numbers in (rows, rows.values())))
         for slots, rows in columns.items()

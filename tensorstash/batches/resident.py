@@ -7,8 +7,8 @@ asks for a batch: they wait for nothing but the integers, and their memory belon
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
 from threading import Lock
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -21,6 +21,7 @@ from tensorstash.batches.assemble import Group, OnDevice, Portion
 from tensorstash.batches.buffers import Batch, Pending, Sent, Staging
 from tensorstash.batches.devices import Copies, module_of
 from tensorstash.batches.on_device import DevicePlan, Gathered, device_plan, gathered, tensors_of
+from tensorstash.batches.variates_on_device import DeviceRows, device_variates, gather_variates, memory_of, rows_on_host
 from tensorstash.common.dtypes import Int32s, Int64s, as_integers
 from tensorstash.common.forks import check_threads
 from tensorstash.common.text import size_text
@@ -31,6 +32,7 @@ from tensorstash.segments.limits import Limit, check_free, memory_limits
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import ROW_TIMES
 from tensorstash.windows.placement import Chain, Placement
+from tensorstash.windows.variates import keys_of
 
 _RULE = "With resident=True the columns of the spans are held in the memory of the device"
 _GROUPS = 2  # one whose integers are copied, and one whose steps are being taken
@@ -124,7 +126,8 @@ class _Ungathered:
     portion: Portion
     parts: list[tuple[int, slice]]  # each stash of the step, and its windows in the order of `OnDevice.anchors`
     computed: list[_Computed]
-    sent: Sent | None  # the tensors of `computed`, if there are any
+    rows: list[DeviceRows]  # of each `ts.each`
+    sent: Sent | None  # the tensors of `computed` and of `rows`, if there are any
 
     def complete(self) -> Batch:
         """Gather the batch."""
@@ -142,8 +145,10 @@ class ResidentAssembler:
         held = resident([(part.stash, _columns_of(part)) for part in placements], device)
         self.plans = [device_plan(part, columns, device) for part, columns in zip(placements, held)]
         self.static = {name: as_integers(tensor).to(device, copy=True) for name, tensor in chain.static.items()}
+        self._variates = [device_variates(plan, held, device) for plan in chain.variates]
         # columns may be freed with the loader, when the device still gathers from them
         used = [tensor for plan in self.plans for tensor in tensors_of(plan)] + [*self.static.values()]
+        used += [tensor for variates in self._variates for tensor in memory_of(variates)]
         self._memory = [*{tensor.untyped_storage().data_ptr(): tensor for tensor in used}.values()]
         self._integers = Staging(copies, _GROUPS)
         self._values = Staging(copies, stages)  # of computed slots
@@ -190,12 +195,25 @@ class ResidentAssembler:
             for number, (k, windows) in enumerate(parts)
             for values in _computed(self._chain.placements[k], self.plans[k], *on_device.of(step, windows))
         ]
-        sent = None
-        if computed:
-            sent = self._values.copy_in([tensor for slots in computed for tensor in (slots.at, slots.values)])
-            copied = zip(computed, sent.tensors[::2], sent.tensors[1::2])
-            computed = [slots._replace(at=at, values=values) for slots, at, values in copied]
-        return [_Ungathered(self._gather, portion, parts, computed, sent)]
+        rows = self._rows(portion.group, step)
+        values = [tensor for slots in computed for tensor in (slots.at, slots.values)]
+        integers = [tensor for of_plan in rows for tensor in of_plan.integers]
+        sent = self._values.copy_in([*integers, *values]) if integers or values else None
+        if sent is not None:
+            left = iter(sent.tensors)
+            rows = [replace(of_plan, integers=[*islice(left, len(of_plan.integers))]) for of_plan in rows]
+            computed = [slots._replace(at=next(left), values=next(left)) for slots in computed]
+        return [_Ungathered(self._gather, portion, parts, computed, rows, sent)]
+
+    def _rows(self, group: Group, step: int) -> list[DeviceRows]:
+        """The rows of spans of `ts.each` in the batch of a step."""
+        located = group.located.of(range(step, step + 1))
+        skips = None if group.skips is None else group.skips[step]
+        keys = {pack: of_pack[step] for pack, of_pack in group.keys.items()}
+        return [
+            rows_on_host(plan, located.source, located.anchors, skips, keys_of(plan, keys))
+            for plan in self._chain.variates
+        ]
 
     def _gather(self, pending: _Ungathered) -> Batch:
         """Gather a batch; called by the loop, in its thread."""
@@ -223,11 +241,13 @@ class ResidentAssembler:
             batch[name] = _typed(tensor.index_select(0, integers[_STATIC]), self._chain.static[name].dtype)
         for name in group.extras:
             batch[name] = integers[name].clone()  # a view would keep the values of all steps
+        for variates, rows in zip(self._variates, pending.rows):
+            batch |= gather_variates(variates, rows)
         return batch
 
     def _named(self, windows: Gathered) -> Batch:
         first, plan, batch = self._chain.placements[0], self.plans[0], Batch()
-        spans = [*first.spans, *(span for time_span in first.time_spans for span in time_span.spans)]
+        spans = [*first.whole_spans, *(span for time_span in first.time_spans for span in time_span.spans)]
         for span, values in zip(spans, windows.values):
             column = _rows_of(first.stash, span.column)
             batch[span.name] = _typed(values, column.dtype).view(*values.shape[:2], *column.shape[1:])
@@ -258,7 +278,7 @@ class ResidentAssembler:
 
 def _columns_of(placement: Placement) -> list[str]:
     in_time = [span.column for time_span in placement.time_spans for span in time_span.spans]
-    return [*(span.column for span in placement.spans), *in_time]
+    return [*(column for span in placement.spans for column in span.columns), *in_time]
 
 
 def _of_stretches(count: int) -> list[str]:
@@ -286,7 +306,7 @@ def _computed(
     if filling is None or not filling.computed:
         return
     rows, drawn = rows_of(filling, anchors), draws_of(placement.spans)
-    for number, span in enumerate(placement.spans):
+    for number, span in enumerate(placement.whole_spans):
         compute = filling.computed.get(span.column)
         if compute is not None:
             of_span = taken_rows(rows, slots_of(filling, span), skips, draw_number(span, drawn))

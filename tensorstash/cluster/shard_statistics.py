@@ -51,7 +51,7 @@ def of_node(
     for shard, part in parts.items():
         stash = part.stash
         node.spans.update(spans_of(part, columns))
-        names = dict.fromkeys(node.spans.values())
+        names = dict.fromkeys([*node.spans.values(), *columns])
         node.packs.update({name: tuple(stash[name].shape[1:]) for name in names})
         if not len(part):
             continue

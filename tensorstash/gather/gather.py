@@ -206,6 +206,8 @@ def select(
         stretches: of each plan for stretches, arrays `(windows,)`.
         skips: the slots that the draws of spans leave out, `(draws, windows)`; `None` takes the longest spans.
     """
+    if not plan.groups:
+        return [{} for _ in parts]
     if plan.native is not None:
         return copy(plan.native, source, anchors, parts, skips)
     (buffers,) = parts

@@ -60,7 +60,7 @@ def native_plan(spans: Sequence[Span], groups: Sequence[Sequence[Span]], memorie
             kernel.SlotRange(span.start, len(span), span.step, bits, draw_number(span, draws))
             for span, bits in zip(ordered, empty)
         ],
-        [_source([as_array(memory.columns[span.column]) for span in ordered], memory.filling) for memory in memories],
+        [source_of([as_array(memory.columns[span.column]) for span in ordered], memory.filling) for memory in memories],
         history=max(0, *(-span.start for span in spans)),
         horizon=max(0, *(span.stop for span in spans)),
     )
@@ -69,7 +69,8 @@ def native_plan(spans: Sequence[Span], groups: Sequence[Sequence[Span]], memorie
     return NativePlan(plan, tuple(zip(buffer, starts)), flags, _computed(groups, memories))
 
 
-def _source(items: list[NDArray[Any]], filling: Filling | None) -> kernel.Source:
+def source_of(items: list[NDArray[Any]], filling: Filling | None) -> kernel.Source:
+    """A memory, by the columns of the spans and its fragments, for the kernel."""
     if filling is None:
         return kernel.Source(items, None, None)
     fragments = filling.fragments

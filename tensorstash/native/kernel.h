@@ -1,5 +1,5 @@
 /* The kernel: which windows come next (`permutation.c`, `mix.c`, `weighted.c`), where they are (`lookup.c`), their bytes
- * (`gather.c`, and `expand.c` where slots are empty), and batches without empty slots (`pack.c`).
+ * (`gather.c`, `expand.c` where slots are empty, `columns.c` where columns lie side by side), and batches without empty slots (`pack.c`).
  *
  * Every function does a bounded amount of work, allocates nothing and keeps nothing but sleeping threads (`threads.c`),
  * which a forked child starts anew, so that it may run without the interpreter's lock and in any process. Each checks
@@ -24,7 +24,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
 
-enum { VERSION = 11 }; /* of the functions and structs; `library.py` refuses another */
+enum { VERSION = 12 }; /* of the functions and structs; `library.py` refuses another */
 enum { DONE = -1, MALFORMED = -2 };
 enum { FOUND_TOGETHER = 256 };
 
@@ -54,6 +54,15 @@ INLINE void fill(char *to, int64_t n, uint64_t bits) {
 void expand(char *to, const char *from, int64_t count, int64_t step, int64_t bytes, const uint8_t *mark, int64_t n,
             uint64_t empty);
 
+/* Where rows of one column begin, and where they go. */
+typedef struct {
+  char *to;
+  const char *from;
+} Column;
+
+/* n rows of each of some columns of a pack, of up to 8 bytes and `apart` bytes from each other, in ascending order. */
+void copy_columns(const Column *column, int64_t count, int64_t n, int64_t apart, int64_t bytes);
+
 /* Slots start, start + step, ... of a column, relative to a window's anchor. */
 typedef struct {
   int64_t start, length, step;
@@ -77,7 +86,8 @@ typedef struct {
  * The rows 4 to 8 follow each other in memory, so the span is one stretch: 7 slots, 5 rows from row 4 on, and the marks
  * that say which slots they go to. Where the rows of the next fragment lie elsewhere, another stretch begins. */
 typedef struct {
-  int64_t rows;
+  int64_t rows, width;                /* the columns hold `width` rows side by side, of which windows take one: a pack
+                                         is as many sources as it has columns */
   const int64_t *first, *row, *count; /* (guide.count,) */
   Guide guide;
 } Source;

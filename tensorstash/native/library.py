@@ -8,7 +8,7 @@ from ctypes import POINTER, c_int64, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
-_VERSION = 11  # of the functions and structs below; must equal the version in kernel.h
+_VERSION = 12  # of the functions and structs below; must equal the version in kernel.h
 _SWITCH = "TENSORSTASH_NATIVE"  # 0: not used; a path: this library instead of the one beside this file
 _ROUNDS = 6
 
@@ -51,7 +51,7 @@ class SpanStruct(ctypes.Structure):
 class SourceStruct(ctypes.Structure):
     """Rows that windows are taken from, and their fragments among the slots, if there are any."""
 
-    _fields_ = (("rows", c_int64), *_fields("first row count", ""), ("guide", GuideStruct))
+    _fields_ = (*_fields("", "rows width"), *_fields("first row count", ""), ("guide", GuideStruct))
 
 
 class PlanStruct(ctypes.Structure):

@@ -16,9 +16,9 @@ from tensorstash.errors import SchemaError
 from tensorstash.sampling.components import components
 from tensorstash.sampling.mixed import MixedOrder
 from tensorstash.sampling.several import Several
-from tensorstash.windows.identity import meanings, where
+from tensorstash.windows.identity import meanings, where, widths_of
 from tensorstash.windows.ids import Ids
-from tensorstash.windows.placement import Chain
+from tensorstash.windows.placement import Chain, Placement
 from tensorstash.windows.traits import Trait, clock_traits, column_traits, static_trait
 from tensorstash.windows.windows import Windows
 
@@ -124,7 +124,7 @@ class Mix(Several):
         known: dict[str, tuple[str, Trait]] = {}
         whole: dict[str, dict[str, Any]] = {}
         for name, windows in self.windows.items():
-            found = meanings(windows.placement)
+            found = _common(windows.placement)
             for trait in _traits(windows, found):
                 first, expected = known.setdefault(trait.text, (name, trait))
                 if trait.value != expected.value:
@@ -166,9 +166,23 @@ class Mix(Several):
 _SHOWN = 8  # components in a repr
 
 
+_OF_PACKS = {"shape", "members"}  # components may differ in these if each column is a row of its own
+
+
+def _common(placement: Placement) -> dict[str, dict[str, Any]]:
+    """What the entries of a batch mean, without what components need not share."""
+    found = meanings(placement)
+    whole = {span.column for span in placement.shown if span.variates is None}
+    for name in widths_of(placement).keys() - whole:
+        found["columns"][name] = {trait: v for trait, v in found["columns"][name].items() if trait not in _OF_PACKS}
+    return found
+
+
 def _traits(windows: Windows, found: Mapping[str, Mapping[str, Any]]) -> Iterator[Trait]:
     placement, stash = windows.placement, windows.stash
     texts = [*map(str, placement.spans), *(text for time_span in placement.time_spans for text in time_span.texts)]
+    apart = [span.name for span in placement.spans if span.variates is not None]
+    yield Trait("spans of ts.each", apart, "Take ts.each in the same spans of both.")
     yield Trait("spans", texts, "Give both the same spans=, or the same history and horizon.")
     yield Trait("columns of at=", sorted(found["labels"]), "Give both frames the same columns.")
     for name, kind in found["labels"].items():

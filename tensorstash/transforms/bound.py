@@ -1,5 +1,6 @@
 """What a transform is bound to: the spans of windows, their columns, and their flags of `ts.is_valid`."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
@@ -52,9 +53,32 @@ def stash_of(source: Windows | Stash) -> Stash:
 def spans_in(source: Source) -> dict[str, str]:
     """Maps each span of a source to its column."""
     for part in parts_in(source):  # all parts have the same spans
-        pairs = [(span.name, span.column) for span in part.spans] if isinstance(part, Windows) else zip(part, part)
-        return dict(pairs)
+        if not isinstance(part, Windows):
+            return dict(zip(part, part))
+        return {span.name: span.column for span in part.spans if span.variates is None}
     return {}
+
+
+def variates_in(source: Source) -> dict[str, tuple[str, ...]]:
+    """Maps each span of `ts.each` of a source to its packs."""
+    for part in parts_in(source):
+        spans = part.spans if isinstance(part, Windows) else ()
+        return {span.name: span.columns for span in spans if span.variates is not None}
+    return {}
+
+
+def check_widths(source: Source, columns: Collection[str]) -> None:
+    """Raise `ValueError` if a pack of `ts.each` has different widths in the components of a mix."""
+    apart = {name: span for span, names in variates_in(source).items() for name in names if name in columns}
+    first, *others = [stash_of(part) for part in parts_in(source)]
+    for name, span in apart.items():
+        for other in others:
+            if other[name].shape[1:] != first[name].shape[1:]:
+                widths = [math.prod(stash[name].shape[1:]) for stash in (first, other)]
+                raise ValueError(
+                    f"A scaled pack must have as many columns in all components of a mix; {name!r} has {widths[0]} in "
+                    f"one and {widths[1]} in another. Scale each row by itself: ts.InstanceNorm({span!r})."
+                )
 
 
 def validity_of(source: Source, span: str) -> tuple[Valid, ...]:
@@ -91,10 +115,13 @@ def computed_in(source: Source) -> frozenset[str]:
     """
     computed = set[str]()
     for part in parts_in(source):
-        pairs: Iterable[tuple[str, str]] = zip(part, part) if isinstance(part, Stash) else ()
+        pairs: Iterable[tuple[str, tuple[str, ...]]] = (
+            [(name, (name,)) for name in part] if isinstance(part, Stash) else ()
+        )
         if isinstance(part, Windows) and part.placement.slots.frequency is not None:
-            pairs = [(span.name, span.column) for span in part.placement.spans]
-        computed |= {span for span, column in pairs if stash_of(part).about(column).calendar}
+            pairs = [(span.name, span.columns) for span in part.placement.spans]
+        about = stash_of(part).about
+        computed |= {span for span, columns in pairs if all(about(column).calendar for column in columns)}
     return frozenset(computed)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 
 import torch
 
+from tensorstash.common.checks import shown
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError, unknown
 from tensorstash.stash.scaled import is_scaled, was_scaled
@@ -40,6 +41,13 @@ def check_predictions(values: object) -> None:
     if not isinstance(values, torch.Tensor) or values.is_complex():
         got = values.dtype if isinstance(values, torch.Tensor) else type_text(values)
         raise TypeError(f"Predictions must be a tensor of real numbers, got {got}.")
+
+
+def check_numbers(given: Mapping[str, object]) -> None:
+    """Raise `TypeError` unless entries of a batch that are given beside predictions are tensors, or `None`."""
+    for what, numbers in given.items():
+        if numbers is not None and not isinstance(numbers, torch.Tensor):
+            raise TypeError(f"{what} must be a tensor of integers, got {shown(numbers)}. Take batch[{what!r}].")
 
 
 def check_pack(values: torch.Tensor, pack: tuple[int, ...], what: str) -> None:

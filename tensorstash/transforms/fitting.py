@@ -1,15 +1,18 @@
 """Fitting a `Scaler`: which rows count, and a centre and a scale for each group of them."""
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least, one_of, shown
+from tensorstash.common.checks import at_least, is_integer, one_of, shown
 from tensorstash.common.dtypes import Bools, Int64s
+from tensorstash.common.text import type_text
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.native.permutation import shuffled
 from tensorstash.sampling.several import Several
@@ -26,7 +29,16 @@ from tensorstash.stash.moments import (
     sampled,
 )
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.bound import parts_in, spans_in, stash_of
+from tensorstash.transforms.bound import (
+    Divided,
+    Source,
+    check_unscaled,
+    check_widths,
+    parts_in,
+    spans_in,
+    stash_of,
+    variates_in,
+)
 from tensorstash.windows.intervals import covered, union
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from
@@ -75,6 +87,31 @@ class Statistics:
         self.center[name], self.scale[name] = (torch.tensor(x.reshape(-1, *pack)) for x in tables)
 
 
+def statistics_of(
+    source: Source,
+    columns: list[str],
+    kind: str,
+    by: str | None,
+    *,
+    together: bool,
+    sample: int | None,
+    seed: int,
+) -> Callable[[str | None], Statistics]:
+    """The statistics of any source as a function of `by`, which is `None` or the one given; refuses what has none."""
+    check_together(together)
+    if not is_integer(seed):
+        raise ValueError(f"seed must be an integer, got {seed!r}.")
+    if not isinstance(source, (Windows, Stash, Several)):
+        raise TypeError(f"A scaler must be fitted on windows, a stash or a mix, got {type_text(source)}.")
+    check_unscaled(source, columns)
+    check_widths(source, columns)
+    if sample is not None and (isinstance(source, Divided) or (isinstance(source, Several) and by)):
+        raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
+    if isinstance(source, Divided):
+        return source.statistics(columns, kind, by, together=together)
+    return partial(of_source, source, columns, kind, together=together, sample=sample, seed=operator.index(seed))
+
+
 def of_source(
     source: Windows | Stash | Several,
     columns: list[str],
@@ -106,7 +143,7 @@ def of_source(
     if sample is not None and (sample := at_least(1, sample, "sample")) < count:
         count, which = sample, np.sort(shuffled(count, seed, 0)(np.arange(sample)))
     result = Statistics(count, spans, {}, {}, [])
-    for name in dict.fromkeys(spans.values()):
+    for name in dict.fromkeys([*spans.values(), *columns]):
         values = [(values_of(stash_of(part), name), rows) for part, rows in zip(parts, seen)]
         pack = values[0][0].pack
         values = values if which is None else _sampled(values, which)
@@ -231,10 +268,11 @@ def spans_of(source: Windows | Stash, columns: list[str]) -> dict[str, str]:
             raise SchemaError(f"A scaled column must be numeric; {name!r} is {what}. Leave it out.")
     if isinstance(source, Stash):
         return {name: name for name in columns}
-    spans = spans_in(source)
+    spans, apart = spans_in(source), variates_in(source)
+    held = [*spans.values(), *(name for names in apart.values() for name in names)]
     for name in columns:
-        if name not in spans.values():
-            raise unknown(name, spans.values(), "a window")
+        if name not in held:
+            raise unknown(name, held, "a window")
     return {span: column for span, column in spans.items() if column in columns}
 
 

@@ -195,6 +195,11 @@ class InstanceNorm:
                 )
             if span.ndim < 2:
                 raise ValueError(f"A normalised span must be (batch, time, ...); {name!r} is {tuple(span.shape)}.")
+            if len(span) != len(past):
+                raise ValueError(
+                    f"All spans of an InstanceNorm must have the same rows; {self.history!r} has {len(past):,}, "
+                    f"{name!r} {len(span):,}. Take the same ts.each in both."
+                )
             if span.shape[2:] != past.shape[2:]:
                 raise ValueError(
                     f"All spans of an InstanceNorm must be of one column; {self.history!r} is {tuple(past.shape)}, "

@@ -193,7 +193,7 @@ def _spans_by_window(transform: object, in_rows: Collection[str]) -> list[str]:
 
 def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: Iterable[Iterable[Span]]) -> None:
     """Check each `PackSequences` of a loader against its spans in slots, and its spans over each span of time."""
-    slots: dict[str, tuple[int, object]] = {span.name: (len(span), span.slots) for span in spans}
+    slots: dict[str, tuple[int, object]] = {span.name: (len(span), (span.slots, span.variates)) for span in spans}
     for number, members in enumerate(stretches):
         slots |= {span.name: (len(span), number) for span in members}
     packed, in_rows = set[str](), set[str]()

@@ -13,11 +13,15 @@ _LISTED = 4  # numbers that are listed; of more the smallest and the largest
 
 
 def constants_shown(
-    center: Mapping[str, torch.Tensor], scale: Mapping[str, torch.Tensor], spans: Mapping[str, str]
+    center: Mapping[str, torch.Tensor],
+    scale: Mapping[str, torch.Tensor],
+    spans: Mapping[str, str],
+    variates: Mapping[str, Sequence[str]],
 ) -> list[tuple[str, str, str, str]]:
     """The name of each column, its centre, its scale and its spans."""
+    held: dict[str, Sequence[str]] = {span: (column,) for span, column in spans.items()} | dict(variates)
     return [
-        (name, _summary(center[name]), _summary(scale[name]), ", ".join(span for span in spans if spans[span] == name))
+        (name, _summary(center[name]), _summary(scale[name]), ", ".join(span for span in held if name in held[span]))
         for name in center
     ]
 

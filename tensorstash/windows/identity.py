@@ -1,5 +1,6 @@
 """What windows are: which rows they hold and what their numbers mean, in a few plain values."""
 
+import math
 import zlib
 from collections.abc import Mapping
 from functools import reduce
@@ -25,7 +26,7 @@ def meanings(placement: Placement) -> dict[str, dict[str, Any]]:
     for time_span in placement.time_spans:
         empty |= time_span.fills
     columns = {}
-    for name in dict.fromkeys(span.column for span in placement.shown):
+    for name in dict.fromkeys(column for span in placement.shown for column in span.columns):
         columns[name] = meaning(stash, name)
         if name in empty and not stash.about(name).calendar:
             columns[name]["empty"] = plain(empty[name].view(stash[name].dtype).item())
@@ -85,12 +86,20 @@ def where(placement: Placement) -> dict[str, Any]:
         "offsets": zlib.crc32(placement.offsets.data),
         "runs": _runs(placement),
     }
+    if widths := widths_of(placement):
+        found["variates"] = widths
     if placement.time_spans:
         found["row_times"] = stash.times_checksum
     step = placement.slots.frequency
     if placement.fills is not None and step is not None:  # the times of empty slots, and what is found by them
         found["frequency"] = f"{step.count} {step.kind}"
     return found
+
+
+def widths_of(placement: Placement) -> dict[str, int]:
+    """How many columns the packs of `ts.each` have, by name."""
+    names = dict.fromkeys(name for span in placement.spans if span.variates is not None for name in span.columns)
+    return {name: math.prod(placement.stash[name].shape[1:]) for name in names}
 
 
 def _runs(placement: Placement) -> int:

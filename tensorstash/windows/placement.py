@@ -1,9 +1,9 @@
 """Where windows are: their slots in one stash, and the windows of several stashes as one sequence."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from tensorstash.gather.gather import GatherPlan, compile_plan, copy_into, gathe
 from tensorstash.gather.memory import Filling, Memory, by_source, never_empty
 from tensorstash.gather.span import Span, draws_of
 from tensorstash.gather.stretches import Stretches, as_fragments
+from tensorstash.gather.variates import VariatePlan, new_memory, variate_plans
 from tensorstash.native.guide import Guide, find, find_and_locate, guide
 from tensorstash.segments.segment import Block
 from tensorstash.stash.scaled import noted
@@ -22,8 +23,10 @@ from tensorstash.windows.during import ROW_TIMES, TimeSpan
 from tensorstash.windows.fills import calendar_fills
 from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.intervals import Intervals, locate
+from tensorstash.windows.located import Located
 from tensorstash.windows.points import Points
 from tensorstash.windows.slots import Slots, fragments_of, nearest_rows, times_at
+from tensorstash.windows.variates import check_undrawn, one_by_one, variate_entries
 
 _BLOCK = 1 << 17  # intervals computed at a time
 
@@ -49,6 +52,11 @@ class Placement:
     def shown(self) -> tuple[Span, ...]:
         """All spans; those in time count rows back from the end of their stretch."""
         return (*self.spans, *(span for time_span in self.time_spans for span in time_span.shown))
+
+    @property
+    def whole_spans(self) -> tuple[Span, ...]:
+        """The spans in slots that hold whole columns, not each column of a pack as a row."""
+        return tuple(span for span in self.spans if span.variates is None)
 
     @property
     def length(self) -> int:
@@ -151,28 +159,6 @@ class Placement:
     def __getstate__(self) -> dict[str, Any]:
         """Without the cached property, which is computed again."""
         return {name: value for name, value in self.__dict__.items() if name != "_entity_of_interval"}
-
-
-class Located(NamedTuple):
-    """Windows of a chain, all arrays of one shape."""
-
-    source: Int32s | None  # the number of the placement of each; None if there is one
-    ids: Int64s  # in the chain
-    anchors: Int64s  # the slots of their anchors
-    stretches: tuple[Stretches, ...] = ()  # the rows of their spans in time, one for each time span
-
-    def reshaped(self, *shape: int) -> "Located":
-        """The same windows as arrays of another shape."""
-        return self._with_each(lambda array: array.reshape(shape))
-
-    def of(self, steps: range) -> "Located":
-        """The windows of some steps, of `(steps, batch)`, one after the other."""
-        return self._with_each(lambda array: array[steps.start : steps.stop].reshape(-1))
-
-    def _with_each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> "Located":
-        source = None if self.source is None else change(self.source)
-        stretches = tuple(Stretches(*map(change, part)) for part in self.stretches)
-        return Located(source, change(self.ids), change(self.anchors), stretches)
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,9 +289,9 @@ class Chain:
 
     def _compiled(self, *, together: bool) -> GatherPlan:
         first, placements = self.placements[0], self.placements
-        slots = None
-        if first.spans:
-            slots = compile_plan(first.spans, [placement.memory for placement in placements], together=together)
+        slots, spans = None, first.whole_spans
+        if spans:
+            slots = compile_plan(spans, [placement.memory for placement in placements], together=together)
         if slots is not None and not first.time_spans:
             return slots
         stretches = [
@@ -316,16 +302,32 @@ class Chain:
         ]
         return with_stretches(slots, stretches)
 
+    @cached_property
+    def variates(self) -> tuple[VariatePlan, ...]:
+        """How spans of `ts.each` are gathered."""
+        spans = self.placements[0].spans
+        if all(span.variates is None for span in spans):
+            return ()
+        return variate_plans(spans, [placement.memory for placement in self.placements])
+
+    @cached_property
+    def window_bytes(self) -> int:
+        """Of a window in a batch; where windows have different numbers of rows, their mean."""
+        counts = np.array([len(placement) for placement in self.placements])
+        rows = [int(counts @ plan.most_rows) * plan.row_bytes for plan in self.variates]
+        return self.plan.window_bytes + sum(rows) // max(1, len(self))
+
     def gather(self, ids: Ids) -> dict[str, torch.Tensor]:
         """The batch of windows in fresh memory: spans, `observed`, and static columns."""
         located = self.locate(check_ids(ids, len(self)))
         batch = gather(self.plan, located.source, located.anchors, located.stretches) | self.static_of(located)
         batch |= {name: torch.from_numpy(values) for name, values in self.labels(located).items()}
+        batch |= variate_entries(self.variates, located.source, located.anchors, None, {}, new_memory)
         return noted(batch, self.scaled)
 
     def gather_into(self, ids: Ids, out: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The batch in the tensors of an earlier one of as many windows."""
-        if self.placements[0].time_spans or self.placements[0].points is not None:
+        if self.placements[0].time_spans or self.placements[0].points is not None or self.variates:
             copy_into(self.gather(ids), out)
         else:
             located = self.locate(check_ids(ids, len(self)))
@@ -335,10 +337,11 @@ class Chain:
 
     def window_or_batch(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
+        check_undrawn(self.placements[0].spans)
         if isinstance(ids, int) and not isinstance(ids, bool):
             ids = np.array(ids)
         if isinstance(ids, (np.ndarray, np.integer, torch.Tensor)) and not ids.ndim:
-            return noted({name: tensor[0] for name, tensor in self.gather(ids.reshape(1)).items()}, self.scaled)
+            return noted(one_by_one(self.variates, self.gather(ids.reshape(1)), 1)[0], self.scaled)
         return self.gather(ids)  # type: ignore[arg-type]  # a boolean is refused there
 
     def each(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
@@ -349,15 +352,15 @@ class Chain:
                 "A ts.Draw needs the position of each window in the run, which PyTorch's DataLoader does not pass on; "
                 f"got {draw}. Use ts.Loader."
             )
-        batch = self.gather(ids)
-        windows = zip(*(tensor.unbind() for tensor in batch.values()))
-        return [dict(zip(batch, window)) for window in windows]
+        check_undrawn(self.placements[0].spans)
+        numbers = check_ids(ids, len(self))
+        return one_by_one(self.variates, self.gather(numbers), len(numbers))
 
     @cached_property
     def scaled(self) -> dict[str, bool]:
         """Whether the column of each span is scaled in one of the stashes."""
         columns = {about.name for part in self.placements for about in part.stash.info.columns if about.is_scaled}
-        return {span.name: span.column in columns for span in self.placements[0].shown}
+        return {span.name: not columns.isdisjoint(span.columns) for span in self.placements[0].shown}
 
     @cached_property
     def drawn(self) -> bool:

@@ -2,11 +2,13 @@
 
 import operator
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tensorstash.columns.names import check_name
 from tensorstash.common.checks import at_least, is_integer, names_in, shown
 from tensorstash.errors import SchemaError, unknown
+from tensorstash.gather.each import Variates
 from tensorstash.gather.span import Draw, Span
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import During
@@ -47,17 +49,41 @@ def _check(span: Span, stash: Stash) -> None:
     if not isinstance(span.name, str):
         raise TypeError(f"Names of spans must be strings, got {span.name!r}. Write {str(span.name)!r}.")
     check_name(span.name, "a span", (span.column, span.start, span.stop), "spans")
+    if isinstance(span.column, Variates):
+        raise TypeError(
+            f"ts.each is for spans of slots, got {span.column} in the span in time {span.name!r}. Give slots, as in "
+            "('x', -96, 0), or one span in time for each column."
+        )
     if not isinstance(span.column, str):
         raise TypeError(
             f"A span must name one column, got {shown(span.column)} for {span.name!r}. To have several in one tensor, "
             "load them as one: columns={'name': [...]}."
         )
-    if span.column not in stash:
-        raise unknown(span.column, stash, "the stash")
+    for column in span.columns:
+        if column not in stash:
+            raise unknown(column, stash, "the stash")
+    if span.variates is not None:
+        _check_alike(span.variates, stash)
     if span.name in stash.static:
         raise SchemaError(
             f"A span must not have the name of a static column, got {span.name!r}. Give the span another name."
         )
+
+
+def _check_alike(variates: Variates, stash: Stash) -> None:
+    """Refuse columns that cannot be rows of one tensor."""
+    first = variates.columns[0]
+    for name in variates.columns:
+        if stash[name].dtype != stash[first].dtype:
+            raise SchemaError(
+                f"The columns of a ts.each must have one dtype; {first!r} is {stash[first].dtype}, {name!r} is "
+                f"{stash[name].dtype}. Load them with one dtype=, or give each a span of its own."
+            )
+        if stash[name].ndim > 2:
+            raise SchemaError(
+                f"The columns of a ts.each must have one or several numbers in a row; {name!r} has "
+                f"{tuple(stash[name].shape[1:])}. Give it a span of its own: ({name!r}, -96, 0)."
+            )
 
 
 def slot_count(least: int, value: int, what: str) -> int:
@@ -77,7 +103,10 @@ def _span(name: str, parts: Any) -> Span:
     if len(parts) not in (3, 4) or not all(is_integer(value) for value in numbers):
         raise ValueError(f"{rule}, in slots, {whole}.")
     start, stop, *step = map(operator.index, numbers)
-    span = Span(name, parts[0], start, stop, step[0] if step else 1, draw)
+    variates = parts[0] if isinstance(parts[0], Variates) else None
+    span = Span(
+        name, parts[0] if variates is None else str(variates), start, stop, step[0] if step else 1, draw, variates
+    )
     if draw is not None:
         _check_draw(span, draw)
     if max(map(abs, (span.start, span.stop, span.step))) >= _LONGEST:
@@ -114,4 +143,5 @@ def judged_spans(
             raise ValueError(f"require= checks slots, and {name!r} is a span in time. See min_rows= of ts.During.")
         if name not in named and name not in stash:
             raise unknown(name, dict.fromkeys([*named, *stash]), "the window", "span or column")
-    return [named.get(name) or Span(name, name, -size[0], size[1]) for name in names]
+    judged = [named.get(name) or Span(name, name, -size[0], size[1]) for name in names]
+    return [replace(span, column=column, variates=None) for span in judged for column in span.columns]

@@ -18,8 +18,12 @@ _TRAITS = {
     "unit": ("unit", "Convert it to one unit before loading."),
     "zone": ("time zone", "Convert it to one time zone before loading."),
     "fields": ("fields", "Take the same fields of ts.calendar in the same order."),
+    "shape": (
+        "shape",
+        "Pack as many columns in both loads, take ts.each of the column in spans=, which has a row for each of its "
+        "columns, or leave it out with columns= or spans=.",
+    ),
     "members": ("members", "Pack the same columns in the same order."),
-    "shape": ("shape", "Pack as many columns in both loads, or leave the column out with columns= or spans=."),
     "buckets": ("number of buckets", "Give both the same number in ts.hashed."),
     "vocabulary": ("vocabulary", "Give both one vocabulary=, or load one with like= of the other."),
     "fill": ("fill=", "Give both the same."),

@@ -22,6 +22,7 @@ from tensorstash.windows.predictions import to_frame
 from tensorstash.windows.selection import Where
 from tensorstash.windows.spans import make_spans
 from tensorstash.windows.traits import check_same
+from tensorstash.windows.variates import check_undrawn
 
 if TYPE_CHECKING:
     import polars as pl
@@ -45,8 +46,9 @@ class Windows:
         columns: the columns of the short form; `None` for all.
         spans: instead of `history` and `horizon`, a mapping from a name in the batch to `(column, start, stop)` or
             `(column, start, stop, step)`: half-open slots relative to the anchor. The past 96 are `("y", -96, 0)`. A
-            start may be a `ts.Draw`: a `Loader` then draws the length of the past. A `ts.During` is a stretch of time;
-            if all spans are such stretches, each row is a window, and arguments about slots are refused.
+            start may be a `ts.Draw`: a `Loader` then draws the length of the past. In place of the column,
+            `ts.each(...)` has a row for each column of packs. A `ts.During` is a stretch of time; if all spans are such
+            stretches, each row is a window, and arguments about slots are refused.
         min_history: windows may begin before their run if at least this many slots of their history lie in it. A drawn
             past is cut where the run begins, so its length need not be a multiple of the step of the `ts.Draw`.
         min_horizon: windows may extend past their run if at least this many slots of their horizon lie in it (0: none
@@ -158,6 +160,7 @@ class Windows:
             tensor([[1, 2],
                     [2, 3]])
         """
+        check_undrawn(self.placement.spans)
         return self.chain.gather(ids) if out is None else self.chain.gather_into(ids, out)
 
     def anchors(self, ids: Ids) -> dict[str, torch.Tensor]:

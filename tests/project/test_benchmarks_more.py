@@ -165,6 +165,16 @@ def test_pre_training_is_measured_beside_the_ways_of_others() -> None:
     )
 
 
+def test_rows_of_variates_are_measured_beside_separate_columns() -> None:
+    printed = run("bench_variates.py", "--quick")
+    rows = re.findall(r"^    (\S.*?) +\d+ M values/s +(\d+\.\d\d) bytes a value$", printed, re.MULTILINE)
+    nbytes = {name: float(size) for name, size in rows}
+    assert len(rows) + printed.count("left out: chronos-forecasting is not installed") == 5
+    assert nbytes["separate columns of one stash"] == 4
+    assert nbytes["a row per variate, ts.each"] == 4.05
+    assert nbytes["padded to 30"] > 7
+
+
 def test_sampling_over_shards_is_measured_beside_one_stash() -> None:
     printed = run("bench_cluster.py", "--quick")
     assert (
