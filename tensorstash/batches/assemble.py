@@ -23,7 +23,8 @@ from tensorstash.sampling.passes import Schedule
 from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Steps
 from tensorstash.sampling.window_keys import draws, variate_keys, window_keys
-from tensorstash.windows.placement import Chain, Located, Placement
+from tensorstash.windows.located import Located
+from tensorstash.windows.placement import Chain, Placement
 from tensorstash.windows.variates import drawn_packs, variate_entries
 from tensorstash.windows.windows import Windows
 

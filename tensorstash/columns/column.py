@@ -87,6 +87,7 @@ class Column:
     codec: Codec = field(default=PLAIN, repr=False)
     bits: bool = field(default=False, repr=False)  # whether the source holds bfloat16, as the bits of uint16
     digits: bool = field(default=False, repr=False)  # whether decimals of the source must keep all their digits
+    packed: bool = field(default=False, repr=False)  # whether it was asked for as a list, perhaps of one source column
 
     @property
     def is_coded(self) -> bool:

@@ -1,6 +1,10 @@
-"""Text for people: sizes in bytes, counts, types, and lines with aligned columns."""
+"""Text for people: sizes in bytes, counts, types, values, and lines with aligned columns."""
 
+import zlib
 from collections.abc import Collection, Sequence
+from typing import Any
+
+_LONGEST = 120  # characters of a value in a message
 
 
 def size_text(nbytes: float) -> str:
@@ -32,3 +36,9 @@ def aligned(lines: Sequence[tuple[str, ...]], right: Collection[str] = ()) -> st
         if any(cells[1:]):
             columns.append([cell.rjust(width) if cells[0] in right else cell.ljust(width) for cell in cells])
     return "\n".join("  ".join(cells).rstrip() for cells in zip(*columns))
+
+
+def told(value: Any) -> str:
+    """A value in a message; of a long one the begin, and a checksum."""
+    text = "none" if value is None else repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:80]}... (CRC {zlib.crc32(text.encode()):08x})"

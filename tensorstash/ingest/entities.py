@@ -103,6 +103,31 @@ def entities_of_rows(scanned: Scan, entity: Entity, arrays: Sequence[pa.Array], 
     return parts[0] if isinstance(entity, str) else [*zip(*parts)], places
 
 
+def known_rows(scanned: Scan, entity: Entity, known: Sequence[Any], progress: bool | None) -> tuple[Scan, str]:
+    """The scan of the rows whose entity is known, and a warning that counts the others; empty if there are none."""
+    entity_column(scanned.schema, entity, scanned.label)  # refuses values that no entity has
+    names, others = {*known}, list[tuple[set[Any], int]]()
+
+    def rows_of_known(unit: Unit) -> tuple[NDArray[np.uint8], int]:
+        flags, strangers = [np.empty(0, np.bool_)], set[Any]()
+        for row, batch in read(unit, entity_columns(entity)):
+            found, places = entities_of_rows(scanned, entity, batch.columns, row)
+            flags.append(np.array([name in names for name in found], np.bool_)[places])
+            strangers.update(name for name in found if name not in names)
+        kept = np.concatenate(flags)
+        others.append((strangers, len(kept) - int(np.count_nonzero(kept))))
+        return np.packbits(kept), int(np.count_nonzero(kept))
+
+    kept = with_rows(scanned, rows_of_known, "like", progress)
+    strangers = set[Any]().union(*(part for part, _ in others))
+    if not strangers:
+        return kept, ""
+    return kept, (
+        f"unknown='drop' leaves out {sum(rows for _, rows in others):,} rows of {len(strangers):,} entities that like= "
+        f"lacks, such as {min(strangers)!r}."
+    )
+
+
 def of_shard(scanned: Scan, entity: Entity, shard: tuple[int, int], progress: bool | None) -> Scan:
     """The scan of the rows whose entity is in a shard, given by its number and how many there are."""
     entity_column(scanned.schema, entity, scanned.label)  # refuses values that have no shard

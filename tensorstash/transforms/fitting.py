@@ -1,6 +1,7 @@
 """Fitting a `Scaler`: which rows count, and a centre and a scale for each group of them."""
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,8 +10,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least, one_of, shown
+from tensorstash.common.checks import at_least, is_integer, one_of, shown
 from tensorstash.common.dtypes import Bools, Int64s
+from tensorstash.common.text import type_text
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.native.permutation import shuffled
 from tensorstash.sampling.several import Several
@@ -85,20 +87,29 @@ class Statistics:
         self.center[name], self.scale[name] = (torch.tensor(x.reshape(-1, *pack)) for x in tables)
 
 
-def statistics_of(  # noqa: PLR0917  as `Scaler.fit`
-    source: Source, columns: list[str], kind: str, by: str | None, together: bool, sample: int | None, seed: int
+def statistics_of(
+    source: Source,
+    columns: list[str],
+    kind: str,
+    by: str | None,
+    *,
+    together: bool,
+    sample: int | None,
+    seed: int,
 ) -> Callable[[str | None], Statistics]:
     """The statistics of any source as a function of `by`, which is `None` or the one given; refuses what has none."""
-    if not isinstance(source, (Windows, Stash, Several)):
-        raise TypeError(f"A scaler must be fitted on windows, a stash or a mix, got {type(source).__name__}.")
-    check_unscaled(source, columns)
     check_together(together)
+    if not is_integer(seed):
+        raise ValueError(f"seed must be an integer, got {seed!r}.")
+    if not isinstance(source, (Windows, Stash, Several)):
+        raise TypeError(f"A scaler must be fitted on windows, a stash or a mix, got {type_text(source)}.")
+    check_unscaled(source, columns)
     check_widths(source, columns)
     if sample is not None and (isinstance(source, Divided) or (isinstance(source, Several) and by)):
         raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
     if isinstance(source, Divided):
         return source.statistics(columns, kind, by, together=together)
-    return partial(of_source, source, columns, kind, together=together, sample=sample, seed=seed)
+    return partial(of_source, source, columns, kind, together=together, sample=sample, seed=operator.index(seed))
 
 
 def of_source(

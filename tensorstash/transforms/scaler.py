@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
-from tensorstash.common.checks import integer, names_in, no_attribute, shown
+from tensorstash.common.checks import names_in, no_attribute, shown
 from tensorstash.common.html import table
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
@@ -144,8 +144,8 @@ class Scaler:
                 infinite quartile).
         """
         check_kind(kind, by, unknown)
-        names, number = names_in(columns, "columns"), integer(seed, "seed")
-        statistics = statistics_of(source, names, kind, by, together, sample, number)
+        names = names_in(columns, "columns")
+        statistics = statistics_of(source, names, kind, by, together=together, sample=sample, seed=seed)
         return cls.of_statistics(source, statistics, kind, by, unknown)
 
     @classmethod
@@ -304,9 +304,9 @@ class Scaler:
     def _inverse(
         self, values: torch.Tensor, column: str, entity: object, source: object, variate: torch.Tensor | None
     ) -> torch.Tensor:
-        check_numbers({"entity": entity, "source": source, "<span>.variate": variate})
         if not isinstance(column, str) or column not in self.center:
             raise unknown_name(column, self.center, "the scaler")
+        check_numbers({"entity": entity, "source": source, "<span>.variate": variate})
         check_prediction_shape(values, self._pack(column) if variate is None else (), column)
         if not values.dtype.is_floating_point:
             values = values.to(torch.get_default_dtype())
@@ -314,8 +314,8 @@ class Scaler:
         group = None if group is None else group.reshape(-1).to(values.device)
         if variate is None:
             return self._constants(column, values).restored(values, group)
-        first = 0 if group is None else group * self.center[column][0].numel()
-        return self._constants((column,), values).restored(values, variate.to(values.device) + first)
+        at = variate.to(values.device) + (0 if group is None else group * self.center[column][0].numel())
+        return self._constants((column,), values).restored(values, at)
 
     def _batch(self, batch: Batch, *, inverse: bool) -> Batch:
         check_batch(batch, "A scaler")
@@ -323,8 +323,8 @@ class Scaler:
         for name in known:
             check_pack(span_of(batch, name), self._pack(self.spans[name]) if name in self.spans else (), name)
         entity, whole = batch.get("entity"), [name for name in known if name in self.spans]
-        windows = len(batch[whole[0]]) if whole else None
-        windows = windows if getattr(entity, "ndim", 1) else 1  # spans of `windows[0]` have no dimension of windows
+        # spans of `windows[0]`, a single window, have no dimension of windows
+        windows = (len(batch[whole[0]]) if whole else None) if getattr(entity, "ndim", 1) else 1
         if self.by is not None and self.starts and "source" not in batch:
             entity = None  # the batch is of one stash, and numbers its entities in another way than the mix
         group = self._group(windows, entity, batch.get("source"))

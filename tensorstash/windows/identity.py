@@ -32,14 +32,15 @@ def meanings(placement: Placement) -> dict[str, dict[str, Any]]:
             columns[name]["empty"] = plain(empty[name].view(stash[name].dtype).item())
     static = {name: meaning(stash, name) for name in stash.static}
     return {
-        "clock": _clock(stash),
+        "clock": clock_of(stash),
         "columns": columns,
         "static": static,
         "labels": {} if points is None else dict(points.kinds),
     }
 
 
-def _clock(stash: Stash) -> dict[str, Any]:
+def clock_of(stash: Stash) -> dict[str, Any]:
+    """The unit and the zone of the times, as far as there are any."""
     if stash.time_name is None:
         return {}
     clock = {"unit": stash.clock.unit or "integers"}

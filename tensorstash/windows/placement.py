@@ -1,16 +1,16 @@
 """Where windows are: their slots in one stash, and the windows of several stashes as one sequence."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s, as_array
-from tensorstash.gather.gather import GatherPlan, compile_plan, gather, with_stretches
+from tensorstash.gather.gather import GatherPlan, compile_plan, copy_into, gather, gather_into, with_stretches
 from tensorstash.gather.memory import Filling, Memory, by_source, never_empty
 from tensorstash.gather.span import Span, draws_of
 from tensorstash.gather.stretches import Stretches, as_fragments
@@ -23,6 +23,7 @@ from tensorstash.windows.during import ROW_TIMES, TimeSpan
 from tensorstash.windows.fills import calendar_fills
 from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.intervals import Intervals, locate
+from tensorstash.windows.located import Located
 from tensorstash.windows.points import Points
 from tensorstash.windows.slots import Slots, fragments_of, nearest_rows, times_at
 from tensorstash.windows.variates import check_undrawn, one_by_one, variate_entries
@@ -136,6 +137,13 @@ class Placement:
             return self.points.time[ids]
         return times_at(self.slots, self.times, anchors + self.label_offset)
 
+    def anchors(self, ids: Int64s) -> dict[str, Int64s]:
+        """The entity of each window, by ids `(n,)`, and the time, if there are times."""
+        entities = {"entity": self.window_entities(ids)}
+        if self.stash.time is None:
+            return entities
+        return entities | {"time": self.window_times(ids, self.anchor_slots(ids))}
+
     def stretches(self, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Stretches:
         """The rows of each window in a time span, by the ids and the slots of the anchors, of any shape."""
         entities, moments = self.window_entities(ids), self.window_times(ids, anchors)
@@ -151,28 +159,6 @@ class Placement:
     def __getstate__(self) -> dict[str, Any]:
         """Without the cached property, which is computed again."""
         return {name: value for name, value in self.__dict__.items() if name != "_entity_of_interval"}
-
-
-class Located(NamedTuple):
-    """Windows of a chain, all arrays of one shape."""
-
-    source: Int32s | None  # the number of the placement of each; None if there is one
-    ids: Int64s  # in the chain
-    anchors: Int64s  # the slots of their anchors
-    stretches: tuple[Stretches, ...] = ()  # the rows of their spans in time, one for each time span
-
-    def reshaped(self, *shape: int) -> "Located":
-        """The same windows as arrays of another shape."""
-        return self._with_each(lambda array: array.reshape(shape))
-
-    def of(self, steps: range) -> "Located":
-        """The windows of some steps, of `(steps, batch)`, one after the other."""
-        return self._with_each(lambda array: array[steps.start : steps.stop].reshape(-1))
-
-    def _with_each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> "Located":
-        source = None if self.source is None else change(self.source)
-        stretches = tuple(Stretches(*map(change, part)) for part in self.stretches)
-        return Located(source, change(self.ids), change(self.anchors), stretches)
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,6 +324,16 @@ class Chain:
         batch |= {name: torch.from_numpy(values) for name, values in self.labels(located).items()}
         batch |= variate_entries(self.variates, located.source, located.anchors, None, {}, new_memory)
         return noted(batch, self.scaled)
+
+    def gather_into(self, ids: Ids, out: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The batch in the tensors of an earlier one of as many windows."""
+        if self.placements[0].time_spans or self.placements[0].points is not None or self.variates:
+            copy_into(self.gather(ids), out)
+        else:
+            located = self.locate(check_ids(ids, len(self)))
+            gather_into(self.plan_apart, located.anchors, out)
+            copy_into(self.static_of(located), out)
+        return noted(dict(out), self.scaled)
 
     def window_or_batch(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""

@@ -34,7 +34,7 @@ def entity_runs(offsets: Int64s) -> Runs:
 
 
 def find_runs(
-    offsets: Int64s, times: Int64s, clock: Clock, wanted: Duration | None, tolerance: Duration | None
+    offsets: Int64s, times: Int64s, clock: Clock, wanted: Duration | Frequency | None, tolerance: Duration | None
 ) -> Runs:
     """Split the rows of each entity where a step of time is not the frequency, `wanted` or inferred."""
     whole = entity_runs(offsets)
@@ -56,7 +56,9 @@ def find_runs(
     return Runs(first, rows, chosen, steps)
 
 
-def _given(wanted: Duration, clock: Clock, tolerance: Duration | None) -> Frequency:
+def _given(wanted: Duration | Frequency, clock: Clock, tolerance: Duration | None) -> Frequency:
+    if isinstance(wanted, Frequency):
+        return wanted
     step = frequency(wanted, clock, tolerance)
     if step.most_ticks > FARTHEST:
         raise ValueError(f"frequency must be at most 2**61 ticks of the times, got {wanted!r}.")

@@ -83,7 +83,7 @@ def enough_rows(placement: Placement) -> Placement:
     """The windows with at least `min_rows=` rows in their spans in time; if there is none, a `NoWindowError`."""
     for time_span in placement.time_spans:
         if time_span.min_rows:
-            kept = chosen(placement, partial(_has_rows, placement, time_span))
+            kept = chosen(placement, partial(_absent, placement, time_span))
             if not len(kept):
                 raise NoWindowError(
                     f"min_rows= keeps windows with at least {time_span.min_rows} rows in {time_span.named!r}; none of "
@@ -93,7 +93,7 @@ def enough_rows(placement: Placement) -> Placement:
     return placement
 
 
-def _has_rows(placement: Placement, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Bools:
+def _absent(placement: Placement, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Bools:
     return placement.stretches(time_span, ids, anchors).rows >= time_span.min_rows
 
 
@@ -112,7 +112,7 @@ def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span]
     placement = replace(placement, points=points)
     for time_span in placement.time_spans:
         if time_span.min_rows:
-            few = ~_tested(placement, partial(_has_rows, placement, time_span))
+            few = ~_tested(placement, partial(_absent, placement, time_span))
             points = refused.leave_out(
                 points, {f"with fewer than {time_span.min_rows} rows in {time_span.named!r}": few}
             )
@@ -180,14 +180,17 @@ def latest(placement: Placement, judged: Sequence[Span], of: str | None) -> Inte
         )
     past = [Span(s.name, s.column, s.start, min(s.stop, 0), s.step) for s in judged if s.start < 0]
     kept = complete(replace(placement, intervals=intervals(starts, np.ones_like(starts), 1)), past)
-    entities = len(placement.offsets) - 1
-    if len(kept) < entities:
+    newest = replace(placement, intervals=kept)
+    absent = np.diff(placement.offsets) > 0  # entities without rows can have none
+    absent[newest.window_entities(np.arange(len(newest)))] = False
+    if absent.any():
+        first, every = placement.stash.entities[absent.argmax()], np.count_nonzero(np.diff(placement.offsets))
         warnings.warn(
-            f"{entities - len(kept):,} of {entities:,} entities have no latest window: they have too few consecutive "
-            "rows before the anchor, or a missing value that require= does not allow.",
-            stacklevel=3,
+            f"{np.count_nonzero(absent):,} of {every:,} entities have no latest window, such as {first!r}: they have "
+            "too few consecutive rows before the anchor, or a missing value that require= does not allow.",
+            stacklevel=4,
         )
-    _warn_of_ends(replace(placement, intervals=kept))
+    _warn_of_ends(newest)
     return kept
 
 
@@ -204,7 +207,7 @@ def _warn_of_ends(newest: Placement) -> None:
             f"{ended:,} of {len(ends):,} series end before {form(int(ends.max()))}, the last time of all; {name!r} "
             f"ends first, at {form(int(ends[first]))}. Their latest windows forecast earlier times, which "
             "windows.anchors gives. To leave such series out, load with filter=.",
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

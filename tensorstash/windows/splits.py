@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import SupportsIndex, cast
 
 import numpy as np
-import torch
 
 from tensorstash.common.checks import at_least, flag, integer, is_integer, shown
 from tensorstash.common.dtypes import Bools, Int64s
@@ -47,13 +46,12 @@ def entity_edges(placement: Placement) -> Int64s:
     return np.append(starts, stops[-1:])[np.searchsorted(first_rows, placement.offsets)]
 
 
-def counts_by_entity(placement: Placement) -> dict[str, torch.Tensor]:
-    """What `Windows.per_entity` returns."""
+def per_entity(placement: Placement) -> dict[str, Int64s]:
+    """How many windows each entity has, and the id of its first one; at given points only how many."""
     if placement.points is not None:
-        entities = len(placement.offsets) - 1
-        return {"count": torch.from_numpy(np.bincount(placement.points.entity, minlength=entities))}
-    edges = torch.from_numpy(count_before(placement.intervals, entity_edges(placement)))
-    return {"count": edges.diff(), "first": edges[:-1]}
+        return {"count": np.bincount(placement.points.entity, minlength=len(placement.offsets) - 1)}
+    edges = count_before(placement.intervals, entity_edges(placement))
+    return {"count": np.diff(edges), "first": edges[:-1]}
 
 
 @dataclass(frozen=True, slots=True)
