@@ -208,3 +208,14 @@ FORKED = """
 def test_a_forked_process_gathers() -> None:
     done = processes.run(textwrap.dedent(FORKED), warn="ignore")  # it forks with threads, which is the point here
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_same_windows_on_the_newest_rows() -> None:
+    def stash(first: int) -> ts.Stash:
+        at = np.arange(first, 50)
+        return ts.load({"t": at, "x": at[:, None] * 3.0 + np.arange(3), "c": at * 1.0}, ["x", "c"], time="t")
+
+    windows = ts.Windows(stash(0), spans={"past": (ts.each("x", "c"), -4, 0), "next": ("c", 0, 2)}, min_horizon=0)
+    whole, tail = windows.latest()[:], windows.on(stash(40)).latest()[:]
+    assert whole.keys() == tail.keys()
+    assert all(same(whole[name], tail[name]) for name in whole)
