@@ -15,7 +15,9 @@ Seconds are of the process, so that others on the machine disturb them little; t
 import argparse
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import torch
@@ -79,7 +81,7 @@ def chronos_rule(sets: Sets) -> Batches:
 
 def chronos(sets: Sets) -> Batches:
     """The data set of the package. It cuts a target too, of one slot, and counts rows in its batches."""
-    from chronos.chronos2 import Chronos2Dataset
+    data_set: Any = import_module("chronos.chronos2").Chronos2Dataset
 
     inputs = [torch.from_numpy(values.T.copy()) for values in sets]
     numbers = {"n_covariates": 0, "n_future_covariates": 0}
@@ -87,7 +89,7 @@ def chronos(sets: Sets) -> Batches:
         {"context": of, "future_covariates": torch.full((len(of), 1), torch.nan), "n_targets": len(of), **numbers}
         for of in inputs
     ]
-    for batch in Chronos2Dataset(prepared, SLOTS, 1, BATCH * 15, 1, min_past=SLOTS):
+    for batch in data_set(prepared, SLOTS, 1, BATCH * 15, 1, min_past=SLOTS):
         yield {"past": batch["context"], "past.window": batch["group_ids"]}
 
 
@@ -126,7 +128,9 @@ def main() -> None:
     torch.set_num_threads(1)
     sets = made_sets(40 if quick else 1_000)
     check(sets)
-    made, best, nbytes = {}, {}, {}
+    made: dict[str, Batches] = {}
+    best: dict[str, float] = {}
+    nbytes: dict[str, float] = {}
     for name, way in WAYS.items():
         if way is chronos and find_spec("chronos") is None:
             print(f"    {name:38s} left out: chronos-forecasting is not installed")

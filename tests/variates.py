@@ -147,7 +147,7 @@ def mixes() -> st.SearchStrategy[list[DataSet]]:
     return st.integers(1, 4).flatmap(lambda count: st.tuples(*map(data_sets, range(count))).map(list))
 
 
-def windows_of(sets: Sequence[DataSet], spans: Mapping[str, object], **arguments: object) -> dict[str, ts.Windows]:
+def windows_of(sets: Sequence[DataSet], spans: Mapping[str, object], **arguments: Any) -> dict[str, ts.Windows]:
     """Windows with empty slots in the middle, before and after the series."""
     return {
         f"set {k}": ts.Windows(

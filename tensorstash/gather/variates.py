@@ -223,8 +223,8 @@ def _by_pack(  # noqa: PLR0917
     flags: Sequence[torch.Tensor | None],
 ) -> None:
     """Fill values and flags from whole packs. In numpy, because torch's threads do not survive a fork."""
-    for flag in {id(flag): flag for flag in flags if flag is not None}.values():
-        flag.numpy().fill(True)
+    for marks in {id(flag): flag for flag in flags if flag is not None}.values():
+        marks.numpy().fill(True)
     for k, which in by_source(source):
         windows = np.arange(len(anchors))[which]
         batch = _packs(plan, k, anchors[windows], None if skips is None else np.take(skips, windows, 1))

@@ -47,6 +47,8 @@ static bool is_plan(const Plan *plan) {
   return plan->source_count >= 1 && plan->history >= 0 && plan->horizon >= 0;
 }
 
+INLINE int64_t width_of(const Plan *plan, int64_t source) { return plan->apart ? plan->sources[source].width : 1; }
+
 INLINE int64_t place_of(const Batch *batch, int64_t i) { return batch->places ? batch->places[i] : batch->anchors[i]; }
 
 /* How many slots of a span are skipped by window i. */
@@ -95,7 +97,7 @@ INLINE void ask_for_fragments(const Source *source, int64_t k) {
 static int64_t check_rows(const Plan *plan, const Batch *batch) {
   for (int64_t i = 0; i < batch->size; i++) {
     int64_t w = batch->which ? batch->which[i] : 0, anchor = batch->anchors[i];
-    if (w < 0 || w >= plan->source_count || plan->sources[w].width < 1) return i;
+    if (w < 0 || w >= plan->source_count || width_of(plan, w) < 1) return i;
     if (anchor < plan->history || anchor > plan->sources[w].rows - plan->horizon) return i;
   }
   return DONE;
@@ -106,7 +108,7 @@ static int64_t find_places(const Plan *plan, const Batch *batch) {
   int64_t n = batch->size, starts[FOUND_TOGETHER], k[FOUND_TOGETHER];
   for (int64_t at = 0, some; at < n; at += some) {
     int64_t w = batch->which ? batch->which[at] : 0;
-    if (w < 0 || w >= plan->source_count || plan->sources[w].width < 1) return at;
+    if (w < 0 || w >= plan->source_count || width_of(plan, w) < 1) return at;
     const Source *source = &plan->sources[w];
     int64_t upto = source->guide.count ? end_of(&source->guide, source->guide.count - 1) : source->rows;
     for (some = 0; some < FOUND_TOGETHER && at + some < n; some++) { /* neighbours of one source go together */
@@ -270,7 +272,7 @@ INLINE int64_t source_of(const Job *job, int64_t i) {
 /* A span as it lies in the source of stretch or window number i, whose rows may be apart. */
 INLINE Span span_in(const Job *job, int64_t s, int64_t i) {
   Span span = job->plan->spans[s];
-  span.step *= job->plan->sources[source_of(job, i)].width;
+  span.step *= width_of(job->plan, source_of(job, i));
   return span;
 }
 
@@ -279,7 +281,7 @@ INLINE const char *rows_of(const Job *job, int64_t s, int64_t i) {
   const Span *span = &job->plan->spans[s];
   int64_t source = source_of(job, i);
   int64_t row = job->tile ? job->tile->stretch[i].row : place_of(job->batch, i) + span->start;
-  int64_t apart = span->row_bytes * job->plan->sources[source].width;
+  int64_t apart = span->row_bytes * width_of(job->plan, source);
   return job->plan->columns[source * job->plan->span_count + s] + row * apart;
 }
 
@@ -292,8 +294,9 @@ INLINE int64_t window_of(const Job *job, const Span *span, int64_t i) {
  * rows lie in the lines that are read for that one. Parts of one window count too. */
 INLINE bool continues(const Job *job, int64_t s, int64_t i) {
   const Plan *plan = job->plan;
+  if (!plan->apart || i == job->first) return false;
   int64_t two = source_of(job, i), spans = plan->span_count;
-  if (i == job->first || plan->sources[two].width == 1) return false;
+  if (plan->sources[two].width == 1) return false;
   int64_t one = source_of(job, i - 1);
   if (one == two) return window_of(job, &plan->spans[s], i - 1) == window_of(job, &plan->spans[s], i);
   int64_t w = window_of(job, &plan->spans[s], i);
@@ -323,6 +326,8 @@ INLINE void ask_next_pages(const Job *job, Ahead *pages) {
   const Span span = job->plan->spans[pages->span];
   int64_t i = pages->at, upto = end_of_block(job, pages->span, &span, i);
   if (upto < job->last) upto = end_of_block(job, pages->span, &span, upto);
+  for (; i < upto && !job->plan->apart; i++)
+    ask_pages(rows_of(job, pages->span, i), rows_at(job, &span, i), &span);
   for (; i < upto; i++) {
     if (continues(job, pages->span, i) && i > pages->at) continue;
     const Span apart = span_in(job, pages->span, i);
@@ -336,6 +341,8 @@ INLINE void ask_next_lines(const Job *job, Ahead *lines) {
   if (lines->span == job->end) return;
   const Span span = job->plan->spans[lines->span];
   int64_t i = lines->at, upto = end_of_block(job, lines->span, &span, i);
+  for (; i < upto && !job->plan->apart; i++)
+    ask_lines(rows_of(job, lines->span, i), rows_at(job, &span, i), &span);
   for (; i < upto; i++) {
     if (continues(job, lines->span, i) && i > lines->at) continue;
     const Span apart = span_in(job, lines->span, i);
@@ -370,7 +377,7 @@ enum { COLUMNS = 64 }; /* that are copied together */
 
 /* Whether stretch or window number i is of a column that lies beside others, and has all its rows. */
 INLINE bool is_column(const Job *job, const Span *span, int64_t i) {
-  if (span->row_bytes > 8 || job->plan->sources[source_of(job, i)].width == 1) return false;
+  if (!job->plan->apart || span->row_bytes > 8 || width_of(job->plan, source_of(job, i)) == 1) return false;
   return !job->tile || (job->tile->stretch[i].marks < 0 && job->tile->stretch[i].count);
 }
 
@@ -418,6 +425,13 @@ INLINE void copy_job(const Job *job, int64_t s) {
       if (number % 2 == 0) ask_next_pages(job, &pages);
       ask_next_lines(job, &lines);
       upto = end_of_block(job, s, &span, i);
+      if (!job->plan->apart) {
+        if (job->tile)
+          for (; i < upto; i++) copy_stretch(job, s, i, &span, empty);
+        else
+          for (; i < upto; i++) copy_rows(to + i * span.length * span.row_bytes, rows_of(job, s, i), span.length, &span);
+        continue;
+      }
       for (int64_t next; i < upto; i = next) {
         const Span apart = span_in(job, s, i);
         next = i + 1;

@@ -98,6 +98,7 @@ typedef struct {
   const char *const *columns; /* (source_count, span_count) where the first row of each is */
   int64_t span_count, source_count;
   int64_t history, horizon; /* slots of a window before its anchor, and from it on */
+  int64_t apart;            /* whether any source is wider than 1 */
 } Plan;
 
 /* The windows of a call. */

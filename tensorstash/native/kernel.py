@@ -173,7 +173,7 @@ def compile_plan(
     if apart:
         described, columns = _apart(sources, described, columns)
     struct = library.PlanStruct(
-        span_structs, described, columns.ctypes.data, len(spans), len(described), history, horizon
+        span_structs, described, columns.ctypes.data, len(spans), len(described), history, horizon, apart
     )
     fragmented = any(source.fragments is not None for source in sources)
     return Compiled(struct, len(spans), fragmented, (span_structs, described, columns, tuple(sources)))
@@ -187,11 +187,11 @@ def _apart(
         if len({column.shape[1:] for column in source.columns}) != 1:
             raise ValueError("The columns of a source must have rows of one length to be taken apart.")
     widths = np.array([math.prod(source.columns[0].shape[1:]) for source in sources])
-    numbers = np.frombuffer(described, np.int64).reshape(len(sources), -1).repeat(widths, axis=0)
+    numbers = np.frombuffer(bytes(described), np.int64).reshape(len(sources), -1).repeat(widths, axis=0)
     numbers[:, 1] = widths.repeat(widths)
     item = np.arange(len(numbers)) - (widths.cumsum() - widths).repeat(widths)
     itemsizes = np.array([column.itemsize for column in sources[0].columns])
-    made = (library.SourceStruct * len(numbers)).from_buffer_copy(numbers)
+    made = (library.SourceStruct * len(numbers)).from_buffer_copy(numbers.tobytes())
     return made, (columns.repeat(widths, axis=0) + item[:, None] * itemsizes).astype(np.uintp)
 
 
@@ -204,7 +204,14 @@ def with_fragments(plan: Compiled, fragments: tuple[Int64s, Int64s, Int64s], wit
     guide = np.frombuffer(bytes(within.struct), np.int64)
     numbers[:, 2:] = [*(_address(array, np.int64, count) for array in fragments), *guide]
     moved = library.PlanStruct(
-        struct.spans, sources, struct.columns, struct.span_count, len(sources), struct.history, struct.horizon
+        struct.spans,
+        sources,
+        struct.columns,
+        struct.span_count,
+        len(sources),
+        struct.history,
+        struct.horizon,
+        struct.apart,
     )
     return Compiled(moved, plan.spans, True, (plan, sources, fragments, within))
 

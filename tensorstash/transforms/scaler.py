@@ -158,7 +158,7 @@ class Scaler:
             warnings.warn(doubts_text(fitted.doubts, None if by is None else names), UserWarning, stacklevel=3)
         table = fitted if unknown == "error" else joined([fitted, statistics(None)])
         variates = scaled_variates(source, table.center)
-        computed = computed_in(source).intersection({**fitted.spans, **variates})
+        computed = computed_in(source).intersection([*fitted.spans, *variates])
         fields = kind, by, fitted.rows, fitted.spans, table.center, table.scale, names, unknown
         return cls(*fields, _computed=computed, _variates=variates)
 
@@ -194,7 +194,7 @@ class Scaler:
         spans = fitted.spans | {span: column for span, column in spans.items() if column in fitted.center}
         variates = fitted._variates | scaled_variates(windows, fitted.center)
         spans = {span: column for span, column in spans.items() if span not in variates}
-        computed = computed.intersection({**spans, **variates})
+        computed = computed.intersection([*spans, *variates])
         bound = replace(fitted, spans=spans, _computed=computed, _variates=variates)
         if self.by is None:
             return bound
@@ -352,9 +352,9 @@ class Scaler:
         """Those of a column, or of all columns of packs one after the other."""
         key = (column, like.dtype, like.device)
         if key not in self._ready:
-            whole = isinstance(column, str)
-            tables = [x[column] if whole else flat_tables(column, x) for x in (self.center, self.scale)]
-            self._ready[key] = ScaleConstants.of(*tables, like)
+            both = (self.center, self.scale)
+            center, scale = (x[column] if isinstance(column, str) else flat_tables(column, x) for x in both)
+            self._ready[key] = ScaleConstants.of(center, scale, like)
         return self._ready[key]
 
     def state_dict(self) -> dict[str, Any]:

@@ -49,9 +49,10 @@ def _check(span: Span, stash: Stash) -> None:
     if not isinstance(span.name, str):
         raise TypeError(f"Names of spans must be strings, got {span.name!r}. Write {str(span.name)!r}.")
     check_name(span.name, "a span", (span.column, span.start, span.stop), "spans")
-    if isinstance(span.column, Variates):
+    column: Any = span.column  # a `During` may have been given anything
+    if isinstance(column, Variates):
         raise TypeError(
-            f"ts.each is for spans of slots, got {span.column} in the span in time {span.name!r}. Give slots, as in "
+            f"ts.each is for spans of slots, got {column} in the span in time {span.name!r}. Give slots, as in "
             "('x', -96, 0), or one span in time for each column."
         )
     if not isinstance(span.column, str):

@@ -78,7 +78,7 @@ def check_same(placement: Placement, stash: Stash) -> None:
 
     A vocabulary may be longer there, because `like=` puts new texts behind the others.
     """
-    columns = [*dict.fromkeys(span.column for span in placement.shown)]
+    columns = [*dict.fromkeys(column for span in placement.shown for column in span.columns)]
     for name in columns:
         stash[name]  # raises for a column that is missing
     there = {trait.text: trait for trait in _traits(stash, columns)}

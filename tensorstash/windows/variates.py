@@ -74,5 +74,7 @@ def one_by_one(plans: Sequence[VariatePlan], batch: Batch, count: int) -> list[B
         for span in plan.spans:
             entries = {name: batch.get(name) for name in (span.name, *_of_rows(span))}
             entries[f"{span.name}.window"] = first
-            each |= {name: entry.split(counts) for name, entry in entries.items() if entry is not None}
+            each |= {
+                name: torch.split_with_sizes(entry, counts) for name, entry in entries.items() if entry is not None
+            }
     return [dict(zip(each, window)) for window in zip(*each.values())]

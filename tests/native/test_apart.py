@@ -30,8 +30,8 @@ class Apart(World):
 
     def columns_of_windows(self, most: int, some: bool) -> tuple[Int32s, Int64s]:
         """The columns of windows one window after the other, all or some of each, and their anchors."""
-        which, anchors = [], []
-        while sum(map(len, which)) < most:
+        which, anchors = list[Int32s](), list[Int64s]()
+        while sum(len(columns) for columns in which) < most:
             pack = int(self.rng.integers(0, len(self.packs)))
             columns = np.arange(self.begins[pack], self.begins[pack + 1], dtype=np.int32)
             if some:
@@ -95,7 +95,8 @@ def test_the_number_of_a_column_that_is_not_there_is_refused() -> None:
 
 
 def test_a_source_without_columns_is_refused() -> None:
-    plan = kernel.compile_plan([kernel.SlotRange(0, 3, 1, 0)], [kernel.Source([np.arange(9)], None, None)], 0, 3)
+    source = kernel.Source([np.arange(9)], None, None)
+    plan = kernel.compile_plan([kernel.SlotRange(0, 3, 1, 0)], [source], 0, 3, apart=True)
     plan.struct.sources[0].width = 0
     with pytest.raises(IndexError, match=r"window 0, with the anchor 5, does not\."):
         kernel.gather(plan, np.array([5]), [0])

@@ -84,7 +84,7 @@ def seen(loaders: list[ts.Loader]) -> Iterator[tuple[int, bytes]]:
 @pytest.mark.parametrize("more", [{}, {"max_variates": 4}])
 def test_ranks_and_a_resumed_run_see_the_same_rows(more: dict[str, int]) -> None:
     def loaders(ranks: int) -> list[ts.Loader]:
-        of_rank = {"shuffle": True, "seed": 3, "with_ids": True, "num_replicas": ranks}
+        of_rank: dict[str, Any] = {"shuffle": True, "seed": 3, "with_ids": True, "num_replicas": ranks}
         return [ts.Loader(small_mix(**more), 24 // ranks, rank=rank, **of_rank) for rank in range(ranks)]
 
     whole = [*seen(loaders(1))]
@@ -102,7 +102,7 @@ def test_ranks_and_a_resumed_run_see_the_same_rows(more: dict[str, int]) -> None
 
 def test_shares_are_those_of_the_weights_on_any_number_of_ranks() -> None:
     for ranks in (1, 2, 4):
-        of_rank = {"shuffle": True, "with_ids": True, "num_replicas": ranks}
+        of_rank: dict[str, Any] = {"shuffle": True, "with_ids": True, "num_replicas": ranks}
         loaders = [ts.Loader(small_mix(), 24 // ranks, rank=rank, **of_rank) for rank in range(ranks)]
         counts = Counter(source for loader in loaders for batch in loader for source in batch["source"].tolist())
         assert [round(counts[k] / 60, 2) for k in range(4)] == [1.0, 2.0, 0.5, 1.0]

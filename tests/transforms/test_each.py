@@ -45,7 +45,7 @@ def test_a_scaler_has_constants_for_each_column(kind: Kind, by: Any) -> None:
         assert torch.equal(scaler.center[name], expected.center[name])
         assert torch.equal(scaler.scale[name], expected.scale[name])
     restored = ts.Scaler.from_state(json.loads(json.dumps(scaler.state_dict())))
-    arguments = {"shuffle": True, "with_ids": True, "seed": 1}
+    arguments: dict[str, Any] = {"shuffle": True, "with_ids": True, "seed": 1}
     for transform in (scaler, expected, restored):  # that of other windows is bound to these
         batches = zip(
             ts.Loader(windows, 7, transform=[transform], **arguments),

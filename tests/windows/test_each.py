@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 import tensorstash as ts
 from tensorstash.errors import NoWindowError
@@ -67,7 +68,7 @@ def check(batch: dict[str, torch.Tensor], *packs: str) -> None:
 def test_rows_are_the_columns_of_whole_packs(
     kind: str, width: int, masked: bool, lead: bool, packs: tuple[str, ...], ids: list[int]
 ) -> None:
-    more = {"min_history": 1, "min_horizon": 0} if lead else {}
+    more: dict[str, Any] = {"min_history": 1, "min_horizon": 0} if lead else {}
     windows = ts.Windows(
         stash_of(kind, width), spans=spans_of(*packs), gaps="mask" if masked else "split", frequency=1, **more
     )
@@ -144,10 +145,11 @@ def test_one_window_has_all_its_rows() -> None:
     assert one["past.window"].tolist() == [0, 0, 0]
     assert one["past.variate"].tolist() == [0, 1, 2]
     assert one["c"].shape == (1,)
-    loaded = [*torch.utils.data.DataLoader(windows, batch_size=4)]
+    dataset: Any = windows
+    loaded = [*DataLoader(dataset, batch_size=4)]
     assert loaded[1]["past"].shape == (4, 3, 4)
     assert torch.equal(loaded[1]["past"].flatten(0, 1), whole["past"][12:24])
-    by_sampler = torch.utils.data.DataLoader(windows, sampler=ts.Sampler(windows, 4), batch_size=None)
+    by_sampler: Any = DataLoader(dataset, sampler=ts.Sampler(windows, 4), batch_size=None)
     assert torch.equal(next(iter(by_sampler))["past"], whole["past"][:12])
 
 
@@ -206,3 +208,14 @@ FORKED = """
 def test_a_forked_process_gathers() -> None:
     done = processes.run(textwrap.dedent(FORKED), warn="ignore")  # it forks with threads, which is the point here
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_same_windows_on_the_newest_rows() -> None:
+    def stash(first: int) -> ts.Stash:
+        at = np.arange(first, 50)
+        return ts.load({"t": at, "x": at[:, None] * 3.0 + np.arange(3), "c": at * 1.0}, ["x", "c"], time="t")
+
+    windows = ts.Windows(stash(0), spans={"past": (ts.each("x", "c"), -4, 0), "next": ("c", 0, 2)}, min_horizon=0)
+    whole, tail = windows.latest()[:], windows.on(stash(40)).latest()[:]
+    assert whole.keys() == tail.keys()
+    assert all(same(whole[name], tail[name]) for name in whole)
