@@ -29,8 +29,8 @@ from tensorstash.gather.empty import rows_of, slots_of, taken_rows
 from tensorstash.gather.span import draw_number, draws_of
 from tensorstash.segments.limits import Limit, check_free, memory_limits
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.during import ROW_TIMES
 from tensorstash.windows.placement import Chain, Placement
+from tensorstash.windows.time_spans import ROW_TIMES
 
 _RULE = "With resident=True the columns of the spans are held in the memory of the device"
 _GROUPS = 2  # one whose integers are copied, and one whose steps are being taken

@@ -49,8 +49,10 @@ def _windows(count: int, length: int) -> Guide:
 def to_distances(
     spans: Sequence[Span], batch: Mapping[str, torch.Tensor], observed: Mapping[str, torch.Tensor], origin: Int64s
 ) -> None:
-    """Subtract values from the origins of their windows, in place; 0 in empty slots. In numpy, for forked processes."""
+    """Subtract values, in the unit of the origins, from the origins of their windows, in place; 0 in empty slots. In numpy, for forked processes."""
     for span in spans:
         values = batch[span.name].numpy()
+        if span.distance > 1:
+            values *= span.distance
         np.subtract(origin[:, None], values, out=values)
         values *= observed[f"{span.name}.observed"].numpy()

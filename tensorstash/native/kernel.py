@@ -123,6 +123,61 @@ def first_rows(ascending: Int64s, low: Int64s, high: Int64s, bounds: Int64s) -> 
     return first
 
 
+def pick(  # noqa: PLR0917  in the order of the structs
+    times: Int64s,
+    known: Int64s | None,
+    reach: Int64s | None,
+    numbers: tuple[int, int, int, int, bool],
+    low: Int64s,
+    high: Int64s,
+    begin: Int64s,
+    end: Int64s,
+    late: Int64s | None,
+) -> Int64s:
+    """The rows of windows by their times, `(windows, slots)`, -1 for an empty slot: see `native/versions.c`.
+
+    `numbers` are the ticks in a unit of the times, the ticks of a bucket or 0, the slots, the ticks between different
+    times, and whether rows of one time do not replace each other.
+    """
+    count, rows = low.size, np.empty((low.size, numbers[2]), np.int64)
+    of = library.VersionsStruct(
+        _address(times, np.int64),
+        0 if known is None else _address(known, np.int64, times.size),
+        0 if reach is None else _address(reach, np.int64, times.size // 64),
+        times.size,
+        *numbers,
+    )
+    ranges = (_address(array, np.int64, count) for array in (low, high, begin, end))
+    moments = library.MomentsStruct(*ranges, 0 if late is None else _address(late, np.int64, count), count)
+    _refuse(_call("pick", of, moments, _address(rows, np.int64)), low)
+    return rows
+
+
+def take(
+    columns: Sequence[tuple[NDArray[Any], int, int]],
+    rows: Int64s,
+    observed: NDArray[np.bool_] | None = None,
+    threads: int = 1,
+) -> None:
+    """Copy the rows of columns, each with the address that they go to and the bits of an item where there is none (-1).
+
+    `observed`, in the shape of the rows, gets whether there is one.
+    """
+    total = {len(column) for column, _, _ in columns}
+    if len(total) != 1:
+        raise ValueError(f"The columns of a source must have one number of rows, got {sorted(total)}.")
+    taken = (library.TakenStruct * len(columns))(
+        *(
+            library.TakenStruct(_address(column, column.dtype), to, column[:1].nbytes, column.itemsize, empty)
+            for column, to, empty in columns
+        )
+    )
+    flags = 0 if observed is None else _address(observed, np.bool_, rows.size)
+    at = _address(rows, np.int64)
+    bad = _call("take", taken, len(columns), at, rows.size, total.pop(), flags, threads)
+    _refuse(bad, rows)
+
+
 def descend(nodes: Nodes, numbers: Int64s) -> tuple[Int32s, Int64s]:
     """The leaf that each number reaches, and how many smaller numbers reach the same leaf."""
     count = len(nodes.two_left)

@@ -8,7 +8,7 @@ from ctypes import POINTER, c_int64, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
-_VERSION = 11  # of the functions and structs below; must equal the version in kernel.h
+_VERSION = 12  # of the functions and structs below; must equal the version in kernel.h
 _SWITCH = "TENSORSTASH_NATIVE"  # 0: not used; a path: this library instead of the one beside this file
 _ROUNDS = 6
 
@@ -74,6 +74,24 @@ class BatchStruct(ctypes.Structure):
     )
 
 
+class VersionsStruct(ctypes.Structure):
+    """Rows by their times, and by the times from which they were known, and the slots of a window that take them."""
+
+    _fields_ = _fields("times known reach", "rows unit every slots apart all")
+
+
+class MomentsStruct(ctypes.Structure):
+    """Of each window its rows, its stretch of time, and the first known time that is too late."""
+
+    _fields_ = _fields("low high begin end late", "n")
+
+
+class TakenStruct(ctypes.Structure):
+    """A column, the address that its rows go to, and the bits of an item where there is no row."""
+
+    _fields_ = (*_fields("source to", "row_bytes item_bytes"), ("empty", c_uint64))
+
+
 class Packed(ctypes.Structure):
     """Windows whose slots with a row are moved to slots of a packed tensor, from `place` on."""
 
@@ -91,6 +109,8 @@ _ARGUMENTS = {
     "find": (POINTER(GuideStruct), c_void_p, c_int64, c_void_p),
     "locate": (POINTER(GuideStruct), c_int64, c_void_p, c_int64, c_void_p, c_void_p),
     "first_rows": (c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64, c_void_p),
+    "pick": (POINTER(VersionsStruct), POINTER(MomentsStruct), c_void_p),
+    "take": (POINTER(TakenStruct), c_int64, c_void_p, c_int64, c_int64, c_void_p, c_int64),
     "permute": (c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p),
     "descend": (POINTER(TreeStruct), c_void_p, c_int64, c_void_p, c_void_p),
     "draw": (POINTER(Shares), c_uint64, c_uint64, c_void_p, c_int64, c_void_p),

@@ -18,7 +18,7 @@ from tensorstash.sampling.components import components
 from tensorstash.sampling.differences import told
 from tensorstash.sampling.mixed import MixedOrder
 from tensorstash.sampling.several import Several
-from tensorstash.windows.identity import meanings, where
+from tensorstash.windows.identity import columns_of, meanings, where
 from tensorstash.windows.ids import Ids
 from tensorstash.windows.placement import Chain
 from tensorstash.windows.windows import Windows
@@ -209,12 +209,16 @@ def _traits(windows: Windows, found: Mapping[str, Mapping[str, Any]]) -> Iterato
     for name, kind in found["labels"].items():
         yield _Trait(f"type of {name!r} in at=", kind, "Cast it in one of the frames.")
     yield _Trait("static columns", sorted(found["static"]), "Load both with the same static=.")
+    columns = columns_of(placement)
     for name, traits in (*found["columns"].items(), *found["static"].items()):
+        held, column = (stash, name) if name not in columns else columns[name][:2]
         for trait, (text, remedy) in _TRAITS.items():
             value = traits.get(trait, "number" if trait == "kind" else None)
-            shown = partial(stash.vocabulary, name) if trait == "vocabulary" else None
+            shown = partial(held.vocabulary, column) if trait == "vocabulary" else None
             if trait not in _OPTIONAL or trait in traits:
                 yield _Trait(f"{text} of {name!r}", value, remedy, shown)
     convert = "Convert the times of one before loading, such as with .dt.{} of polars."
-    yield _Trait("unit of times", found["clock"].get("unit"), convert.format("cast_time_unit('us')"))
-    yield _Trait("zone of times", found["clock"].get("zone"), convert.format("convert_time_zone('UTC')"))
+    clocks = {"": found["clock"]} | {f" {key}": clock for key, clock in found["clock"].items() if key.startswith("of ")}
+    for whose, clock in clocks.items():
+        yield _Trait(f"unit of times{whose}", clock.get("unit"), convert.format("cast_time_unit('us')"))
+        yield _Trait(f"zone of times{whose}", clock.get("zone"), convert.format("convert_time_zone('UTC')"))

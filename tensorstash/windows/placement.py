@@ -18,12 +18,12 @@ from tensorstash.native.guide import Guide, find, find_and_locate, guide
 from tensorstash.segments.segment import Block
 from tensorstash.stash.scaled import noted
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.during import ROW_TIMES, TimeSpan
 from tensorstash.windows.fills import calendar_fills
 from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.intervals import Intervals, locate
 from tensorstash.windows.points import Points
 from tensorstash.windows.slots import Slots, fragments_of, nearest_rows, times_at
+from tensorstash.windows.time_spans import ROW_TIMES, TimeSpan
 
 _BLOCK = 1 << 17  # intervals computed at a time
 
@@ -48,7 +48,13 @@ class Placement:
     @property
     def shown(self) -> tuple[Span, ...]:
         """All spans; those in time count rows back from the end of their stretch."""
-        return (*self.spans, *(span for time_span in self.time_spans for span in time_span.shown))
+        return tuple(span for span, _ in self.sources)
+
+    @property
+    def sources(self) -> tuple[tuple[Span, Stash], ...]:
+        """All spans as in `shown`, and the stash that each takes its column from."""
+        in_time = ((span, part.stash) for part in self.time_spans for span in part.shown)
+        return (*((span, self.stash) for span in self.spans), *in_time)
 
     @property
     def length(self) -> int:
@@ -82,14 +88,14 @@ class Placement:
 
     def memory_of(self, time_span: TimeSpan) -> Memory:
         """What the spans of a stretch of time are gathered from; each call brings its own fragments."""
-        times = self.stash.time
+        stash, times = time_span.stash, time_span.stash.time
         assert times is not None
         none = np.zeros(1, np.int64)
         fragments, _ = as_fragments(Stretches(none, none, none), time_span.max_rows)
         filling = Filling(fragments, time_span.max_rows, 0, time_span.fills, {})
         block = Block(times, (ROW_TIMES,), len(times))
-        columns = {**self.stash, ROW_TIMES: times}
-        return never_empty(Memory(columns, lambda: [*self._blocks(), block], filling))
+        columns = {**stash, ROW_TIMES: times}
+        return never_empty(Memory(columns, lambda: [*stash.blocks, block], filling))
 
     def _blocks(self) -> list[Block]:
         return self.stash.blocks
@@ -131,11 +137,11 @@ class Placement:
 
     def stretches(self, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Stretches:
         """The rows of each window in a time span, by the ids and the slots of the anchors, of any shape."""
-        entities, moments = self.window_entities(ids), self.window_times(ids, anchors)
+        entities, times = self.window_entities(ids), self.window_times(ids, anchors)
         stop = None  # known if the stretch ends where the history does, and every slot is a row
         if self.points is not None and time_span.closed == self.points.closed and self.slots.first is self.slots.row:
-            stop = None if time_span.stop.steps else anchors
-        return time_span.find(self.times, self.offsets[entities], self.offsets[entities + 1], moments, stop)
+            stop = None if time_span.stop.steps or time_span.table.name is not None else anchors
+        return time_span.find(entities, times, stop)
 
     def entities_at(self, rows: Int64s) -> Int64s:
         """The index into `stash.entities` of rows, of any shape."""
@@ -339,8 +345,11 @@ class Chain:
     @cached_property
     def scaled(self) -> dict[str, bool]:
         """Whether the column of each span is scaled in one of the stashes."""
-        columns = {about.name for part in self.placements for about in part.stash.info.columns if about.is_scaled}
-        return {span.name: span.column in columns for span in self.placements[0].shown}
+        scaled: dict[str, bool] = {}
+        for part in self.placements:
+            for span, stash in part.sources:
+                scaled[span.name] = scaled.get(span.name, False) or stash.about(span.column).is_scaled
+        return scaled
 
     @cached_property
     def drawn(self) -> bool:

@@ -16,7 +16,7 @@ from tensorstash.stash.stash import Stash
 from tensorstash.windows import splits
 from tensorstash.windows.at import Unmatched, check_at
 from tensorstash.windows.display import as_html, as_text
-from tensorstash.windows.during import Side, time_spans
+from tensorstash.windows.during import Side
 from tensorstash.windows.fills import slot_fills
 from tensorstash.windows.gaps import Gaps, all_windows, check_no_slots, fragments
 from tensorstash.windows.identity import fingerprint
@@ -27,6 +27,8 @@ from tensorstash.windows.predictions import to_frame
 from tensorstash.windows.selection import Where, anchored, at_points, enough_rows, latest
 from tensorstash.windows.slots import lead_and_tail, place, with_tail
 from tensorstash.windows.spans import judged_spans, make_spans, slot_count
+from tensorstash.windows.tables import checked_tables
+from tensorstash.windows.time_spans import time_spans
 
 if TYPE_CHECKING:
     import polars as pl
@@ -73,6 +75,7 @@ class Windows:
             times) are entries of the batch, `(batch,)`. See `docs/guide/events.md`.
         closed: with `at`, the history ends with rows at the time itself (`"right"`) or before it (`"left"`).
         unmatched: with `at`, rows without a window are an error (`"error"`) or left out (`"drop"`).
+        tables: other stashes by name, from which spans in time take rows: `ts.During(..., table="prices")`.
 
     Raises:
         NoWindowError: no window; the message gives the longest run and the length needed. ColumnError: no such column.
@@ -113,6 +116,7 @@ class Windows:
         at: Any = None,
         closed: Side = "left",
         unmatched: Unmatched = "error",
+        tables: Mapping[str, Stash] | None = None,
     ) -> None:
         if not isinstance(stash, Stash):
             raise TypeError(
@@ -120,7 +124,8 @@ class Windows:
                 "machines, use ts.cluster.windows(...)."
             )
         self.stash = stash
-        in_slots, in_time = make_spans(stash, history, horizon, columns, spans)
+        others = checked_tables(tables)
+        in_slots, in_time = make_spans(stash, history, horizon, columns, spans, others)
         self.stride = slot_count(1, stride, "stride")
         check_at(at, closed, unmatched, self.stride, where)
         if not in_slots:
@@ -144,7 +149,7 @@ class Windows:
             slots=slots,
             fills=fills,
             intervals=no_intervals(),
-            time_spans=time_spans(stash, in_time, side),
+            time_spans=time_spans(stash, in_time, others, side),
         )
         self.spans = candidates.shown
         if at is not None:

@@ -1,0 +1,215 @@
+/* Rows by their times, as they were known: the newest one in each bucket of a stretch of time, or the newest few of it;
+ * and rows in any order into batches. */
+
+#include "kernel.h"
+
+enum { TOGETHER = 32, BLOCK = 64, LINES_BACK = 8, NUMBERS_OF_LINE = 8, SLOTS_OF_PART = 8192, SLOTS_AHEAD = 24 };
+
+/* Rows of a table. Those of an entity follow each other, in the order of times or, with `reach`, of known times:
+ *
+ *   without reach   time   1 1 1 2 2 3     with reach   time   1 2 3 2 3 4      times may be equal, and of equal
+ *                   known  0 4 9 3 4 4                  known  0 0 0 3 3 3      times the last known row counts */
+typedef struct {
+  const int64_t *times; /* (rows,) */
+  const int64_t *known; /* (rows,) when each row became known, or null: always */
+  const int64_t *reach; /* (rows / BLOCK,) the latest time of the entity of the last row of a block, up to this row */
+  int64_t rows;
+  int64_t unit;  /* ticks in a unit of `times` */
+  int64_t every; /* ticks of a bucket, or 0: the newest rows, however far apart */
+  int64_t slots; /* of a window: buckets, or rows */
+  int64_t apart; /* ticks by which different times differ at least */
+  int64_t all;   /* 1: rows of one time do not replace each other */
+} Versions;
+
+/* Of each window: its rows, its stretch in ticks, and the first known time that is too late. */
+typedef struct {
+  const int64_t *low, *high, *begin, *end, *late;
+  int64_t n;
+} Moments;
+
+typedef struct {
+  int64_t low, begin, end, late;
+} Window;
+
+/* The first time in a unit of the rows at or after a tick. */
+INLINE int64_t at_or_after(int64_t tick, int64_t unit) { return unit == 1 ? tick : tick / unit + (tick % unit > 0); }
+
+/* The first place in [low, stop) whose number is at least the bound, or stop; near the stop it is found soonest. */
+INLINE int64_t back_to(const int64_t *numbers, int64_t low, int64_t stop, int64_t bound) {
+  int64_t jump = 1, high = stop;
+  for (; high - low >= jump && numbers[high - jump] >= bound; jump *= 2) high -= jump;
+  int64_t from = high - low >= jump ? high - jump + 1 : low;
+  while (from < high) {
+    int64_t middle = from + (high - from) / 2;
+    if (numbers[middle] < bound) from = middle + 1;
+    else high = middle;
+  }
+  return high;
+}
+
+/* The last row of the newest time in [low, stop) with a known row, or -1; rows are in the order of times. */
+INLINE int64_t newest(const Versions *of, int64_t low, int64_t stop, int64_t late) {
+  if (!of->known) return stop > low ? stop - 1 : -1;
+  while (stop > low) {
+    int64_t from = back_to(of->times, low, stop, of->times[stop - 1]);
+    int64_t known = back_to(of->known, from, stop, late);
+    if (known > from) return known - 1;
+    stop = from;
+  }
+  return -1;
+}
+
+/* A window over rows in the order of times, of which `stop` is the first one after its stretch. */
+static void by_time(const Versions *of, const Window *at, int64_t stop, int64_t *rows) {
+  if (of->every) {
+    for (int64_t k = of->slots; k-- && stop > at->low;) {
+      int64_t from = back_to(of->times, at->low, stop, at_or_after(at->begin + k * of->every, of->unit));
+      rows[k] = newest(of, from, stop, at->late);
+      stop = from;
+    }
+    return;
+  }
+  int64_t first = back_to(of->times, at->low, stop, at_or_after(at->begin, of->unit));
+  for (int64_t k = of->slots; k && stop > first;) {
+    int64_t row = newest(of, first, stop, at->late);
+    if (row < 0) return;
+    rows[--k] = row;
+    stop = of->all || !of->known ? row : back_to(of->times, first, row, of->times[row]);
+  }
+}
+
+/* Puts a row into the bucket of its time, unless a newer row is there; returns 1 if no row can replace it. */
+INLINE int64_t into_bucket(const Versions *of, const Window *at, int64_t row, int64_t *rows) {
+  int64_t after = of->times[row] * of->unit - at->begin, k = after / of->every;
+  if (rows[k] >= 0 && of->times[rows[k]] >= of->times[row]) return 0;
+  rows[k] = row;
+  return (k + 1) * of->every - after <= of->apart;
+}
+
+/* Puts a row among the `count` newest ones, at the end of the slots in the order of times, unless its time is there. */
+INLINE int64_t among_newest(const Versions *of, int64_t row, int64_t count, int64_t *rows) {
+  int64_t time = of->times[row], from = of->slots - count, high = of->slots;
+  if (!count || time < of->times[rows[from]]) high = from; /* as a rule */
+  for (int64_t low = from; low < high;) { /* the first slot with a time at least as new */
+    int64_t middle = low + (high - low) / 2;
+    if (of->times[rows[middle]] < time) low = middle + 1;
+    else high = middle;
+  }
+  if (high < of->slots && count && high >= from && of->times[rows[high]] == time) return count;
+  int64_t full = count == of->slots; /* then the oldest makes room */
+  if (full && high == from) return count;
+  for (int64_t k = from - !full; k < high - 1; k++) rows[k] = rows[k + 1];
+  rows[high - 1] = row;
+  return count + !full;
+}
+
+/* A window over rows in the order of known times, of which `stop` is the first one that is too late: run by run of
+ * equal known times, from the newest back, until no earlier row matters. */
+static void by_known(const Versions *of, const Window *at, int64_t stop, int64_t *rows) {
+  int64_t low = at->low, begin = at_or_after(at->begin, of->unit), end = at_or_after(at->end, of->unit);
+  for (int64_t open = of->slots, count = 0; stop > low && open;) {
+    int64_t block = stop / BLOCK; /* the rows before it, of this entity, are not later than its reach */
+    if (block * BLOCK > low && of->reach[block - 1] < begin) low = block * BLOCK;
+    int64_t from = back_to(of->known, low, stop, of->known[stop - 1]);
+    for (int64_t row = back_to(of->times, from, stop, end) - 1; row >= from && of->times[row] >= begin; row--) {
+      if (of->every) open -= into_bucket(of, at, row, rows);
+      else count = among_newest(of, row, count, rows);
+    }
+    if (count == of->slots) begin = of->times[rows[0]] + 1; /* older rows have no place */
+    stop = from;
+  }
+}
+
+INLINE void ask_back(const int64_t *numbers, int64_t low, int64_t stop) {
+  for (int64_t line = 0, row = stop - 1; line < LINES_BACK && row >= low; line++, row -= NUMBERS_OF_LINE)
+    __builtin_prefetch(&numbers[row]);
+}
+
+/* The rows of n windows, `(n, slots)`; -1 for an empty slot. A few windows at a time, so that the memory of one is on its
+ * way while the others are looked at. */
+EXPORT int64_t tensorstash_pick(const Versions *of, const Moments *all, int64_t *rows) {
+  int64_t bounds[TOGETHER], stop[TOGETHER];
+  if (of->unit < 1 || of->every < 0 || of->slots < 1 || of->rows < 0 || (of->reach && !of->known)) return MALFORMED;
+  if (of->known && !all->late) return MALFORMED;
+  for (int64_t i = 0; i < all->n; i++) {
+    int64_t length;
+    if (all->low[i] < 0 || all->low[i] > all->high[i] || all->high[i] > of->rows) return i;
+    if (__builtin_sub_overflow(all->end[i], all->begin[i], &length) || length < 0) return i;
+    if (of->every && (length % of->every || length / of->every != of->slots)) return i;
+  }
+  for (int64_t k = 0; k < all->n * of->slots; k++) rows[k] = -1;
+  for (int64_t at = 0; at < all->n; at += TOGETHER) {
+    int64_t some = least(all->n - at, TOGETHER);
+    for (int64_t i = 0; i < some; i++) bounds[i] = of->reach ? all->late[at + i] : at_or_after(all->end[at + i], of->unit);
+    tensorstash_first_rows(of->reach ? of->known : of->times, of->rows, all->low + at, all->high + at, bounds, some, stop);
+    for (int64_t i = 0; i < some; i++) {
+      ask_back(of->times, all->low[at + i], stop[i]);
+      if (of->known) ask_back(of->known, all->low[at + i], stop[i]);
+    }
+    for (int64_t i = 0; i < some; i++) {
+      Window one = {all->low[at + i], all->begin[at + i], all->end[at + i], of->known ? all->late[at + i] : 0};
+      (of->reach ? by_known : by_time)(of, &one, stop[i], rows + (at + i) * of->slots);
+    }
+  }
+  return DONE;
+}
+
+/* A column, and where its rows go. */
+typedef struct {
+  const char *from;
+  char *to;
+  int64_t row_bytes, item_bytes;
+  uint64_t empty; /* the bits of an item where there is no row */
+} Taken;
+
+typedef struct {
+  const Taken *columns;
+  const int64_t *rows;
+  uint8_t *observed; /* (n,) 1 where there is a row; or null */
+  int64_t count, n;
+} Taking;
+
+/* Rows that follow each other are copied together; few do where every row is a version of its own. */
+static void take_column(const Taken *column, const int64_t *rows, int64_t first, int64_t last) {
+  int64_t bytes = column->row_bytes;
+  uint64_t empty = repeated(column->empty, column->item_bytes);
+  for (int64_t i = first, run; i < last; i += run) {
+    run = 1;
+    if (i + SLOTS_AHEAD < last && rows[i + SLOTS_AHEAD] >= 0)
+      __builtin_prefetch(column->from + rows[i + SLOTS_AHEAD] * bytes);
+    if (rows[i] < 0) {
+      while (i + run < last && rows[i + run] < 0) run++;
+      fill(column->to + i * bytes, run * bytes, empty);
+      continue;
+    }
+    while (i + run < last && rows[i + run] == rows[i] + run) run++;
+    char *to = column->to + i * bytes;
+    const char *from = column->from + rows[i] * bytes;
+    int64_t size = run * bytes;
+    if (size == 4) memcpy(to, from, 4); /* without a call */
+    else if (size == 8) memcpy(to, from, 8);
+    else memcpy(to, from, (size_t)size);
+  }
+}
+
+static void take_part(const void *about, int64_t part) {
+  const Taking *taking = about;
+  int64_t first = part * SLOTS_OF_PART, last = least(first + SLOTS_OF_PART, taking->n);
+  for (int64_t k = 0; k < taking->count; k++) take_column(&taking->columns[k], taking->rows, first, last);
+  for (int64_t i = first; taking->observed && i < last; i++) taking->observed[i] = taking->rows[i] >= 0;
+}
+
+/* Copies rows of a few columns, each of `total` rows, to n slots each; -1 is an empty slot. */
+EXPORT int64_t tensorstash_take(const Taken *columns, int64_t count, const int64_t *rows, int64_t n, int64_t total,
+                                uint8_t *observed, int64_t threads) {
+  for (int64_t k = 0; k < count; k++) {
+    int64_t item = columns[k].item_bytes, row = columns[k].row_bytes;
+    if ((item != 1 && item != 2 && item != 4 && item != 8) || row < item || row % item) return MALFORMED;
+  }
+  for (int64_t i = 0; i < n; i++)
+    if (rows[i] < -1 || rows[i] >= total) return i;
+  Taking taking = {columns, rows, observed, count, n};
+  Parts parts = {take_part, &taking, (n + SLOTS_OF_PART - 1) / SLOTS_OF_PART};
+  in_parts(&parts, threads);
+  return DONE;
+}
