@@ -185,8 +185,7 @@ def one_group(rows: Rows) -> Rows:
 def _ranges_of(at: Placement, time_spans: Sequence[TimeSpan], ids: Int64s, *, own: bool) -> list[Ranges]:
     """The rows of windows in each span in time; at given points also the `own` rows of their slots."""
     anchors = at.anchor_slots(ids)
-    stretches = [at.stretches(time_span, ids, anchors) for time_span in time_spans]
-    ranges = [(part.stop - part.rows, part.stop) for part in stretches]
+    ranges = [time_span.ranges(at.stretches(time_span, ids, anchors)) for time_span in time_spans]
     if own and at.points is not None and at.spans:
         start, stop = anchors - at.history, anchors + at.horizon
         ranges.append((rows_from(at.slots, start), rows_from(at.slots, stop)))

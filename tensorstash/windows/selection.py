@@ -94,7 +94,7 @@ def enough_rows(placement: Placement) -> Placement:
 
 
 def _has_rows(placement: Placement, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Bools:
-    return placement.stretches(time_span, ids, anchors).rows >= time_span.min_rows
+    return time_span.count(placement.stretches(time_span, ids, anchors)) >= time_span.min_rows
 
 
 def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span], unmatched: str) -> Placement:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from tensorstash.common.clock import NANOSECONDS, Clock
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import DataError, SchemaError, unknown
+from tensorstash.native.versions import Versions, apart_of, reach_of
 from tensorstash.stash.stash import Stash
 
 FARTHEST_TIME = 1 << 62  # ticks from 0: times that spans are counted from must fit into 64 bits when they are moved
@@ -26,6 +28,7 @@ class Table:
     clock: Clock  # the finest unit of the windows' times and of the stash's, and the zone of the windows'
     window_ticks: int  # of this clock in a unit of the windows' times
     time_ticks: int  # likewise of the stash's times
+    known_ticks: int  # likewise of its known times
 
     @property
     def times(self) -> Int64s:
@@ -41,6 +44,23 @@ class Table:
         own = self.entity[entities]
         low = offsets[own]  # of -1 the number of rows, where no row follows
         return low, np.maximum(low, offsets[own + 1])
+
+    def versions(self) -> Versions:
+        """The times of the rows, and the order in which their versions lie."""
+        stash, known = self.stash, self.stash.known
+        reach, apart = _order_of(stash) if stash.is_by_known else (None, 1)
+        return Versions(
+            self.times,
+            None if known is None else known.numpy(),
+            reach,
+            self.time_ticks,
+            min(apart * self.time_ticks or FARTHEST_TIME, FARTHEST_TIME),
+            stash.has_events,
+        )
+
+    def too_late(self, moments: Int64s) -> Int64s | None:
+        """The first known time of the stash that is at or after moments of the clock; `None` without known times."""
+        return None if self.stash.known is None else -(-moments // self.known_ticks)
 
     def bounds(self, moments: Int64s) -> Int64s:
         """The first time of the stash that is at or after moments of the clock."""
@@ -60,11 +80,26 @@ class Table:
             )
 
 
+# of stashes whose rows are in the order of known times; looked at once for all windows over them
+_orders: WeakKeyDictionary[Stash, tuple[Int64s, int]] = WeakKeyDictionary()
+
+
+def _order_of(stash: Stash) -> tuple[Int64s, int]:
+    """How late the times of blocks of rows reach, and the least difference of different times; in units of the times."""
+    if stash not in _orders:
+        assert stash.time is not None
+        times, (first, last) = stash.time.numpy(), stash.time_range
+        apart = apart_of(times) if (last or 0) - (first or 0) < FARTHEST_TIME else 1
+        _orders[stash] = reach_of(times, stash.offsets.numpy()), apart
+    return _orders[stash]
+
+
 def own_table(stash: Stash) -> Table:
     """The windows' own stash."""
     if stash.time is None:
         raise ValueError("Spans in time need times, and this stash has none. Load it with time=.")
-    return Table(None, None, stash, None, stash.clock, 1, 1)
+    clock = _common_clock(stash.clock, stash.clock, stash, "the stash")
+    return Table(None, None, stash, None, clock, *_ticks(clock, stash, stash))
 
 
 def table_of(stash: Stash, name: str, tables: Mapping[str, Stash], by: tuple[str, ...] | None) -> Table:
@@ -76,9 +111,8 @@ def table_of(stash: Stash, name: str, tables: Mapping[str, Stash], by: tuple[str
         raise ValueError(
             f"A table must have times, by which spans find its rows, and {name!r} has none. Load it with time=."
         )
-    clock = _common_clock(stash.clock, table.clock, name)
-    window_ticks, time_ticks = (_ticks(clock, part.clock) for part in (stash, table))
-    return Table(name, by, table, _entities(stash, table, name, by), clock, window_ticks, time_ticks)
+    clock = _common_clock(stash.clock, table.clock, table, name)
+    return Table(name, by, table, _entities(stash, table, name, by), clock, *_ticks(clock, stash, table))
 
 
 def checked_tables(tables: object) -> dict[str, Stash]:
@@ -104,13 +138,16 @@ def table_named(name: str, tables: Mapping[str, Stash]) -> Stash:
     return tables[name]
 
 
-def _ticks(fine: Clock, coarse: Clock) -> int:
-    """Ticks of a clock in a unit of a coarser one."""
-    return 1 if fine.unit is None else NANOSECONDS[str(coarse.unit)] // NANOSECONDS[str(fine.unit)]
+def _ticks(fine: Clock, stash: Stash, table: Stash) -> tuple[int, int, int]:
+    """Ticks of a clock in a unit of the times of a stash, of the times of a table, and of its known times."""
+    known = table.clock if table.known is None else table.known_clock
+    units = (1 if fine.unit is None else NANOSECONDS[str(clock.unit)] for clock in (stash.clock, table.clock, known))
+    window, time, version = (unit // (1 if fine.unit is None else NANOSECONDS[fine.unit]) for unit in units)
+    return window, time, version
 
 
-def _common_clock(own: Clock, other: Clock, name: str) -> Clock:
-    """The clock that both times can be told by exactly."""
+def _common_clock(own: Clock, other: Clock, table: Stash, name: str) -> Clock:
+    """The clock by which the times of windows, of a table and of its versions can all be told exactly."""
     if (own.unit is None) != (other.unit is None):
         kinds = [("integers" if clock.unit is None else "dates or timestamps") for clock in (other, own)]
         raise SchemaError(
@@ -127,7 +164,8 @@ def _common_clock(own: Clock, other: Clock, name: str) -> Clock:
         )
     if own.unit is None:
         return own
-    return Clock(min(str(own.unit), str(other.unit), key=NANOSECONDS.__getitem__), own.zone)
+    units = [str(own.unit), str(other.unit), *([] if table.known is None else [str(table.known_clock.unit)])]
+    return Clock(min(units, key=NANOSECONDS.__getitem__), own.zone)
 
 
 def _entities(stash: Stash, table: Stash, name: str, by: tuple[str, ...] | None) -> Int32s:

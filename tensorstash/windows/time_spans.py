@@ -1,22 +1,39 @@
 """Spans in time over one stretch: where the rows of each window are."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int64s
+from tensorstash.errors import DataError
 from tensorstash.gather.span import Span
 from tensorstash.gather.stretches import Stretches
 from tensorstash.native.guide import first_rows
+from tensorstash.native.versions import Moments, pick
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import During, shifts_of, slots_of
 from tensorstash.windows.fills import empty_values
 from tensorstash.windows.shift import Shift
-from tensorstash.windows.tables import Table, own_table, table_of
+from tensorstash.windows.tables import FARTHEST_TIME, Table, own_table, table_of
 
-ROW_TIMES = "__time"  # the times of the rows, as a column
+# the times of the rows and the times from which they were known, as columns
+ROW_TIMES, KNOWN_TIMES = "__time", "__known"
+_SLOTS = 1 << 20  # whose rows are looked up at a time
+
+
+class Candidates(NamedTuple):
+    """The rows of the entity of each window, of which some are picked, and its time; arrays of one shape."""
+
+    low: Int64s
+    high: Int64s
+    origin: Int64s
+
+    def of(self, which: Any) -> "Candidates":
+        """Those at an index."""
+        return Candidates(*(array[which] for array in self))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -28,6 +45,7 @@ class TimeSpan:
     stop: Shift
     closed: str
     max_rows: int  # slots
+    every: int | None  # the ticks of a bucket, of which each slot has one
     spans: tuple[Span, ...]  # rows counted back from the end of the stretch; ages are distances of `ROW_TIMES`
     fills: Mapping[str, torch.Tensor]  # of empty slots, by column
     min_rows: int
@@ -39,14 +57,22 @@ class TimeSpan:
         return self.table.stash
 
     @property
+    def is_picked(self) -> bool:
+        """Whether its rows are picked one by one; else they follow each other."""
+        return self.every is not None or self.stash.known is not None
+
+    @property
     def shown(self) -> tuple[Span, ...]:
         """The spans without ages."""
         return tuple(span for span in self.spans if not span.is_distance)
 
     @property
     def is_ahead(self) -> bool:
-        """Whether it reaches into the future of its window, which parts of a split then must not share."""
-        return self.stop.steps > 0
+        """Whether it reaches into the future of its window, which parts of a split then must not share.
+
+        What was known at the time of the window is no future.
+        """
+        return self.stop.steps > 0 and self.stash.known is None
 
     @property
     def texts(self) -> list[str]:
@@ -57,8 +83,9 @@ class TimeSpan:
         of = "" if self.table.name is None else f" of {self.table.name}"
         if self.table.by is not None:
             of += f" by {', '.join(self.table.by)}"
+        slots = f"at most {self.max_rows}" if self.every is None else f"in {self.max_rows} buckets"
         return [
-            f"{span.name}={span.column}{stretch}{of}, at most {self.max_rows}{aged.get(f'{span.name}.age', '')}"
+            f"{span.name}={span.column}{stretch}{of}, {slots}{aged.get(f'{span.name}.age', '')}"
             for span in self.shown
         ]
 
@@ -67,20 +94,51 @@ class TimeSpan:
         moments, after = self.table.moments(times), int(self.closed == "right")
         return self.start.moved(moments) + after, self.stop.moved(moments) + after
 
-    def find(self, entities: Int64s, times: Int64s, stop: Int64s | None = None) -> Stretches:
+    def find(self, entities: Int64s, times: Int64s, stop: Int64s | None = None) -> "Stretches | Candidates":
         """The rows in the stretches around the times of windows of these entities, of any shape.
 
         `stop` is the row after the last row of each stretch, if it is known already.
         """
-        table, (begin, end) = self.table, self.moved(times)
-        low, high = table.rows_of(entities)
+        table, (low, high) = self.table, self.table.rows_of(entities)
+        if self.is_picked:
+            return Candidates(low, high, table.moments(times))
+        begin, end = self.moved(times)
         first = first_rows(table.times, low, high if stop is None else stop, table.bounds(begin))
         if stop is None:
             stop = first_rows(table.times, first, high, table.bounds(end))
         return Stretches(stop, np.minimum(stop - first, self.max_rows), table.moments(times))
 
 
-_Stretch = tuple[Table, Shift, Shift, str, int]
+    def pick(self, of: Candidates) -> Int64s:
+        """The rows of windows, `(windows, slots)`, -1 for an empty slot."""
+        table, after = self.table, int(self.closed == "right")
+        begin, end = self.start.moved(of.origin) + after, self.stop.moved(of.origin) + after
+        moments = Moments(of.low, of.high, begin, end, table.too_late(of.origin + after))
+        return pick(table.versions(), moments, self.max_rows, self.every)
+
+    def picked(self, of: Candidates) -> Iterator[Int64s]:
+        """The same of few windows at a time."""
+        some = max(1, _SLOTS // self.max_rows)
+        for start in range(0, len(of.low), some):
+            yield self.pick(of.of(slice(start, start + some)))
+
+    def count(self, found: Stretches | Candidates) -> Int64s:
+        """How many slots of each window have a row."""
+        if isinstance(found, Stretches):
+            return found.rows
+        none = np.empty(0, np.int64)
+        return np.concatenate([none, *((rows >= 0).sum(1) for rows in self.picked(found))])
+
+    def ranges(self, found: Stretches | Candidates) -> tuple[Int64s, Int64s]:
+        """Ranges `[low, high)` of the rows of windows, which may overlap."""
+        if isinstance(found, Stretches):
+            return found.stop - found.rows, found.stop
+        none = np.empty(0, np.int64)
+        rows = np.concatenate([none, *(np.unique(rows[rows >= 0]) for rows in self.picked(found))])
+        return rows, rows + 1
+
+
+_Stretch = tuple[Table, Shift, Shift, str, int, int | None]
 
 
 def time_spans(
@@ -98,21 +156,40 @@ def time_spans(
                 seen[whose].check_moments(first, last, stash.clock)
         table = seen[whose]
         start, stop = shifts_of(span, table.clock, repr(name))
-        slots, _ = slots_of(span, start, stop, table.clock, repr(name))
-        alike.setdefault((table, start, stop, span.closed or closed, slots), {})[name] = span
+        slots, every = slots_of(span, start, stop, table.clock, repr(name))
+        _check_known(table, name, span, start, stop)
+        alike.setdefault((table, start, stop, span.closed or closed, slots, every), {})[name] = span
     return tuple(_time_span(stretch, members) for stretch, members in alike.items())
 
 
+def _check_known(table: Table, name: str, span: During, start: Shift, stop: Shift) -> None:
+    """Raise an error for a stretch that known times do not allow."""
+    low, high = table.stash.known_range
+    if table.stash.known is None or low is None or high is None:
+        return
+    if stop.steps > 0 and span.every is None:
+        raise ValueError(
+            f"A stretch ahead over known times needs every=, because with max_rows= a row that is not known yet shifts "
+            f"all others; got {span.stop!r} as the stop of {name!r}. Give the time between its rows: every='1h'."
+        )
+    if span.age and max(-low, high) * table.known_ticks >= FARTHEST_TIME:
+        known = table.stash.known_clock.format
+        raise DataError(
+            f"<span>.delay needs known times within 2**62 ticks of {table.clock.unit!r} of 0, got {known(low)} to "
+            f"{known(high)} for {name!r}. Leave age= out, or leave such rows out with filter=."
+        )
+
+
 def _time_span(stretch: _Stretch, members: Mapping[str, During]) -> TimeSpan:
-    table, start, stop, closed, slots = stretch
+    table, start, stop, closed, slots, every = stretch
     columns = [Span(name, span.column, -slots, 0) for name, span in members.items()]
-    ages = [
-        Span(f"{name}.age", ROW_TIMES, -slots, 0, distance=table.time_ticks)
-        for name, span in members.items()
-        if span.age
-    ]
-    empty = empty_values(table.stash, columns, {}, timed=False) | {ROW_TIMES: torch.zeros((), dtype=torch.int64)}
+    aged = [name for name, span in members.items() if span.age]
+    ages = [Span(f"{name}.age", ROW_TIMES, -slots, 0, distance=table.time_ticks) for name in aged]
+    if table.stash.known is not None:
+        ages += [Span(f"{name}.delay", KNOWN_TIMES, -slots, 0, distance=table.known_ticks) for name in aged]
+    zero = torch.zeros((), dtype=torch.int64)
+    empty = empty_values(table.stash, columns, {}, timed=False) | {ROW_TIMES: zero, KNOWN_TIMES: zero}
     strictest = max(members, key=lambda name: members[name].min_rows)
     return TimeSpan(
-        table, start, stop, closed, slots, (*columns, *ages), empty, members[strictest].min_rows, strictest
+        table, start, stop, closed, slots, every, (*columns, *ages), empty, members[strictest].min_rows, strictest
     )
