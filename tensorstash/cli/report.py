@@ -64,10 +64,18 @@ def _times(planned: Planned, source: Any, given: Mapping[str, Any]) -> list[str]
     keys = {name: value for name, value in given.items() if name not in ("columns", "static", "dtype")}
     try:
         stash = load(source, {"loaded_time": given["time"]}, **keys)
+        if stash.known is not None:
+            return [picture(stash), f"<p>Rows are ordered by {escaped(_order(stash))}.</p>"]
         runs = find_runs(stash.offsets.numpy(), stash.time.numpy(), stash.clock, None, None)  # type: ignore[union-attr]
     except (TensorstashError, ValueError) as error:
         return [f"<p>A load is refused: {html.escape(str(error))}</p>"]
     return [picture(stash), table(("what", "how many"), _gaps(stash, runs))]
+
+
+def _order(stash: Stash) -> str:
+    """How the rows of an entity are ordered, where times have versions."""
+    names = str(stash.time_name), str(stash.known_name)
+    return " and then by ".join(names[::-1] if stash.is_by_known else names)
 
 
 def _gaps(stash: Stash, runs: Runs) -> list[tuple[str, str]]:

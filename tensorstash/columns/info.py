@@ -38,6 +38,20 @@ class TimeInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownInfo:
+    """When the rows of a stash became known: the name of these times, their unit and zone, the first and the last."""
+
+    source: str
+    unit: str | None
+    zone: str | None
+    low: int | None
+    high: int | None
+    events: bool  # whether rows of one time are events, not versions of which the newest counts
+    is_first: bool  # whether the rows of an entity are ordered by the known time before the time
+    checksum: int  # of all known times in the order of the rows
+
+
+@dataclass(frozen=True, slots=True)
 class StashInfo:
     """The metadata of a stash, without its tensors."""
 
@@ -46,13 +60,15 @@ class StashInfo:
     static: tuple[Column, ...]  # with a value per entity
     entity: str | tuple[str, ...] | None
     time: TimeInfo | None
+    known: KnownInfo | None = None
 
 
 def to_header(info: StashInfo) -> dict[str, Any]:
     """The metadata for the header of a segment, which has the types and shapes of the tensors itself."""
     columns, static = ([_column_to_header(column) for column in part] for part in (info.columns, info.static))
     time = {} if info.time is None else asdict(info.time)
-    return {"rows": info.rows, "columns": columns, "static": static, "entity": info.entity, "time": time}
+    fields = {"rows": info.rows, "columns": columns, "static": static, "entity": info.entity, "time": time}
+    return fields if info.known is None else fields | {"known": asdict(info.known)}
 
 
 def _column_to_header(column: Column) -> dict[str, Any]:
@@ -64,7 +80,7 @@ def from_header(header: object, tensors: Mapping[str, Typed]) -> StashInfo:
     """Parse the metadata of a segment with these tensors. A `ValueError` names what is wrong in them."""
     fields = _fields(header, _STASH, "the schema")
     columns, static = (tuple(_column(item, part, tensors) for item in fields[part]) for part in ("columns", "static"))
-    info = StashInfo(fields["rows"], columns, static, fields["entity"], fields["time"])
+    info = StashInfo(fields["rows"], columns, static, fields["entity"], fields["time"], fields["known"])
     lists = [("columns", columns), ("entity", info.entity), *(("members", c.members) for c in (*columns, *static))]
     if empty := [name for name, values in lists if values == ()]:
         raise ValueError(f"{empty[0]!r} is empty")
@@ -74,12 +90,19 @@ def from_header(header: object, tensors: Mapping[str, Typed]) -> StashInfo:
             raise ValueError(f"'unit' of a {column.kind} is {column.unit!r}")
         for name in ("nulls", "missing", "unknown"):
             _check_range(name, getattr(column, name), 0)
-    if info.time is not None:
-        if info.time.unit not in (None, *_TICKS, "d"):
-            raise ValueError(f"'unit' is {info.time.unit!r}")
-        for name in ("low", "high"):
-            _check_range(name, getattr(info.time, name), -(1 << 63))
+    for times in (info.time, info.known):
+        if times is not None:
+            _check_times(times)
+    if info.known is not None and (info.time is None or (info.time.unit is None) != (info.known.unit is None)):
+        raise ValueError("'known' does not suit 'time'")
     return info
+
+
+def _check_times(times: TimeInfo | KnownInfo) -> None:
+    if times.unit not in (None, *_TICKS, "d"):
+        raise ValueError(f"'unit' is {times.unit!r}")
+    for name in ("low", "high"):
+        _check_range(name, getattr(times, name), -(1 << 63))
 
 
 def _column(header: object, part: str, tensors: Mapping[str, Typed]) -> Column:
@@ -101,6 +124,7 @@ _STASH = {
     "static": list,
     "entity": str | tuple[str, ...] | None,
     "time": TimeInfo | None,
+    "known": KnownInfo | None,
 }
 _TICKS = ("s", "ms", "us", "ns")
 _UNITS: dict[str, tuple[str | None, ...]] = {"timestamp": _TICKS, "time": _TICKS, "duration": _TICKS, "date": ("d",)}
@@ -117,6 +141,7 @@ _ABSENT = dict[str, Any](
     buckets=None,
     duplicates=False,
     checksum=None,
+    known={},
 )
 
 

@@ -1,7 +1,7 @@
 """The entities of rows: their numbers, and the rows of one shard."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -68,23 +68,25 @@ class Entities:
         return [leading, *codes[::-1]]
 
 
-def without_nulls(array: pa.Array, name: str, scanned: Scan, row: int, *, is_time: bool = False) -> pa.Array:
-    """The array of an entity or time column, whose rows begin with `row`; a null in it is refused."""
+def without_nulls(
+    array: pa.Array, name: str, scanned: Scan, row: int, role: Literal["entity", "time", "known"] = "entity"
+) -> pa.Array:
+    """The array of a key in its role, whose rows begin with `row`; a null in it is refused."""
     if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
         array = decoded(array)
     if array.null_count:
-        remedy = "Drop or fill these rows before loading."
-        if is_time:
+        rule, remedy = "Every row needs an entity and a time; column", "Drop or fill these rows before loading."
+        if role == "time":
             remedy += (
                 f" If they describe an entity as a whole, load the others with "
                 f"filter=pyarrow.compute.field({name!r}).is_valid(), and give these as a table, "
                 f"static=frame.filter(polars.col({name!r}).is_null())."
             )
+        if role == "known":
+            rule = "Every row became known at some time; known="
+            remedy = "Fill it before loading, or leave out rows that are not known yet, with filter=."
         place = scanned.name_row(row + int(np.argmax(array.is_null())))
-        raise DataError(
-            f"Every row needs an entity and a time; column {name!r} is null in source row {place} (the first such). "
-            f"{remedy}"
-        )
+        raise DataError(f"{rule} {name!r} is null in source row {place} (the first such). {remedy}")
     return array
 
 

@@ -14,7 +14,7 @@ from tensorstash.common.keywords import suggests_keywords
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.build import obtain_stash, target_of
 from tensorstash.ingest.found import Found
-from tensorstash.ingest.request import Duplicates, Request, Static, parse_request
+from tensorstash.ingest.request import Duplicates, Known, Request, Static, parse_request
 from tensorstash.stash.stash import Stash
 
 if TYPE_CHECKING:
@@ -83,6 +83,11 @@ class Plan:
     def time(self) -> "Column | None":
         """The time, if it was named."""
         return self.planned.time
+
+    @property
+    def known(self) -> "Column | None":
+        """When each row became known, if that was named."""
+        return self.planned.known
 
     @property
     def skipped(self) -> tuple[str, ...]:
@@ -157,6 +162,7 @@ def plan(
     *,
     entity: str | Sequence[str] | None = None,
     time: str | None = None,
+    known: Known | None = None,
     static: Static | None = None,
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in pyarrow
@@ -185,6 +191,7 @@ def plan(
             columns,
             entity=entity,
             time=time,
+            known=known,
             static=static,
             dtype=dtype,
             filter=filter,
@@ -203,6 +210,7 @@ def load(
     *,
     entity: str | Sequence[str] | None = None,
     time: str | None = None,
+    known: Known | None = None,
     static: Static | None = None,
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in pyarrow
@@ -245,6 +253,12 @@ def load(
             entity is a tuple of their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64. Text in ISO 8601
             is read as timestamps in microseconds.
+        known: when each row became known, for a table of forecasts or of figures that are revised: a timestamp, date or
+            integer column, or a polars expression such as `pl.col("issued") + pl.duration(hours=5)`, because a run is
+            out hours after it is issued. It is a second time, `stash.known`, int64, with a unit of its own; text is
+            read as in `time`. Rows of one entity and time are then versions, each a whole row, and of two versions
+            that became known at one time, one is an error. Such a stash is a table of other windows, or is looked at
+            with `at=`.
         static: columns that have one value in each entity, written like `columns`; `stash.static` holds them,
             `(entities, ...)`. Values are compared as they are stored, and missing values are equal. Or a frame or table
             in memory, `static=stores`, that has the entity columns and one row for each entity; `static=(stores,
@@ -264,7 +278,8 @@ def load(
             values are missing: NaN, code -1 or `fill=`, or else an error. A column's own vocabulary takes precedence.
         duplicates: `"error"` refuses a time that an entity has in several rows, which in regular series is a mistake.
             `"keep"` is for events: rows of one time stay in the order of the source. Their windows need
-            `gaps="ignore"`, or spans in time.
+            `gaps="ignore"`, or spans in time. With `known`, no row then replaces another of its time, and rows that
+            also became known at one time stay in the order of the source.
         filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None`: this machine, or
             for a URL what pyarrow or fsspec have for its scheme.
         share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
@@ -281,9 +296,11 @@ def load(
         progress: show a bar, in rows and MB/s; `None` shows it when the output is a terminal or a notebook.
 
     Returns:
-        A `Stash` whose rows are grouped by entity, the entities in ascending order, and ordered by time. Ctrl-C frees
-        all memory of the load. A `UserWarning` is given if no value of a given vocabulary occurs in its column, or if
-        most distinct values of a text column read as numbers.
+        A `Stash` whose rows are grouped by entity, the entities in ascending order, and ordered by time. With `known`
+        they are ordered by known time and then by time, if entities have at most as many known times as times, else,
+        and always with `duplicates="keep"`, by time and then by known time; `stash.is_by_known` says which. Ctrl-C
+        frees all memory of the load. A `UserWarning` is given if no value of a given vocabulary occurs in its column,
+        or if most distinct values of a text column read as numbers.
 
     Raises:
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type
@@ -314,6 +331,7 @@ def load(
         columns,
         entity=entity,
         time=time,
+        known=known,
         static=static,
         dtype=dtype,
         filter=filter,

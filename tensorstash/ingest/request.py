@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 
 from tensorstash.columns.column import Column
-from tensorstash.columns.expression import Expression, Formula
+from tensorstash.columns.expression import Expression, Formula, is_expression, source_of
 from tensorstash.columns.names import field_of, prefixes
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import check_shard
@@ -29,6 +29,8 @@ _LONGEST = 80  # most characters of the name of a formula
 
 Specs = Mapping[str, ColumnSpec]
 Duplicates = Literal["error", "keep"]
+# a column or a polars expression
+Known = Any
 # static columns of the source, or a table with a row for each entity, or one and a choice of its columns
 Static = Any
 
@@ -47,6 +49,8 @@ class Request:
     formulas: Mapping[str, Formula]
     entity: str | tuple[str, ...] | None
     time: str | None
+    known: str | None  # the column or formula that says when a row became known
+    known_name: str | None  # what a stash calls it
     dtype: torch.dtype | None
     filter: "Filter | None"
     shard: tuple[int, int] | None = None  # (k, n): only the entities of shard k of n
@@ -57,13 +61,15 @@ class Request:
 
     @property
     def keys(self) -> frozenset[str]:
-        """The entity columns and the time column."""
-        return frozenset((*entity_columns(self.entity), *([] if self.time is None else [self.time])))
+        """The entity columns, the time column, and the one of the known times if they are no formula."""
+        times = [name for name in (self.time, self.known) if name is not None and name not in self.formulas]
+        return frozenset((*entity_columns(self.entity), *times))
 
     @property
     def named(self) -> frozenset[str]:
         """The columns, and fields of them, that the arguments name; a filter may mention more."""
         members = [str(member) for spec in self.specs for member in spec.members]
+        members += [] if self.known is None else [self.known]
         inputs = [self.formulas[name].inputs(self.time) if name in self.formulas else (name,) for name in members]
         return self.keys.union(*inputs, () if self.filter is None else self.filter.named)
 
@@ -85,6 +91,7 @@ def parse_request(
     *,
     entity: str | Sequence[str] | None = None,
     time: str | None = None,
+    known: Known | None = None,
     static: Static | None = None,
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in ts.load
@@ -113,6 +120,7 @@ def parse_request(
     if chosen is not None and entity is None:
         raise ValueError(f"A shard is of entities; got shard={chosen} and no entity=. Name the entity column.")
     table = _table(static, entity, dtype, chosen, like)
+    known_member, known_name = (None, None) if known is None else _known(known, entity, time, formulas)
 
     def specs(given: Any, argument: str) -> Specs:
         return {
@@ -128,6 +136,8 @@ def parse_request(
         formulas=formulas,
         entity=entity if entity is None or isinstance(entity, str) else entity_columns(entity),
         time=time,
+        known=known_member,
+        known_name=known_name,
         dtype=dtype,
         filter=condition,
         shard=chosen,
@@ -153,6 +163,29 @@ def _table(
     if columns is not None:
         named(columns, "static")  # its errors name the argument
     return replace(parse_request(table, columns, entity=entity, dtype=dtype, shard=shard, like=like), argument="static")
+
+
+def _known(
+    known: Any, entity: str | Sequence[str] | None, time: str | None, formulas: dict[str, Formula]
+) -> tuple[str, str]:
+    """The source column or formula of `known=`, and the name of the known times in a stash."""
+    if not isinstance(known, str) and not is_expression(known):
+        raise TypeError(f"known must be the name of a column or a polars expression, got {shown(known)}.")
+    if time is None:
+        raise ValueError("known= says when the row of a time became known, so it needs time=. Name the time column.")
+    source = source_of(known)
+    assert isinstance(source, (str, Expression))
+    member = _name_of(source, time, formulas)
+    name = "known" if member in formulas else member
+    # without an alias, polars calls an expression by its first column, whose values these times are not
+    if isinstance(source, Expression) and source.alias is not None and source.alias not in source.columns:
+        name = source.alias
+    if name != member and name in (time, *entity_columns(entity)):
+        raise SchemaError(
+            f"The known times have a name of their own; {name!r} is a column of entity= or time=. Give the expression "
+            "of known= another name, with .alias(...)."
+        )
+    return member, name
 
 
 def _name_of(member: str | Formula, time: str | None, formulas: dict[str, Formula]) -> str:
@@ -184,6 +217,11 @@ def check_names(request: Request, columns: Sequence[Column], static: Sequence[Co
         raise ValueError(f"A stash has at least one column; none of {where} was chosen. Name some in columns=.")
     _check_apart(columns, static)
     for column in (*columns, *static):
+        if column.name == request.known_name and column.members != (request.known,):
+            raise SchemaError(
+                f"A column has the name of the known times only if it is them; {column.name!r} is "
+                f"{', '.join(column.members)}. Give it another name, or the expression of known= one: .alias(...)."
+            )
         if column.members != (column.name,):
             argument = request.argument if column in columns else "static"
             _check_no_key(column, request.keys, ", ".join(column.members), argument)
@@ -195,7 +233,7 @@ def check_table(
     """Refuse a table of static columns that repeats the name of another column, or has entities of another type."""
     _check_apart(columns, static)
     for column in static:
-        _check_no_key(column, {request.time}, f"a column of {table.label}", "static")
+        _check_no_key(column, {request.time, request.known_name}, f"a column of {table.label}", "static")
     for name in entity_columns(request.entity):
         here, there = (field_of(side.schema, name, side.label).type for side in (scanned, table))
         if is_text(here) != is_text(there):

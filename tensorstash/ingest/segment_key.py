@@ -62,6 +62,7 @@ def argument_keys(request: Request) -> dict[str, object]:
         "table": None if request.table is None else argument_keys(request.table),
         "entity": request.entity if isinstance(request.entity, str) else [*entity_columns(request.entity)],
         "time": request.time,
+        "known": None if request.known is None else (member_key(request.known), request.known_name),
         "dtype": request.dtype,
         "filter": None if request.filter is None else request.filter.key(),
         "shard": request.shard,

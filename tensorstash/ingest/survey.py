@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tensorstash.columns.column import Column
 from tensorstash.columns.names import field_of
-from tensorstash.columns.resolve import entity_column, resolve, time_column
+from tensorstash.columns.resolve import check_comparable, entity_column, resolve, time_column
 from tensorstash.columns.spec import ColumnSpec
 from tensorstash.common.html import table
 from tensorstash.common.text import aligned, size_text
@@ -42,6 +42,8 @@ class Planned:
     columns: tuple[Column, ...]
     entity: Column | None
     time: Column | None
+    known: Column | None  # when each row became known
+    known_name: str | None
     static: tuple[Column, ...]  # one value per entity
     derived: Inputs  # computed columns and fields of structs
     free: int  # bytes of memory available now
@@ -60,7 +62,12 @@ class Planned:
     def stored(self) -> tuple[Column, ...]:
         """All columns of the segment with a value per row, in their order there: sorted by item size."""
         flat = sorted(self.columns, key=lambda c: (bool(c.shape), c.dtype.itemsize))
-        return (*flat, self.time) if self.time else tuple(flat)
+        return (*flat, *self.times)
+
+    @property
+    def times(self) -> tuple[Column, ...]:
+        """The times and the known times."""
+        return tuple(column for column in (self.time, self.known) if column)
 
     @property
     def joined(self) -> tuple[Column, ...]:
@@ -80,7 +87,7 @@ class Planned:
     @property
     def not_kept(self) -> tuple[str, ...]:
         """Source columns that are read only to compute others."""
-        keys = [column for column in (self.entity, self.time) if column]
+        keys = [*([self.entity] if self.entity else []), *self.times]
         kept = {member for column in (*self.columns, *self.static, *keys) for member in column.members}
         return tuple(dict.fromkeys(name for inputs in self.derived.values() for name in inputs if name not in kept))
 
@@ -105,7 +112,9 @@ class Planned:
         if self.table:
             lines += [column_line(column, self.table.rows, self.table.types, {}, "static") for column in self.joined]
         lines += entity_lines(self.entity, self.types, self.ranges) if self.entity else []
-        return lines + ([column_line(self.time, *source, "time")] if self.time else [])
+        names = (self.time.members[0] if self.time else "", self.known_name)
+        named = [replace(column, name=str(name)) for column, name in zip(self.times, names)]
+        return lines + [column_line(column, *source, role) for column, role in zip(named, ("time", "known"))]
 
     def _role(self, column: Column) -> str:
         """What is said of a column that comes from the paths of the files alone: it is the same in all rows of one."""
@@ -156,14 +165,16 @@ def survey(request: Request, files: Sequence[File] | None, progress: bool | None
     check_utf8(source)
     fields = fields_of(source, request.named, request.wanted.mentions)
     scanned = with_iso_time(stored(with_derived(source, fields)), request.time)
+    scanned = with_iso_time(scanned, request.known)
     formulas = bound(request.formulas, request.time, scanned)
     derived = {column.field.name: column.inputs for column in (*fields, *formulas)}
     specs = _chosen_columns(request, scanned.schema, derived)
     members = {str(member) for spec in (*specs.values(), *request.static.values()) for member in spec.members}
+    members |= {request.known} - {None}
     for name in (*request.keys, *sorted(members.difference(request.formulas))):
         field_of(scanned.schema, name, scanned.label)  # a wrong name is refused before the filter reads its columns
     rows, filter_columns = _chosen_rows(request, scanned, progress)
-    whole = shaped(with_derived(rows, formulas), members)
+    whole = with_iso_time(shaped(with_derived(rows, formulas), members), request.known)
     planned = _planned(request, whole, specs, derived)
     types = {field.name: type_name(field.type) for field in (*whole.schema, *source.schema)}
     used = request.keys.union(members, filter_columns, *derived.values())
@@ -188,7 +199,7 @@ def survey(request: Request, files: Sequence[File] | None, progress: bool | None
 def with_ranges(surveyed: Survey) -> Planned:
     """What a load will hold, with the ranges of its columns and notes on the values that it will refuse."""
     planned = surveyed.planned
-    chosen = [*planned.columns, *planned.static, *(column for column in (planned.entity, planned.time) if column)]
+    chosen = [*planned.columns, *planned.static, *([planned.entity] if planned.entity else []), *planned.times]
     names = dict.fromkeys(member for column in chosen for member in column.members)
     ranges = {name: values for name in names if (values := surveyed.scanned.range_of(name)) != Range()}
     notes = [note for column in chosen for note in losses(column, ranges)]
@@ -230,12 +241,18 @@ def _planned(request: Request, scanned: Scan, specs: Specs, derived: Inputs) -> 
     )
     check_names(request, columns, static, where)
     entity = None if request.entity is None else entity_column(schema, request.entity, where)
+    time = None if request.time is None else time_column(schema, request.time, where)
+    known = None if request.known is None else time_column(schema, request.known, where, "known")
+    if time is not None and known is not None:
+        check_comparable(time, known)
     return Planned(
         source=where,
         rows=scanned.rows,
         columns=columns,
         entity=None if entity is None else entity_like(entity, like, schema, where),
-        time=None if request.time is None else time_column(schema, request.time, where),
+        time=time,
+        known=known,
+        known_name=request.known_name,
         static=static,
         derived=derived,
         free=tightest(memory_limits()).free,

@@ -145,7 +145,7 @@ def _cast(raw: NDArray[Any], column: Column, name: str, place: str) -> NDArray[A
     if lost is not None and lost.any():
         remedy = (
             "Times are kept as int64: leave those rows out with filter=, or count from a later moment."
-            if column.name == "__time"
+            if column.name in ("__time", "__known")
             else "Choose a wider type: ts.column(..., dtype=...)."
         )
         raise DataError(

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tensorstash.columns.column import Column, ColumnCounts
-from tensorstash.columns.info import StashInfo, TimeInfo, to_header
+from tensorstash.columns.info import KnownInfo, StashInfo, TimeInfo, to_header
 from tensorstash.columns.number_texts import look_like_numbers
 from tensorstash.common.progress import Progress, rows_bar
 from tensorstash.common.threads import in_threads, threads
@@ -55,7 +55,7 @@ def write_load(
     check_columns(planned.nbytes, planned.source, limits, on_disk)
     tensors = [(column.name, column.dtype, (planned.rows, *column.shape)) for column in planned.stored]
     draft = Draft(tensors, planned.header_bytes, fd, on_disk)
-    read = (*planned.columns, *planned.static, planned.entity, planned.time)
+    read = (*planned.columns, *planned.static, planned.entity, *planned.times)
     values = planned.rows * sum(len(column.members) for column in read if column)
     decoders = {c.name: decoder_of(c) for c in (*planned.columns, *planned.static, *planned.joined)}
     with rows_bar(planned.rows, progress) as bar:
@@ -87,8 +87,10 @@ def _warnings(work: Work, keys: RowKeys) -> Iterator[str]:
                 'become NaN. Before the cast, .str.replace(",", ".") reads a decimal comma, .str.replace_all(",", "") '
                 "commas between thousands. If they are labels, give them as vocabulary=."
             )
-    if planned.time and planned.time.unit is None and keys.times and _are_dates(work.draft, keys.times):
-        name = planned.time.members[0]
+    for column in planned.times:
+        if column.unit is not None or not _are_dates(work.draft, column.name, keys.counts[column.name]):
+            continue
+        name = column.members[0]
         yield (
             f"Times in {name!r} are integers that read as dates, such as 20240131, and their steps are irregular at "
             f"the end of a month. Load a LazyFrame with dates: frame.with_columns(pl.col({name!r}).cast(pl.String)"
@@ -96,10 +98,10 @@ def _warnings(work: Work, keys: RowKeys) -> Iterator[str]:
         )
 
 
-def _are_dates(draft: Draft, times: ColumnCounts) -> bool:
+def _are_dates(draft: Draft, name: str, times: ColumnCounts) -> bool:
     """Whether integer times are dates written as 20240131: the first and last ones, and those of the first rows."""
-    rows = min(_FIRST_ROWS, draft.entries["__time"].shape[0])
-    numbers = {times.low, times.high, *draft.read("__time", 0, rows).tolist()} - {None}
+    rows = min(_FIRST_ROWS, draft.entries[name].shape[0])
+    numbers = {times.low, times.high, *draft.read(name, 0, rows).tolist()} - {None}
     if len(numbers) < 2 or not all(19_000_101 <= number <= 21_001_231 for number in numbers):
         return False
     with suppress(ValueError):
@@ -186,15 +188,23 @@ def _fill_static(work: Work, keys: RowKeys, static_values: Mapping[str, StaticVa
 
 
 def _info(work: Work, keys: RowKeys) -> StashInfo:
-    planned, time, entity = work.planned, None, None
-    if planned.time and keys.times:
-        low, high = (None if at is None else int(at) for at in (keys.times.low, keys.times.high))
-        clock = planned.time.unit, planned.time.zone
-        time = TimeInfo(planned.time.members[0], *clock, low, high, keys.arranger.repeats, keys.checksum)
+    planned, time, known, entity = work.planned, None, None, None
+    if planned.time:
+        checksum = keys.checksums["__time"]
+        time = TimeInfo(planned.time.members[0], *_clock_and_range(planned.time, keys), keys.arranger.repeats, checksum)
+    if planned.known:
+        facts = planned.duplicates, keys.arranger.known_first, keys.checksums["__known"]
+        known = KnownInfo(str(planned.known_name), *_clock_and_range(planned.known, keys), *facts)
     if planned.entity:
         entity = planned.entity.members if planned.entity.shape else planned.entity.members[0]
     columns, static = (
         tuple(replace(column, counts=work.decoders[column.name].counts) for column in part)
         for part in (planned.columns, (*planned.static, *planned.joined))
     )
-    return StashInfo(planned.rows, columns, static, entity, time)
+    return StashInfo(planned.rows, columns, static, entity, time, known)
+
+
+def _clock_and_range(times: Column, keys: RowKeys) -> tuple[str | None, str | None, int | None, int | None]:
+    counts = keys.counts[times.name]
+    low, high = (None if at is None else int(at) for at in (counts.low, counts.high))
+    return times.unit, times.zone, low, high

@@ -220,5 +220,6 @@ def _traits(windows: Windows, found: Mapping[str, Mapping[str, Any]]) -> Iterato
     convert = "Convert the times of one before loading, such as with .dt.{} of polars."
     clocks = {"": found["clock"]} | {f" {key}": clock for key, clock in found["clock"].items() if key.startswith("of ")}
     for whose, clock in clocks.items():
+        yield _Trait(f"unit of known times{whose}", clock.get("known unit"), convert.format("cast_time_unit('us')"))
         yield _Trait(f"unit of times{whose}", clock.get("unit"), convert.format("cast_time_unit('us')"))
         yield _Trait(f"zone of times{whose}", clock.get("zone"), convert.format("convert_time_zone('UTC')"))

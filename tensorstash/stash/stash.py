@@ -152,6 +152,43 @@ class Stash(Mapping[str, torch.Tensor]):
         time = self.info.time
         return Clock(None, None) if time is None else Clock(time.unit, time.zone)
 
+    @cached_property
+    def known(self) -> torch.Tensor | None:
+        """`(rows,)` int64, when each row became known, in units of `known_clock.unit`; `None` without `known=`."""
+        return None if self.info.known is None else self.segment.tensor("__known")
+
+    @property
+    def known_name(self) -> str | None:
+        """The name of the known times: their source column, or of an expression its alias or "known"."""
+        return None if self.info.known is None else self.info.known.source
+
+    @property
+    def known_range(self) -> tuple[int | None, int | None]:
+        """The first and the last known time of all rows; `None` without known times or rows."""
+        known = self.info.known
+        return (None, None) if known is None else (known.low, known.high)
+
+    @property
+    def known_checksum(self) -> int | None:
+        """A checksum of the known times as they were loaded, for states."""
+        return None if self.info.known is None else self.info.known.checksum
+
+    @property
+    def known_clock(self) -> Clock:
+        """The unit and zone in which the known times are read."""
+        known = self.info.known
+        return Clock(None, None) if known is None else Clock(known.unit, known.zone)
+
+    @property
+    def is_by_known(self) -> bool:
+        """Whether the rows of an entity are ordered by known time, then time; else by time, then known time."""
+        return self.info.known is not None and self.info.known.is_first
+
+    @property
+    def has_events(self) -> bool:
+        """Whether rows of one time are events with known times, not versions of which the newest counts."""
+        return self.info.known is not None and self.info.known.events
+
     def about(self, name: str) -> Column:
         """How a column was loaded (kind, unit, zone, fill, members), and its missing values, minimum and maximum.
 
@@ -199,7 +236,8 @@ class Stash(Mapping[str, torch.Tensor]):
         except (KeyError, TypeError):  # TypeError: not hashable
             raise unknown(entity, self.entities, "the stash", "entity") from None
         rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
-        times = {} if self.time is None else {str(self.time_name): self.time[rows]}
+        times = {} if self.known is None else {str(self.known_name): self.known[rows]}
+        times = times if self.time is None else {str(self.time_name): self.time[rows]} | times
         return times | {name: tensor[rows] for name, tensor in self.items()}
 
     def to_polars(self) -> "pl.DataFrame":

@@ -33,6 +33,11 @@ def fragments(
     gaps = one_of(gaps, get_args(Gaps), "gaps")
     if not counted:
         return entity_runs(stash.offsets.numpy())
+    if stash.known is not None:
+        raise ValueError(
+            "A slot is a step of time with one row, and known times give a time several versions; this stash has "
+            f"known times, {stash.known_name!r}. Take spans in time: ts.During(...)."
+        )
     if gaps == "mask" and stash.time is None:
         raise ValueError("gaps='mask' needs times, and this stash has none. Load it with time=.")
     if stash.time is None or gaps == "ignore":

@@ -61,6 +61,8 @@ def _clock(stash: Stash) -> dict[str, Any]:
     if stash.time_name is None:
         return {}
     clock = {"unit": stash.clock.unit or "integers"}
+    if stash.known is not None:
+        clock["known unit"] = stash.known_clock.unit or "integers"
     return clock if stash.clock.zone is None else clock | {"zone": stash.clock.zone}
 
 
@@ -105,6 +107,8 @@ def where(placement: Placement) -> dict[str, Any]:
     }
     if any(time_span.table.name is None for time_span in placement.time_spans):
         found["row_times"] = stash.times_checksum
+        if stash.known is not None:
+            found["known_times"] = stash.known_checksum
     if others := [time_span for time_span in placement.time_spans if time_span.table.name is not None]:
         found["tables"] = {time_span.table.name: _table(time_span.stash) for time_span in others}
         found["entities_in_tables"] = _entities_in(others)
@@ -142,6 +146,7 @@ def _table(stash: Stash) -> dict[str, Any]:
         "names": names_checksum(stash),
         "offsets": zlib.crc32(stash.offsets.numpy().data),
         "row_times": stash.times_checksum,
+        **({} if stash.known is None else {"known_times": stash.known_checksum}),
     }
 
 

@@ -167,6 +167,11 @@ def _none_lies(placement: Placement, low: str | None, high: str | None) -> str |
 
 def parts_at_shares(placement: Placement, fractions: Sequence[float]) -> list[Placement]:
     """The parts before, between and from fractions of the rows of each entity."""
+    if placement.stash.known is not None:
+        raise ValueError(
+            "split_fraction goes by rows in the order of time, and this stash has several versions of a time. Cut at "
+            "times: split(...)."
+        )
     first, counts = placement.offsets[:-1], np.diff(placement.offsets)
     shares = _shares(fractions, counts)
     parts = _parts_of(placement, [_cut_at_rows(placement, first + rows) for rows in shares])

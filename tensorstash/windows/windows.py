@@ -127,7 +127,7 @@ class Windows:
         others = checked_tables(tables)
         in_slots, in_time = make_spans(stash, history, horizon, columns, spans, others)
         self.stride = slot_count(1, stride, "stride")
-        check_at(at, closed, unmatched, self.stride, where)
+        check_at(stash, at, closed, unmatched, self.stride, where)
         if not in_slots:
             check_no_slots(gaps, frequency, tolerance, min_history, min_horizon)
         # without spans in slots a window is one row, or with at= a point in time
