@@ -78,44 +78,61 @@ static void by_time(const Versions *of, const Window *at, int64_t stop, int64_t 
   }
 }
 
-/* Puts a row into the bucket of its time, unless a newer row is there; returns 1 if no row can replace it. */
-INLINE int64_t into_bucket(const Versions *of, const Window *at, int64_t row, int64_t *rows) {
-  int64_t after = of->times[row] * of->unit - at->begin, k = after / of->every;
-  if (rows[k] >= 0 && of->times[rows[k]] >= of->times[row]) return 0;
-  rows[k] = row;
-  return (k + 1) * of->every - after <= of->apart;
+/* Puts the rows [from, stop) of one known time, all in the stretch, into the buckets of their times, where no newer row
+ * is; times ascend. */
+INLINE void into_buckets(const Versions *of, const Window *at, int64_t from, int64_t stop, int64_t *rows) {
+  int64_t k = of->slots, edge = k * of->every; /* ticks from the beginning of the stretch to that of bucket k */
+  for (int64_t row = stop - 1; row >= from; row--) {
+    int64_t after = of->times[row] * of->unit - at->begin;
+    if (after < edge) {
+      k--, edge -= of->every;
+      if (after < edge) k = after / of->every, edge = k * of->every;
+    }
+    if (rows[k] < 0 || of->times[rows[k]] < of->times[row]) rows[k] = row;
+  }
 }
 
-/* Puts a row among the `count` newest ones, at the end of the slots in the order of times, unless its time is there. */
-INLINE int64_t among_newest(const Versions *of, int64_t row, int64_t count, int64_t *rows) {
-  int64_t time = of->times[row], from = of->slots - count, high = of->slots;
-  if (!count || time < of->times[rows[from]]) high = from; /* as a rule */
-  for (int64_t low = from; low < high;) { /* the first slot with a time at least as new */
-    int64_t middle = low + (high - low) / 2;
-    if (of->times[rows[middle]] < time) low = middle + 1;
-    else high = middle;
+/* Puts the rows [from, stop) of one known time among the `count` newest rows, at the end of the slots in the order of
+ * times, unless their times are there; returns the count. Times ascend. */
+INLINE int64_t among_newest(const Versions *of, int64_t from, int64_t stop, int64_t count, int64_t *rows) {
+  int64_t k = of->slots; /* all slots from k on have newer times */
+  for (int64_t row = stop - 1; row >= from; row--) {
+    int64_t time = of->times[row], oldest = of->slots - count, full = !oldest;
+    while (k > oldest && of->times[rows[k - 1]] > time) k--;
+    if (k > oldest && of->times[rows[k - 1]] == time) continue;
+    if (full && !k) return count;
+    for (int64_t j = oldest - !full; j < k - 1; j++) rows[j] = rows[j + 1]; /* as a rule none, or the oldest goes */
+    rows[k - 1] = row;
+    count += !full;
   }
-  if (high < of->slots && count && high >= from && of->times[rows[high]] == time) return count;
-  int64_t full = count == of->slots; /* then the oldest makes room */
-  if (full && high == from) return count;
-  for (int64_t k = from - !full; k < high - 1; k++) rows[k] = rows[k + 1];
-  rows[high - 1] = row;
-  return count + !full;
+  return count;
+}
+
+/* How many slots from the last one on no earlier row can change, and the tick at which the first of these begins: rows
+ * without a newer time that could lie between them, or before the end of their bucket. */
+INLINE int64_t settled(const Versions *of, const Window *at, int64_t count, int64_t *edge, const int64_t *rows) {
+  for (; count < of->slots; count++) {
+    int64_t row = rows[of->slots - 1 - count];
+    if (row < 0 || *edge - of->times[row] * of->unit > of->apart) break;
+    *edge = of->every ? at->begin + (of->slots - 1 - count) * of->every : of->times[row] * of->unit;
+  }
+  return count;
 }
 
 /* A window over rows in the order of known times, of which `stop` is the first one that is too late: run by run of
  * equal known times, from the newest back, until no earlier row matters. */
 static void by_known(const Versions *of, const Window *at, int64_t stop, int64_t *rows) {
-  int64_t low = at->low, begin = at_or_after(at->begin, of->unit), end = at_or_after(at->end, of->unit);
-  for (int64_t open = of->slots, count = 0; stop > low && open;) {
+  int64_t low = at->low, begin = at_or_after(at->begin, of->unit), edge = at->end;
+  for (int64_t done = 0, count = 0; stop > low && done < of->slots;) {
     int64_t block = stop / BLOCK; /* the rows before it, of this entity, are not later than its reach */
     if (block * BLOCK > low && of->reach[block - 1] < begin) low = block * BLOCK;
     int64_t from = back_to(of->known, low, stop, of->known[stop - 1]);
-    for (int64_t row = back_to(of->times, from, stop, end) - 1; row >= from && of->times[row] >= begin; row--) {
-      if (of->every) open -= into_bucket(of, at, row, rows);
-      else count = among_newest(of, row, count, rows);
-    }
+    int64_t last = back_to(of->times, from, stop, at_or_after(edge, of->unit));
+    int64_t first = back_to(of->times, from, last, begin);
+    if (of->every) into_buckets(of, at, first, last, rows);
+    else count = among_newest(of, first, last, count, rows);
     if (count == of->slots) begin = of->times[rows[0]] + 1; /* older rows have no place */
+    done = settled(of, at, done, &edge, rows);
     stop = from;
   }
 }
