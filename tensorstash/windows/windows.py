@@ -27,7 +27,7 @@ from tensorstash.windows.predictions import to_frame
 from tensorstash.windows.selection import Where, anchored, at_points, enough_rows, latest
 from tensorstash.windows.slots import lead_and_tail, place, with_tail
 from tensorstash.windows.spans import judged_spans, make_spans, slot_count
-from tensorstash.windows.tables import checked_tables
+from tensorstash.windows.tables import checked_stash, checked_tables
 from tensorstash.windows.time_spans import time_spans
 
 if TYPE_CHECKING:
@@ -118,13 +118,7 @@ class Windows:
         unmatched: Unmatched = "error",
         tables: Mapping[str, Stash] | None = None,
     ) -> None:
-        if not isinstance(stash, Stash):
-            raise TypeError(
-                f"stash must be a stash, ts.load(...), got a {type(stash).__name__}. For data of several "
-                "machines, use ts.cluster.windows(...)."
-            )
-        self.stash = stash
-        others = checked_tables(tables)
+        self.stash, others = checked_stash(stash), checked_tables(tables)
         in_slots, in_time = make_spans(stash, history, horizon, columns, spans, others)
         self.stride = slot_count(1, stride, "stride")
         check_at(stash, at, closed, unmatched, self.stride, where)

@@ -183,7 +183,7 @@ def test_a_scaler_sees_exactly_the_rows_that_lie_in_windows(
         slots = np.arange(anchor - windows.history, anchor + windows.horizon)
         rows, distance = nearest_rows(windows.placement.slots, slots)
         seen |= {*rows[distance == 0].tolist()}
-    found = rows_seen(windows)
+    found = rows_seen(windows, windows.stash)
     ranges = [range(low, high) for low, high in zip(found.low.tolist(), found.high.tolist())]
     assert [row for one in ranges for row in one] == sorted(seen)
 
