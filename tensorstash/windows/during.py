@@ -14,8 +14,8 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Frequency, frequency, is_zero
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.errors import DataError
+from tensorstash.gather.rows import Stretches
 from tensorstash.gather.span import Span
-from tensorstash.gather.stretches import Stretches
 from tensorstash.native.guide import first_rows
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.fills import empty_values
