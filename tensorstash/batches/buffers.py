@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from tensorstash.batches.devices import Copies, Event
 from tensorstash.common.dtypes import DTYPES
-from tensorstash.gather.gather import GatherPlan, as_batch, as_batches
+from tensorstash.gather.gather import GatherPlan
+from tensorstash.gather.layout import as_batch, as_batches
 from tensorstash.segments.limits import no_room_for_batch
 
 _CACHE_LINE = 64  # bytes
@@ -120,7 +121,7 @@ class Recycled:
         self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], steps: int
     ) -> Sequence[Batch | Pending]:
         """The batches of some steps: of the filled buffers and of other tensors, which stay on the host."""
-        batches = as_batches(self._plan, buffers, rest, steps)
+        batches = as_batches(self._plan.groups, self._plan.names, buffers, rest, steps)
         return batches if self._early is None else [self._early(batch) for batch in batches]
 
     def copy_seconds(self) -> float:
@@ -268,7 +269,7 @@ class Staged:
         """The batch of the filled buffers and of its other tensors, which is being copied to the device."""
         assert steps == 1  # each batch is copied by itself
         if self._gathered is not None:
-            buffers, rest = [], as_batch(self._plan, buffers) | dict(rest)
+            buffers, rest = [], as_batch(self._plan.groups, self._plan.names, buffers) | dict(rest)
             rest = rest if self._early is None else self._early(rest)
         staged = [*buffers]
         # entries that share a tensor share one on the device: jagged tensors can be added only with the same offsets
@@ -280,7 +281,7 @@ class Staged:
             if places[name] == len(staged):
                 staged.append(self._staging.part(len(staged), tensor.shape, dtype).copy_(tensor))
         sent = self._staging.send(staged)
-        batch = as_batch(self._plan, sent.tensors[: len(buffers)]) if buffers else {}
+        batch = as_batch(self._plan.groups, self._plan.names, sent.tensors[: len(buffers)]) if buffers else {}
         batch.update((name, sent.tensors[k]) for name, k in places.items())
         return [Copied(batch, sent)]
 

@@ -15,8 +15,8 @@ import numpy as np
 from tensorstash.batches.assemble import Group, HostAssembler, Portion
 from tensorstash.batches.buffers import Batch, Pending
 from tensorstash.common.dtypes import Int64s
+from tensorstash.gather.rows import Stretches
 from tensorstash.gather.span import Span
-from tensorstash.gather.stretches import Stretches
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from

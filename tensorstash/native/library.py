@@ -4,6 +4,7 @@ import ctypes
 import os
 import struct
 import sys
+import warnings
 from ctypes import POINTER, c_int64, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,7 @@ def load(switch: str | None) -> tuple[ctypes.CDLL | None, str]:
 
 
 LIBRARY, _WHY = load(os.environ.get(_SWITCH))
+_has_warned = {"absent": os.environ.get(_SWITCH) == "0"}  # who turns it off knows
 
 
 def why() -> str:
@@ -156,3 +158,15 @@ def why() -> str:
         True
     """
     return _WHY
+
+
+def warn_of_absence() -> None:
+    """Warn, once per process, that batches are gathered without the kernel, unless it was turned off."""
+    if not _has_warned["absent"]:
+        _has_warned["absent"] = True
+        warnings.warn(
+            "Batches are gathered without the compiled kernel, which takes 2 to 10 times as long as with it "
+            f"({_WHY}). Install a wheel of tensorstash, or install it again where there is a C compiler; "
+            f"{_SWITCH}=0 does without it and without this warning.",
+            stacklevel=2,
+        )

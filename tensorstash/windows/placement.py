@@ -1,6 +1,6 @@
 """Where windows are: their slots in one stash, and the windows of several stashes as one sequence."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s, as_array
-from tensorstash.gather.gather import GatherPlan, compile_plan, gather, with_stretches
+from tensorstash.gather.gather import GatherPlan, compile_plan, gather
 from tensorstash.gather.memory import Filling, Memory, by_source, never_empty
+from tensorstash.gather.rows import InSlots, Rows, Stretches
 from tensorstash.gather.span import Span, draws_of
-from tensorstash.gather.stretches import Stretches, as_fragments
 from tensorstash.native.guide import Guide, find, find_and_locate, guide
 from tensorstash.segments.segment import Block
 from tensorstash.stash.scaled import noted
@@ -90,9 +90,7 @@ class Placement:
         """What the spans of a stretch of time are gathered from; each call brings its own fragments."""
         stash, times = time_span.stash, time_span.stash.time
         assert times is not None
-        none = np.zeros(1, np.int64)
-        fragments, _ = as_fragments(Stretches(none, none, none), time_span.max_rows)
-        filling = Filling(fragments, time_span.max_rows, 0, time_span.fills, {})
+        filling = Filling(None, time_span.max_rows, 0, time_span.fills, {})
         block = Block(times, (ROW_TIMES,), len(times))
         columns = {**stash, ROW_TIMES: times}
         return never_empty(Memory(columns, lambda: [*stash.blocks, block], filling))
@@ -301,24 +299,27 @@ class Chain:
         return self._compiled(together=False)
 
     def _compiled(self, *, together: bool) -> GatherPlan:
-        first, placements = self.placements[0], self.placements
-        slots = None
+        return compile_plan(self.spans_and_memories(), together=together)
+
+    def spans_and_memories(self) -> list[tuple[Sequence[Span], list[Memory]]]:
+        """The spans in slots, and those of each stretch of time, and what they are gathered from."""
+        first, parts = self.placements[0], list[tuple[Sequence[Span], list[Memory]]]()
         if first.spans:
-            slots = compile_plan(first.spans, [placement.memory for placement in placements], together=together)
-        if slots is not None and not first.time_spans:
-            return slots
-        stretches = [
-            compile_plan(
-                time_span.spans, [part.memory_of(part.time_spans[k]) for part in placements], together=together
-            )
-            for k, time_span in enumerate(first.time_spans)
-        ]
-        return with_stretches(slots, stretches)
+            parts.append((first.spans, [placement.memory for placement in self.placements]))
+        for k, time_span in enumerate(first.time_spans):
+            parts.append((time_span.spans, [part.memory_of(part.time_spans[k]) for part in self.placements]))
+        return parts
+
+    def rows(self, anchors: Any, stretches: Sequence[Stretches], skips: Any = None) -> list[Rows]:
+        """The rows of windows for each part of the plan; arrays or, on a device, tensors. `skips` as in `InSlots`."""
+        return [*([InSlots(anchors, skips)] if self.placements[0].spans else ()), *stretches]
 
     def gather(self, ids: Ids) -> dict[str, torch.Tensor]:
         """The batch of windows in fresh memory: spans, `observed`, and static columns."""
         located = self.locate(check_ids(ids, len(self)))
-        batch = gather(self.plan, located.source, located.anchors, located.stretches) | self.static_of(located)
+        batch = gather(self.plan, located.source, self.rows(located.anchors, located.stretches)) | self.static_of(
+            located
+        )
         batch |= {name: torch.from_numpy(values) for name, values in self.labels(located).items()}
         return noted(batch, self.scaled)
 

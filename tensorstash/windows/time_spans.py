@@ -10,7 +10,7 @@ import torch
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import DataError
 from tensorstash.gather.span import Span
-from tensorstash.gather.stretches import Stretches
+from tensorstash.gather.rows import Stretches
 from tensorstash.native.guide import first_rows
 from tensorstash.native.versions import Moments, pick
 from tensorstash.stash.stash import Stash
