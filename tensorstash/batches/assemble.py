@@ -23,6 +23,7 @@ from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Steps
 from tensorstash.sampling.window_keys import draws, window_keys
 from tensorstash.windows.placement import Chain, Located, Placement
+from tensorstash.windows.time_spans import Candidates
 from tensorstash.windows.windows import Windows
 
 _MOST_TOGETHER = 16  # steps: more save hardly any time
@@ -154,7 +155,7 @@ class HostAssembler:
         located = group.located.of(portion.steps)
         buffers = [self._memory.take(len(located.anchors) // portion.parts) for _ in range(portion.parts)]
         skips = None if group.skips is None else np.concatenate(group.skips[steps], 1)
-        rows = self._chain.rows(located.anchors, located.stretches, skips)
+        rows = self._chain.rows(located.anchors, self._chain.in_time(located), skips)
         observed = select(self._chain.plan, located.source, rows, buffers)
         batches: list[Batch | Pending] = []
         each = len(portion.steps) // portion.parts
@@ -172,7 +173,7 @@ class HostAssembler:
             rest[name] = torch.from_numpy(values[steps].flatten())  # a view would keep the values of all steps
         return rest
 
-    def anchors(self, portion: Portion) -> Iterator[tuple[Placement, tuple[Int64s, list[Stretches]]]]:
+    def anchors(self, portion: Portion) -> Iterator[tuple[Placement, tuple[Int64s, list[Stretches | Candidates]]]]:
         """The windows of a portion in each stash: the slots of their anchors, and their stretches of rows."""
         located = portion.group.located.of(portion.steps)
         for placement, which, _, anchors in self._chain.parts(located):

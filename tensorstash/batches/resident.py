@@ -5,7 +5,7 @@ their ids, and sends these integers ahead. The values are gathered in the thread
 asks for a batch: they wait for nothing but the integers, and their memory belongs to the stream that uses it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from threading import Lock
@@ -26,12 +26,12 @@ from tensorstash.gather.by_torch import Sources, TorchPlan
 from tensorstash.gather.computed import ComputedValues, computed_values
 from tensorstash.gather.gather import GatherPlan, compile_plan, gather_on_device
 from tensorstash.gather.memory import Memory
-from tensorstash.gather.rows import InSlots, Stretches
+from tensorstash.gather.rows import InSlots, Picked, Stretches
 from tensorstash.segments.limits import Limit, check_free, memory_limits
 from tensorstash.segments.segment import Block
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.placement import Chain
-from tensorstash.windows.time_spans import ROW_TIMES
+from tensorstash.windows.time_spans import KNOWN_TIMES, ROW_TIMES
 
 _RULE = "With resident=True the columns of the spans are held in the memory of the device"
 _GROUPS = 2  # one whose integers are copied, and one whose steps are being taken
@@ -76,7 +76,7 @@ def _column(stash: Stash, name: str, device: torch.device) -> torch.Tensor:
 
 def _rows_of(stash: Stash, name: str) -> torch.Tensor:
     """A column, or the times; of a stash of 0 rows one row, which is looked up for empty slots, but not used."""
-    column = stash.time if name == ROW_TIMES else stash[name]
+    column = stash.time if name == ROW_TIMES else stash.known if name == KNOWN_TIMES else stash[name]
     assert column is not None
     return column if len(column) else column.new_zeros(1, *column.shape[1:])
 
@@ -115,7 +115,8 @@ class _Ungathered:
     gather: Callable[["_Ungathered"], Batch]
     portion: Portion
     computed: list[ComputedValues]
-    sent: Sent | None  # the tensors of `computed`, if there are any
+    picked: Sequence[torch.Tensor]  # the rows of each span in time whose rows do not follow each other
+    sent: Sent | None  # the tensors of both, if there are any
 
     def complete(self) -> Batch:
         """Gather the batch."""
@@ -130,10 +131,14 @@ class ResidentAssembler:
         self._chain = chain
         device = torch.empty(0, device=device).device  # with its number
         parts = chain.spans_and_memories()
-        columns = [span.column for spans, _ in parts for span in spans]
-        self.columns = resident([(placement.stash, columns) for placement in chain.placements], device)
+        stashes = [stash for of_part in chain.stashes() for stash in of_part]
+        columns = [[span.column for span in spans] for spans, memories in parts for _ in memories]
+        self.columns = resident([*zip(stashes, columns)], device)
+        held = iter(self.columns)
         self.plan = compile_plan(
-            [(spans, [*map(_on_device, memories, self.columns)]) for spans, memories in parts], together=False, by_kernel=False
+            [(spans, [_on_device(memory, next(held)) for memory in memories]) for spans, memories in parts],
+            together=False,
+            by_kernel=False,
         )
         self.static = {name: as_integers(tensor).to(device, copy=True) for name, tensor in chain.static.items()}
         # columns may be freed with the loader, when the device still gathers from them
@@ -155,7 +160,8 @@ class ResidentAssembler:
         (source, _, anchors, stretches), skips = group.located, group.skips
         integers: dict[str, NDArray[np.generic]] = {**group.extras, _ANCHORS: anchors}
         for k, part in enumerate(stretches):
-            integers |= {f"{_STRETCH}{k}{name}": array for name, array in part._asdict().items()}
+            of_part = part._asdict() if isinstance(part, Stretches) else {"origin": part.origin}
+            integers |= {f"{_STRETCH}{k}{name}": array for name, array in of_part.items()}
         if source is not None:
             order = np.argsort(source, axis=1, kind="stable")
             source = np.take_along_axis(source, order, 1)
@@ -176,12 +182,15 @@ class ResidentAssembler:
         rows = InSlots(located.anchors, None if group.skips is None else group.skips[step])
         every = [one for part in self.plan.parts for one in part.computed]
         computed = [values for one in every for values in computed_values(one, located.source, rows)]
+        picked = [torch.from_numpy(rows.rows) for rows in self._chain.in_time(located) if isinstance(rows, Picked)]
         sent = None
-        if computed:
-            sent = self._values.copy_in([tensor for values in computed for tensor in (values.at, values.values)])
-            copied = zip(computed, sent.tensors[::2], sent.tensors[1::2])
-            computed = [replace(one, at=at, values=values) for one, at, values in copied]
-        return [_Ungathered(self._gather, portion, computed, sent)]
+        if computed or picked:
+            values = [tensor for one in computed for tensor in (one.at, one.values)]
+            sent = self._values.copy_in(picked + values)
+            picked, copied = sent.tensors[: len(picked)], sent.tensors[len(picked) :]
+            of_each = zip(computed, copied[::2], copied[1::2])
+            computed = [replace(one, at=at, values=values) for one, at, values in of_each]
+        return [_Ungathered(self._gather, portion, computed, picked, sent)]
 
     def _gather(self, pending: _Ungathered) -> Batch:
         """Gather a batch; called by the loop, in its thread."""
@@ -193,10 +202,11 @@ class ResidentAssembler:
         of_step = slice(step * group.count, (step + 1) * group.count)
         integers = {name: values[of_step] for name, values in on_device.integers.items()}
         skips = [values for name, values in integers.items() if name.startswith(_SKIPS)]
-        stretches = [
-            Stretches(*(integers[f"{_STRETCH}{k}{name}"] for name in Stretches._fields))
-            for k in range(len(group.located.stretches))
-        ]
+        stretches, picked = list[Stretches | Picked](), iter(pending.picked)
+        for k, part in enumerate(group.located.stretches):
+            kind = Stretches if isinstance(part, Stretches) else Picked
+            found = {name: integers[f"{_STRETCH}{k}{name}"] for name in kind._fields if name != "rows" or kind is Stretches}
+            stretches.append(kind(**found) if kind is Stretches else Picked(next(picked), **found))
         rows = self._chain.rows(integers[_ANCHORS], stretches, torch.stack(skips) if skips else None)
         sources = _sources(None if on_device.source is None else on_device.source[step], integers.get(_ORDER))
         batch = gather_on_device(self.plan, sources, rows, pending.computed)

@@ -18,7 +18,7 @@ from tensorstash.gather.computed import Computed, ComputedValues, compute_in, co
 from tensorstash.gather.layout import Batch, Flags, SpanGroup, as_batch, flags_of, span_groups
 from tensorstash.gather.memory import Memory, by_source
 from tensorstash.gather.native import NativePlan, native_plan
-from tensorstash.gather.rows import InSlots, Rows, Stretches
+from tensorstash.gather.rows import InSlots, Rows
 from tensorstash.gather.span import Span
 from tensorstash.native import library
 from tensorstash.segments.limits import no_room_for_batch
@@ -160,18 +160,22 @@ def _finish(
     part: Part, source: Int32s | None, rows: Rows, buffers: Sequence[torch.Tensor], observed: Sequence[torch.Tensor]
 ) -> None:
     """Write what follows from the rows of a batch: computed values and distances. In numpy, for forked processes."""
-    if isinstance(rows, Stretches):
+    if not isinstance(rows, InSlots):
         for k in part.distances:
-            _to_distances(buffers[k].numpy(), rows.origin, observed[0].numpy())
+            ticks = part.groups[k].spans[0].distance
+            _to_distances(buffers[k].numpy(), ticks, rows.origin, observed[0].numpy())
         return
     for computed in part.computed:
         compute_in(computed, source, rows.anchors, buffers[computed.buffer], observed[computed.flags])
 
 
-def _to_distances(values: Any, origin: Any, observed: Any) -> None:
-    """Subtract values, `(spans * windows, time)`, from the origins of their windows, in place; 0 in empty slots."""
+def _to_distances(values: Any, ticks: int, origin: Any, observed: Any) -> None:
+    """Subtract values, `(spans * windows, time)`, each so many ticks, from the origins of their windows, in place.
+
+    An empty slot becomes 0.
+    """
     by_span = values.reshape(-1, *observed.shape)
-    by_span[:] = (origin[:, None] - by_span) * observed
+    by_span[:] = (origin[:, None] - by_span * ticks) * observed
 
 
 def gather_on_device(
@@ -193,9 +197,9 @@ def gather_on_device(
         observed = [] if part.flags is None else part.flags.empty(count, device)
         assert isinstance(part.executor, TorchPlan)
         by_torch.fill(part.executor, sources, of_part, own, observed)
-        if isinstance(of_part, Stretches):
+        if not isinstance(of_part, InSlots):
             for k in part.distances:
-                _to_distances(own[k], of_part.origin, observed[0])
+                _to_distances(own[k], part.groups[k].spans[0].distance, of_part.origin, observed[0])
         else:
             for values in computed:
                 values.write(own[values.computed.buffer])

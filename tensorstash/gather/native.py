@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tensorstash.common.dtypes import Int32s, as_array
 from tensorstash.gather.layout import Flags, SpanGroup
 from tensorstash.gather.memory import Filling, Fragments, Memory
-from tensorstash.gather.rows import InSlots, Rows, Stretches, as_fragments
+from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches, as_fragments
 from tensorstash.gather.span import Span, draw_number, draws_of
 from tensorstash.native import kernel
 
@@ -86,11 +86,11 @@ def fill(
 
     Each part has a buffer for each group of spans and gets as many windows as the others.
     """
+    count = rows.windows // len(parts)
     if isinstance(rows, Stretches):
         fragments, anchors = as_fragments(rows, native.length)
         native = replace(native, plan=kernel.with_fragments(native.plan, *_described(fragments)))
         rows = InSlots(anchors)
-    count = len(rows.anchors) // len(parts)
     out: list[int] = []
     for buffers in parts:
         bases = [buffer.data_ptr() for buffer in buffers]
@@ -102,4 +102,7 @@ def fill(
             for k, tensor in zip(native.written, tensors):
                 addresses[part * len(native.places) + k] = tensor.data_ptr()
     threads = torch.get_num_threads()
+    if isinstance(rows, Picked):
+        kernel.take(native.plan, rows.rows, out, addresses or [0] * len(out), source, threads, len(parts))
+        return
     kernel.gather(native.plan, rows.anchors, out, addresses, source, rows.skips, threads, len(parts))

@@ -153,31 +153,6 @@ def pick(  # noqa: PLR0917  in the order of the structs
     return rows
 
 
-def take(
-    columns: Sequence[tuple[NDArray[Any], int, int]],
-    rows: Int64s,
-    observed: NDArray[np.bool_] | None = None,
-    threads: int = 1,
-) -> None:
-    """Copy the rows of columns, each with the address that they go to and the bits of an item where there is none (-1).
-
-    `observed`, in the shape of the rows, gets whether there is one.
-    """
-    total = {len(column) for column, _, _ in columns}
-    if len(total) != 1:
-        raise ValueError(f"The columns of a source must have one number of rows, got {sorted(total)}.")
-    taken = (library.TakenStruct * len(columns))(
-        *(
-            library.TakenStruct(_address(column, column.dtype), to, column[:1].nbytes, column.itemsize, empty)
-            for column, to, empty in columns
-        )
-    )
-    flags = 0 if observed is None else _address(observed, np.bool_, rows.size)
-    at = _address(rows, np.int64)
-    bad = _call("take", taken, len(columns), at, rows.size, total.pop(), flags, threads)
-    _refuse(bad, rows)
-
-
 def descend(nodes: Nodes, numbers: Int64s) -> tuple[Int32s, Int64s]:
     """The leaf that each number reaches, and how many smaller numbers reach the same leaf."""
     count = len(nodes.two_left)
@@ -275,6 +250,37 @@ def gather(  # noqa: PLR0917  in the order of the struct
     bad = _call("gather", plan.struct, batch)
     if bad >= 0:
         raise IndexError(f"Windows must lie in their source; window {bad}, with the anchor {anchors[bad]}, does not.")
+
+
+def take(  # noqa: PLR0917  as `gather`
+    plan: Compiled,
+    rows: Int64s,
+    out: Sequence[int],
+    observed: Sequence[int],
+    which: Int32s | None = None,
+    threads: int = 1,
+    buffers: int = 1,
+) -> None:
+    """Fill buffers with rows in any order, `(size, slots)`, -1 for an empty slot; otherwise as `gather`.
+
+    All spans of the plan have as many slots.
+    """
+    size, addresses = len(rows), buffers * plan.spans
+    batch = library.BatchStruct(
+        0,
+        0 if which is None else _address(which, np.int32, size),
+        0,
+        _addresses(out, addresses),
+        _addresses(observed, addresses),
+        0,
+        size,
+        0,
+        threads,
+        buffers,
+    )
+    bad = _call("take", plan.struct, batch, _address(rows, np.int64, size * plan.struct.spans[0].length))
+    if bad >= 0:
+        raise IndexError(f"Rows must lie in their source; one of window {bad} does not.")
 
 
 def _addresses(numbers: Sequence[int], spans: int) -> "ctypes.Array[Any]":

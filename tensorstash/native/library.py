@@ -87,12 +87,6 @@ class MomentsStruct(ctypes.Structure):
     _fields_ = _fields("low high begin end late", "n")
 
 
-class TakenStruct(ctypes.Structure):
-    """A column, the address that its rows go to, and the bits of an item where there is no row."""
-
-    _fields_ = (*_fields("source to", "row_bytes item_bytes"), ("empty", c_uint64))
-
-
 class Packed(ctypes.Structure):
     """Windows whose slots with a row are moved to slots of a packed tensor, from `place` on."""
 
@@ -111,7 +105,7 @@ _ARGUMENTS = {
     "locate": (POINTER(GuideStruct), c_int64, c_void_p, c_int64, c_void_p, c_void_p),
     "first_rows": (c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64, c_void_p),
     "pick": (POINTER(VersionsStruct), POINTER(MomentsStruct), c_void_p),
-    "take": (POINTER(TakenStruct), c_int64, c_void_p, c_int64, c_int64, c_void_p, c_int64),
+    "take": (POINTER(PlanStruct), POINTER(BatchStruct), c_void_p),
     "permute": (c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p),
     "descend": (POINTER(TreeStruct), c_void_p, c_int64, c_void_p, c_void_p),
     "draw": (POINTER(Shares), c_uint64, c_uint64, c_void_p, c_int64, c_void_p),

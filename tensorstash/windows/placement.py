@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tensorstash.common.dtypes import Int32s, Int64s, as_array
 from tensorstash.gather.gather import GatherPlan, compile_plan, gather
 from tensorstash.gather.memory import Filling, Memory, by_source, never_empty
-from tensorstash.gather.rows import InSlots, Rows, Stretches
+from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches
 from tensorstash.gather.span import Span, draws_of
 from tensorstash.native.guide import Guide, find, find_and_locate, guide
 from tensorstash.segments.segment import Block
@@ -23,7 +23,7 @@ from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.intervals import Intervals, locate
 from tensorstash.windows.points import Points
 from tensorstash.windows.slots import Slots, fragments_of, nearest_rows, times_at
-from tensorstash.windows.time_spans import ROW_TIMES, TimeSpan
+from tensorstash.windows.time_spans import KNOWN_TIMES, ROW_TIMES, Candidates, TimeSpan
 
 _BLOCK = 1 << 17  # intervals computed at a time
 
@@ -88,12 +88,11 @@ class Placement:
 
     def memory_of(self, time_span: TimeSpan) -> Memory:
         """What the spans of a stretch of time are gathered from; each call brings its own fragments."""
-        stash, times = time_span.stash, time_span.stash.time
-        assert times is not None
+        stash, columns = time_span.stash, dict(time_span.stash)
+        times = {name: tensor for name, tensor in ((ROW_TIMES, stash.time), (KNOWN_TIMES, stash.known)) if tensor is not None}
         filling = Filling(None, time_span.max_rows, 0, time_span.fills, {})
-        block = Block(times, (ROW_TIMES,), len(times))
-        columns = {**stash, ROW_TIMES: times}
-        return never_empty(Memory(columns, lambda: [*stash.blocks, block], filling))
+        blocks = [Block(tensor, (name,), len(tensor)) for name, tensor in times.items()]
+        return never_empty(Memory(columns | times, lambda: [*stash.blocks, *blocks], filling))
 
     def _blocks(self) -> list[Block]:
         return self.stash.blocks
@@ -133,8 +132,8 @@ class Placement:
             return self.points.time[ids]
         return times_at(self.slots, self.times, anchors + self.label_offset)
 
-    def stretches(self, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Stretches:
-        """The rows of each window in a time span, by the ids and the slots of the anchors, of any shape."""
+    def stretches(self, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Stretches | Candidates:
+        """Where the rows of each window in a time span are, by the ids and the slots of the anchors, of any shape."""
         entities, times = self.window_entities(ids), self.window_times(ids, anchors)
         stop = None  # known if the stretch ends where the history does, and every slot is a row
         if self.points is not None and time_span.closed == self.points.closed and self.slots.first is self.slots.row:
@@ -156,7 +155,7 @@ class Located(NamedTuple):
     source: Int32s | None  # the number of the placement of each; None if there is one
     ids: Int64s  # in the chain
     anchors: Int64s  # the slots of their anchors
-    stretches: tuple[Stretches, ...] = ()  # the rows of their spans in time, one for each time span
+    stretches: tuple[Stretches | Candidates, ...] = ()  # the rows of their spans in time, one for each time span
 
     def reshaped(self, *shape: int) -> "Located":
         """The same windows as arrays of another shape."""
@@ -168,7 +167,7 @@ class Located(NamedTuple):
 
     def _with_each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> "Located":
         source = None if self.source is None else change(self.source)
-        stretches = tuple(Stretches(*map(change, part)) for part in self.stretches)
+        stretches = tuple(part._make(map(change, part)) for part in self.stretches)
         return Located(source, change(self.ids), change(self.anchors), stretches)
 
 
@@ -204,7 +203,8 @@ class Chain:
     def _with_stretches(self, located: Located) -> Located:
         made = []
         for number in range(len(self.placements[0].time_spans)):
-            arrays = Stretches(*(np.empty_like(located.ids) for _ in range(3)))
+            kind = Candidates if self.placements[0].time_spans[number].is_picked else Stretches
+            arrays = kind(*(np.empty_like(located.ids) for _ in range(3)))
             for placement, which, ids, anchors in self.parts(located):
                 part = placement.stretches(placement.time_spans[number], ids, anchors)
                 for array, values in zip(arrays, part):
@@ -310,16 +310,36 @@ class Chain:
             parts.append((time_span.spans, [part.memory_of(part.time_spans[k]) for part in self.placements]))
         return parts
 
-    def rows(self, anchors: Any, stretches: Sequence[Stretches], skips: Any = None) -> list[Rows]:
+    def stashes(self) -> list[list[Stash]]:
+        """Those of the memories of `spans_and_memories`."""
+        parts = [[placement.stash for placement in self.placements]] if self.placements[0].spans else []
+        every = zip(*(placement.time_spans for placement in self.placements))
+        return parts + [[time_span.stash for time_span in time_spans] for time_spans in every]
+
+    def in_time(self, located: Located) -> list[Stretches | Picked]:
+        """The rows of windows in each span in time; those that do not follow each other are picked now."""
+        return [
+            part if isinstance(part, Stretches) else self._picked(number, part, located.source)
+            for number, part in enumerate(located.stretches)
+        ]
+
+    def _picked(self, number: int, candidates: Candidates, source: Int32s | None) -> Picked:
+        if source is None:
+            return Picked(self.placements[0].time_spans[number].pick(candidates), candidates.origin)
+        rows = np.empty((len(source), self.placements[0].time_spans[number].max_rows), np.int64)
+        for k, which in by_source(source):
+            rows[which] = self.placements[k].time_spans[number].pick(candidates.of(which))
+        return Picked(rows, candidates.origin)
+
+    def rows(self, anchors: Any, stretches: Sequence[Stretches | Picked], skips: Any = None) -> list[Rows]:
         """The rows of windows for each part of the plan; arrays or, on a device, tensors. `skips` as in `InSlots`."""
         return [*([InSlots(anchors, skips)] if self.placements[0].spans else ()), *stretches]
 
     def gather(self, ids: Ids) -> dict[str, torch.Tensor]:
         """The batch of windows in fresh memory: spans, `observed`, and static columns."""
         located = self.locate(check_ids(ids, len(self)))
-        batch = gather(self.plan, located.source, self.rows(located.anchors, located.stretches)) | self.static_of(
-            located
-        )
+        rows = self.rows(located.anchors, self.in_time(located))
+        batch = gather(self.plan, located.source, rows) | self.static_of(located)
         batch |= {name: torch.from_numpy(values) for name, values in self.labels(located).items()}
         return noted(batch, self.scaled)
 

@@ -163,29 +163,65 @@ ITEMS = (np.int8, np.int16, np.float32, np.float64)
 
 
 @pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
-@given(seed=seeds, slots=st.sampled_from([0, 1, 50, 3 * 8192]), threads=st.integers(1, 3))
+@given(
+    seed=seeds,
+    windows=st.sampled_from([0, 1, 3, 40]),
+    slots=st.sampled_from([1, 5, 300]),
+    sources=st.integers(1, 3),
+    buffers=st.integers(1, 2),
+    threads=st.integers(1, 3),
+)
 @settings(max_examples=60)
-def test_rows_in_any_order_are_copied_and_the_others_filled(seed: int, slots: int, threads: int) -> None:
-    random = np.random.default_rng(seed)
-    total, columns, targets, expected = int(random.integers(1, 90)), [], [], []
-    rows = np.where(random.random(slots) < 0.6, np.arange(slots) % total, random.integers(-1, total, slots))
-    for dtype, width in zip(random.permutation(ITEMS), random.integers(1, 4, 4)):
-        column = random.integers(0, 100, (total, width)).astype(dtype)
-        columns.append(column)
-        targets.append(np.full((slots, width), 77, dtype))
-        expected.append(np.where(rows[:, None] < 0, dtype(3), column[rows]))
-    observed = np.full(slots, False)
-    empty = [int.from_bytes(np.array(3, column.dtype).tobytes(), "little") for column in columns]
-    kernel.take([*zip(columns, (t.ctypes.data for t in targets), empty)], rows, observed, threads)
-    for target, values in zip(targets, expected):
-        assert np.array_equal(target, values)
-    assert np.array_equal(observed, rows >= 0)
+def test_rows_in_any_order_are_copied_and_other_slots_filled(  # noqa: PLR0917
+    seed: int, windows: int, slots: int, sources: int, buffers: int, threads: int
+) -> None:
+    random, size = np.random.default_rng(seed), windows * buffers
+    dtypes, widths = random.permutation(ITEMS), random.integers(1, 4, 4)
+    total = random.integers(1, 90, sources)
+    columns = [
+        [random.integers(0, 100, (rows, width)).astype(dtype) for dtype, width in zip(dtypes, widths)] for rows in total
+    ]
+    which = random.integers(0, sources, size).astype(np.int32)
+    first = random.integers(0, 90, (size, 1)) + np.arange(slots)
+    rows = np.where(random.random((size, slots)) < 0.7, first, random.integers(-1, 90, (size, slots)))
+    rows = np.where(rows < total[which][:, None], rows, -1)
+    empty = [int.from_bytes(np.array(3, dtype).tobytes(), "little") for dtype in dtypes]
+    plan = kernel.compile_plan(
+        [kernel.SlotRange(-slots, slots, 1, bits) for bits in empty],
+        [kernel.Source(of_source, None, None) for of_source in columns],
+        history=slots,
+        horizon=0,
+    )
+    targets = [
+        [np.full((windows, slots, width), 77, dtype) for dtype, width in zip(dtypes, widths)] for _ in range(buffers)
+    ]
+    observed = [np.full((windows, slots), False) for _ in range(buffers)]
+    out = [target.ctypes.data for of_buffer in targets for target in of_buffer]
+    flags = [address for of_buffer in observed for address in (of_buffer.ctypes.data, 0, 0, 0)]
+    kernel.take(plan, rows, out, flags, None if sources == 1 else which, threads, buffers)
+    for k in range(4):
+        values = np.zeros((size, slots, widths[k]), dtypes[k])
+        for i in range(size):
+            column = columns[which[i]][k]
+            values[i] = np.where(rows[i][:, None] < 0, dtypes[k](3), column[np.maximum(rows[i], 0)])
+        assert np.array_equal(np.concatenate([of_buffer[k] for of_buffer in targets]), values)
+    assert np.array_equal(np.concatenate(observed), rows >= 0)
 
 
 @pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
 @pytest.mark.parametrize("row", [-2, 5, 2**62])
 def test_the_kernel_copies_no_row_that_is_not_there(row: int) -> None:
     column, target = np.arange(5.0), np.zeros(3)
+    plan = kernel.compile_plan([kernel.SlotRange(-3, 3, 1, 0)], [kernel.Source([column], None, None)], 3, 0)
     with pytest.raises(IndexError):
-        kernel.take([(column, target.ctypes.data, 0)], np.array([0, row, 1]))
+        kernel.take(plan, np.array([[0, row, 1]]), [target.ctypes.data], [0])
     assert not target.any()
+
+
+@pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
+def test_all_spans_of_rows_in_any_order_have_as_many_slots() -> None:
+    column, target = np.arange(5.0), np.zeros(3)
+    spans = [kernel.SlotRange(-3, 3, 1, 0), kernel.SlotRange(-2, 2, 1, 0)]
+    plan = kernel.compile_plan(spans, [kernel.Source([column, column], None, None)], 3, 0)
+    with pytest.raises(ValueError, match="contradict"):
+        kernel.take(plan, np.array([[0, 1, 2]]), [target.ctypes.data] * 2, [0, 0])
