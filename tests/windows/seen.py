@@ -42,7 +42,7 @@ def seen(
     (begin, end), after, column = bounds, closed == "right", pl.col("time")
     frame = table.frame.with_row_index("row")
     if "entity" in frame.columns:
-        frame = frame.filter(pl.col("entity") == entity)
+        frame = frame.filter(pl.col("entity").eq_missing(pl.lit(entity, pl.String)))
     frame = frame.filter((begin < column) & (column <= end) if after else (begin <= column) & (column < end))
     if "known" in frame.columns:
         frame = frame.filter(pl.col("known") <= t if after else pl.col("known") < t).sort("known", "row")
