@@ -98,9 +98,11 @@ def _code(source: Any, given: Mapping[str, Any]) -> str:
     shown = {name: repr(value) for name, value in given.items() if value not in (None, ())} | names
     arguments = "".join(f"    {name}={value},\n" for name, value in shown.items())
     imports = "import torch\n\n" if names else ""
+    load = f"{imports}import tensorstash as ts\n\nstash = ts.load(\n    {source!r},\n{arguments})\n"
+    if given.get("known") is not None:  # windows are anchored on the rows of another stash
+        return load
     return (
-        f"{imports}import tensorstash as ts\n\nstash = ts.load(\n    {source!r},\n{arguments})\n"
-        "windows = ts.Windows(stash, history=96, horizon=24)\n"
+        f"{load}windows = ts.Windows(stash, history=96, horizon=24)\n"
         "loader = ts.Loader(windows, batch_size=256, shuffle=True, seed=0)\n"
         "for batch in loader:\n    ...\n"
     )

@@ -161,8 +161,8 @@ def check_comparable(time: Column, known: Column) -> None:
     kinds = [_kind_of_times(column) for column in (time, known)]
     if kinds[0] != kinds[1]:
         raise SchemaError(
-            f"Times and known times are compared, so they are of one kind; {time.members[0]!r} of time= is {kinds[0]}, "
-            f"and {known.members[0]!r} of known= is {kinds[1]}. Convert one of them."
+            f"Times and known times are compared, so they must be of one kind; {time.members[0]!r} of time= holds "
+            f"{kinds[0]}, and {known.members[0]!r} of known= {kinds[1]}. Convert one of them."
         )
 
 

@@ -83,8 +83,8 @@ def without_nulls(
                 f"static=frame.filter(polars.col({name!r}).is_null())."
             )
         if role == "known":
-            rule = "Every row became known at some time; known="
-            remedy = "Fill it before loading, or leave out rows that are not known yet, with filter=."
+            rule = "Every row needs the time when it became known;"
+            remedy = "Fill it, or leave out rows that are not known yet, with filter=."
         place = scanned.name_row(row + int(np.argmax(array.is_null())))
         raise DataError(f"{rule} {name!r} is null in source row {place} (the first such). {remedy}")
     return array

@@ -231,7 +231,8 @@ def load(
     same call attach it, until `ts.shared.remove(label)`, `ts.shared.prune` or a reboot.
 
     With `file=` the columns are written to a file, which may be larger than memory, and mapped as `ts.open` does. The
-    load needs memory for decoding, and 24 bytes per row if rows are not grouped by entity and ordered by time.
+    load needs memory for decoding, and 24 bytes per row if rows are not grouped by entity and ordered by time; with
+    `known`, 8 bytes for each row of the largest entity, to count its times.
 
     Args:
         source: Parquet, CSV or TSV (`.csv`, `.csv.gz`, `.csv.zst`), or Arrow IPC files or streams, local or in any file

@@ -172,7 +172,7 @@ def _known(
     if not isinstance(known, str) and not is_expression(known):
         raise TypeError(f"known must be the name of a column or a polars expression, got {shown(known)}.")
     if time is None:
-        raise ValueError("known= says when the row of a time became known, so it needs time=. Name the time column.")
+        raise ValueError("A known time is the second time of a row, so known= needs time=. Name the time column.")
     source = source_of(known)
     assert isinstance(source, (str, Expression))
     member = _name_of(source, time, formulas)
@@ -182,8 +182,8 @@ def _known(
         name = source.alias
     if name != member and name in (time, *entity_columns(entity)):
         raise SchemaError(
-            f"The known times have a name of their own; {name!r} is a column of entity= or time=. Give the expression "
-            "of known= another name, with .alias(...)."
+            f"The known times need a name of their own; {name!r} is the name of an entity or time column. Give them "
+            "another: known=pl.col(...).alias(...)."
         )
     return member, name
 
@@ -219,8 +219,8 @@ def check_names(request: Request, columns: Sequence[Column], static: Sequence[Co
     for column in (*columns, *static):
         if column.name == request.known_name and column.members != (request.known,):
             raise SchemaError(
-                f"A column has the name of the known times only if it is them; {column.name!r} is "
-                f"{', '.join(column.members)}. Give it another name, or the expression of known= one: .alias(...)."
+                f"A column has the name of the known times only if it holds them; {column.name!r} is "
+                f"{', '.join(column.members)}. Give it another name, or the known times: known=pl.col(...).alias(...)."
             )
         if column.members != (column.name,):
             argument = request.argument if column in columns else "static"

@@ -40,7 +40,7 @@ class Arranger:
         """`check(row_bytes)` raises an error if there is not enough memory to sort the rows.
 
         `entities` is the number of entities known in advance; rows may bring others. With `duplicates`, an entity may
-        have several rows of one time, which stay in the order of the source.
+        have several rows of one time (and one known time), which stay in the order of the source.
         """
         self.rows = rows
         self.repeats = False  # whether an entity has several rows of one time
@@ -311,8 +311,7 @@ def duplicate_time(planned: Planned, scanned: Scan, entity: object, duplicate: D
     rule, twice = "A time occurs once in each entity", f"{name} {clock.format(duplicate.time)}"
     if planned.known is not None and duplicate.known is not None:
         since = Clock(planned.known.unit, planned.known.zone).format(duplicate.known)
-        rule = "The versions of a time became known one after the other"
-        twice = f"two versions of {twice}, both known since {planned.known_name} {since},"
+        rule, twice = "The versions of a time have different known times", f"{twice} with {planned.known_name} {since}"
     return DataError(
         f"{rule}; {whose} has {twice} in source rows {first} and {second}. {remedy}rop one, name the column that "
         'distinguishes the series as entity=, or keep events with duplicates="keep".'

@@ -101,6 +101,7 @@ class Planned:
         """Room for a header that is not known yet: each name occurs in it up to eight times, escaped up to twice."""
         named = [*self.stored, *self.static, *self.joined, *([self.entity] if self.entity else [])]
         names = [json.dumps(name) for column in named for name in (column.name, *column.members)]
+        names.append(json.dumps(self.known_name))
         return 16_384 + 2048 * len(named) + sum(64 + 16 * len(name) for name in names)
 
     @property
@@ -170,7 +171,7 @@ def survey(request: Request, files: Sequence[File] | None, progress: bool | None
     derived = {column.field.name: column.inputs for column in (*fields, *formulas)}
     specs = _chosen_columns(request, scanned.schema, derived)
     members = {str(member) for spec in (*specs.values(), *request.static.values()) for member in spec.members}
-    members |= {request.known} - {None}
+    members |= set() if request.known is None else {request.known}
     for name in (*request.keys, *sorted(members.difference(request.formulas))):
         field_of(scanned.schema, name, scanned.label)  # a wrong name is refused before the filter reads its columns
     rows, filter_columns = _chosen_rows(request, scanned, progress)

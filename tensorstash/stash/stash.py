@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 class Stash(Mapping[str, torch.Tensor]):
     """The loaded columns: a `Mapping` from name to tensor, first dimension rows.
 
-    Rows are grouped by entity, the entities in ascending order, and ordered by time within each. `ts.load`, `ts.open`
-    and `ts.attach` return one. The tensors are mapped copy-on-write: only this process sees its in-place writes, and
-    they never reach the file. Text columns hold int32 codes into `vocabulary(name)`, whose texts ascend, or -1 for a
-    missing text. A vocabulary that was given to `load` keeps its order, and the code of unknown values is its length.
+    Rows are grouped by entity, the entities in ascending order, and ordered by time within each, or by time and known
+    time as `is_by_known` says. `ts.load`, `ts.open` and `ts.attach` return one. The tensors are mapped copy-on-write:
+    only this process sees its in-place writes, and they never reach the file. Text columns hold int32 codes into
+    `vocabulary(name)`, whose texts ascend, or -1 for a missing text. A vocabulary that was given to `load` keeps its
+    order, and the code of unknown values is its length.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -241,7 +242,7 @@ class Stash(Mapping[str, torch.Tensor]):
         return times | {name: tensor[rows] for name, tensor in self.items()}
 
     def to_polars(self) -> "pl.DataFrame":
-        """A polars frame of entity, time and every column; packs become arrays, codes become their values.
+        """A polars frame of entity, time, known time and every column; packs become arrays, codes become their values.
 
         Values that are not in a given vocabulary are null; hashed codes stay codes. Static columns come last.
         """
@@ -250,7 +251,7 @@ class Stash(Mapping[str, torch.Tensor]):
         return to_polars(self)
 
     def to_arrow(self) -> "pa.Table":
-        """A pyarrow Table of entity, time and every column over the memory of the stash, without a copy of it.
+        """A pyarrow Table of entity, times and every column over the memory of the stash, without a copy of it.
 
         Static columns come last, their values repeated in every row of their entity, which takes memory. Packs are
         fixed-size lists, codes are dictionary arrays, hashed codes int32, and bfloat16 is float32, whose field has the

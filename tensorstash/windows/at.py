@@ -26,9 +26,9 @@ def check_at(  # noqa: PLR0917  the arguments of `Windows`
     """Raise `ValueError` for arguments of `Windows` that contradict each other, or the stash."""
     if stash.known is not None and at is None:
         raise ValueError(
-            "Windows are anchored on rows, and each version of a time would be an anchor; the rows of this stash have "
-            f"known times, {stash.known_name!r}. Give the moments to look from as at=, or take the stash as a table of "
-            "other windows, tables=."
+            "Windows are anchored on rows, and each version of a time would be an anchor; this stash has known times, "
+            f"{stash.known_name!r}. Give the times to look from as at=, or take it as a table of other windows, "
+            "tables=."
         )
     one_of(closed, get_args(Side), "closed")
     one_of(unmatched, get_args(Unmatched), "unmatched")

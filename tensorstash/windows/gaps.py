@@ -35,8 +35,8 @@ def fragments(
         return entity_runs(stash.offsets.numpy())
     if stash.known is not None:
         raise ValueError(
-            "A slot is a step of time with one row, and known times give a time several versions; this stash has "
-            f"known times, {stash.known_name!r}. Take spans in time: ts.During(...)."
+            f"A slot holds one row, and this stash has versions of a time, with known times {stash.known_name!r}. Take "
+            "spans in time: ts.During(...)."
         )
     if gaps == "mask" and stash.time is None:
         raise ValueError("gaps='mask' needs times, and this stash has none. Load it with time=.")

@@ -112,6 +112,7 @@ def test_a_load_into_a_file_is_for_open_and_shares_nothing(tmp_path: Path) -> No
         (["--columns", "v", "--columns", "u"], {"columns": ["v", "u"]}),
         (["--columns", "x=u,v", "--columns", "y=v"], {"columns": {"x": ["u", "v"], "y": "v"}}),
         (["--columns", "u", "--entity", "e", "--time", "t"], {"columns": ["u"], "entity": "e", "time": "t"}),
+        (["--entity", "e", "--time", "t", "--known", "s"], {"entity": "e", "time": "t", "known": "s"}),
         (["--entity", "e", "--static", "s"], {"entity": "e", "static": ["s"]}),
         (["--entity", "e", "--static", "k=s"], {"entity": "e", "static": {"k": "s"}}),
     ],

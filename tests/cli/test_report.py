@@ -78,6 +78,20 @@ def test_a_load_that_would_be_refused_says_why(file: Path) -> None:
     assert f"<p>A load is refused: A time occurs once in each entity; {times}" in page
 
 
+def test_the_page_of_a_table_with_known_times_says_how_rows_are_ordered(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"e": ["a", "a", "b"], "t": [1, 2, 1], "k": [5, 5, 5], "y": [0.0, 1.0, 2.0]})
+    for runs, order in (
+        (frame, "k and then by t"),
+        (frame.with_columns(k=pl.Series([5, 6, 7]), t=1), "t and then by k"),
+    ):
+        runs.write_parquet(tmp_path / "runs.parquet")
+        page = page_of(tmp_path / "runs.parquet", "--columns", "y", "--entity", "e", "--time", "t", "--known", "k")
+        assert f"Rows are ordered by {order}." in page
+        assert "<svg" in page
+        (code,) = re.findall(r"<pre><code>(.*?)</code></pre>", page, re.DOTALL)
+        assert processes.run(html.unescape(code) + "print(stash.known_name, stash.rows)").stdout == "k 3\n"
+
+
 def test_items_are_the_windows() -> None:
     stash = ts.load({"e": list("aaabbbb"), "x": np.arange(7.0), "y": np.arange(7)}, ["x", "y"], entity="e")
     windows = ts.Windows(stash, spans={"past": ("x", -2, 0), "next": ("y", 0, 1)})

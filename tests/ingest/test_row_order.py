@@ -81,6 +81,27 @@ def test_every_row_comes_to_its_place(rows: list[Row], timed: bool, cuts: list[i
         assert moved.tolist() == [times[row] for row in order]
 
 
+@pytest.mark.parametrize(
+    ("times", "known", "asked"),
+    [
+        ([1, 2, 3], [5, 5, 6], []),
+        ([2, 1, 3], [6, 5, 5], [24]),
+        ([1, 1, 1], [5, 6, 7], []),
+        ([1, 2, 3, 4, 5, 6], [5, 5, 5, 6, 6, 6], [8, 8]),
+        ([1, 2, 3, 4, 5, 6], [6, 6, 6, 5, 5, 5], [8, 8, 24]),
+    ],
+)
+def test_memory_for_known_times_is_checked(times: list[int], known: list[int], asked: list[int]) -> None:
+    """Times are counted in a copy if an entity has more rows than a block, and sorted if they are out of order."""
+    found: list[int] = []
+    arranger = Arranger(len(times), found.append, entities=1)
+    arranger.add(np.zeros(len(times), np.int32))
+    assert arranger.finish(np.arange(1), np.array(times), np.array(known)) is None
+    assert found == asked
+    assert arranger.known_first == (len({*known}) <= len({*times}))
+    assert arranger.arranged == (24 not in asked)
+
+
 def test_more_entities_than_sixteen_bits_count() -> None:
     """numpy counts integers of 16 bits; longer ones take two rounds."""
     codes = np.random.default_rng(0).permutation(np.arange(300_000) % 100_000)

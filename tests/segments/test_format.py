@@ -408,6 +408,8 @@ def valid_header(version: str = "1", **changes: Any) -> dict[str, Any]:
     return {"__metadata__": own} | tensors | changes
 
 
+TIME: dict[str, Any] = {"source": "t", "unit": None, "zone": None, "low": 0, "high": 0}
+KNOWN: dict[str, Any] = {**TIME, "source": "k", "events": False, "is_first": True, "checksum": 0}
 DATA = bytes(PAGE) + np.array([0, 3]).tobytes() + bytes(PAGE - 16)
 
 
@@ -481,6 +483,22 @@ BAD_HEADERS: dict[str, tuple[Callable[[], bytes], str]] = {
     "members": (
         lambda: signed(valid_header(schema={"columns": [COLUMN | {"members": ["y", "z"]}]}), DATA),
         r"its header cannot be read \(ValueError: column 'y' has the shape \(3,\), but 2 members\)",
+    ),
+    "known times without times": (
+        lambda: signed(valid_header(schema={"known": KNOWN}), DATA),
+        r"its header cannot be read \(ValueError: 'known' does not suit 'time'\)",
+    ),
+    "known times of another kind": (
+        lambda: signed(valid_header(schema={"time": TIME, "known": KNOWN | {"unit": "s"}}), DATA),
+        r"its header cannot be read \(ValueError: 'known' does not suit 'time'\)",
+    ),
+    "known times of no unit": (
+        lambda: signed(valid_header(schema={"time": TIME, "known": KNOWN | {"unit": "m"}}), DATA),
+        r"its header cannot be read \(ValueError: 'unit' is 'm'\)",
+    ),
+    "known times without a checksum": (
+        lambda: signed(valid_header(schema={"time": TIME, "known": KNOWN | {"checksum": None}}), DATA),
+        r"its header cannot be read \(ValueError: 'checksum' is None\)",
     ),
     "missing tensor": (
         lambda: signed(valid_header(schema={"columns": [{"name": "z"}]}), DATA),
