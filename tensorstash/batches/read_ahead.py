@@ -127,7 +127,9 @@ def _slots(span: Span, row: int) -> list[tuple[int, int]]:
     return [(at, at + 1) for at in range(span.start, span.stop, span.step)]
 
 
-def ranges(placement: Placement, anchors: Int64s, stretches: Sequence[Stretches | Candidates] = ()) -> tuple[Int64s, Int64s]:
+def ranges(
+    placement: Placement, anchors: Int64s, stretches: Sequence[Stretches | Candidates] = ()
+) -> tuple[Int64s, Int64s]:
     """The pages of windows with anchors at the slots `anchors` and stretches of rows: ranges of bytes in the file."""
     slots, page, starts, stops = placement.slots, mmap.PAGESIZE, [], []
     for extent in _extents(placement):

@@ -205,7 +205,9 @@ class ResidentAssembler:
         stretches, picked = list[Stretches | Picked](), iter(pending.picked)
         for k, part in enumerate(group.located.stretches):
             kind = Stretches if isinstance(part, Stretches) else Picked
-            found = {name: integers[f"{_STRETCH}{k}{name}"] for name in kind._fields if name != "rows" or kind is Stretches}
+            found = {
+                name: integers[f"{_STRETCH}{k}{name}"] for name in kind._fields if name != "rows" or kind is Stretches
+            }
             stretches.append(kind(**found) if kind is Stretches else Picked(next(picked), **found))
         rows = self._chain.rows(integers[_ANCHORS], stretches, torch.stack(skips) if skips else None)
         sources = _sources(None if on_device.source is None else on_device.source[step], integers.get(_ORDER))

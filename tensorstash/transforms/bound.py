@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
+from tensorstash.errors import SchemaError
 from tensorstash.sampling.several import Several
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
@@ -91,9 +92,7 @@ def validity_of(source: Source, span: str) -> tuple[Valid, ...]:
 def _places(windows: Windows) -> dict[str, tuple[str, Stash, object]]:
     """The column of each span, its stash, and a value that is equal for spans over the same slots."""
     placement, stash = windows.placement, windows.stash
-    at: dict[str, tuple[str, Stash, object]] = {
-        span.name: (span.column, stash, span.slots) for span in placement.spans
-    }
+    at: dict[str, tuple[str, Stash, object]] = {span.name: (span.column, stash, span.slots) for span in placement.spans}
     for number, time_span in enumerate(placement.time_spans):
         at |= {span.name: (span.column, time_span.stash, number) for span in time_span.shown}
     return at

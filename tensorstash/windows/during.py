@@ -110,7 +110,9 @@ class During:
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        unit = "ns" if "ns" in f"{self.start}{self.stop}{self.every}" else "us"  # 64 bits hold centuries in us, not in ns
+        unit = (
+            "ns" if "ns" in f"{self.start}{self.stop}{self.every}" else "us"
+        )  # 64 bits hold centuries in us, not in ns
         clock = Clock(None if is_integer(self.start) and is_integer(self.stop) else unit, None)
         start, stop = shifts_of(self, clock, "ts.During")
         _check_bounds(self, start, stop, clock)
@@ -128,7 +130,10 @@ class During:
 def _checked_by(by: str | Sequence[str] | None, table: str | None) -> str | tuple[str, ...] | None:
     """`by=` as it is kept, so that spans can be compared and hashed."""
     if table is not None and not isinstance(table, str):
-        raise TypeError(f"table must be the name of a table, a text, got {shown(table)}. Write tables={{'name': ...}}.")
+        raise TypeError(
+            f"table must be the name of a table, got a {type(table).__name__}. Write table='prices', and in ts.Windows "
+            "tables={'prices': stash}."
+        )
     if by is None or isinstance(by, str):
         names = by
     elif not (names := tuple(names_in(by, "by"))):
@@ -185,7 +190,7 @@ def slots_of(span: During, start: Shift, stop: Shift, clock: Clock, whose: str) 
     if ticks < 1 or length % ticks:
         raise ValueError(
             f"every= must divide its stretch into whole buckets, got {span.every!r} for {span.start!r} to "
-            f"{span.stop!r} of {span.column!r}."
+            f"{span.stop!r} of {span.column!r}. Change one of them."
         )
     return at_least(1, length // ticks, "The number of buckets", below=MOST_ROWS), ticks
 

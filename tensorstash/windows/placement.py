@@ -89,7 +89,9 @@ class Placement:
     def memory_of(self, time_span: TimeSpan) -> Memory:
         """What the spans of a stretch of time are gathered from; each call brings its own fragments."""
         stash, columns = time_span.stash, dict(time_span.stash)
-        times = {name: tensor for name, tensor in ((ROW_TIMES, stash.time), (KNOWN_TIMES, stash.known)) if tensor is not None}
+        times = {
+            name: tensor for name, tensor in ((ROW_TIMES, stash.time), (KNOWN_TIMES, stash.known)) if tensor is not None
+        }
         filling = Filling(None, time_span.max_rows, 0, time_span.fills, {})
         blocks = [Block(tensor, (name,), len(tensor)) for name, tensor in times.items()]
         return never_empty(Memory(columns | times, lambda: [*stash.blocks, *blocks], filling))

@@ -73,10 +73,13 @@ class Table:
     def check_moments(self, first: int, last: int, clock: Clock) -> None:
         """Raise `DataError` unless the times of windows, of a clock, can be counted from in ticks of this one."""
         if max(-first, last) * self.window_ticks >= FARTHEST_TIME:
-            unit = "" if self.window_ticks == 1 else f" of {self.clock.unit!r}, the unit of the table {self.name!r},"
+            unit, remedy = "", ""
+            if self.window_ticks > 1:
+                unit = f" in {self.clock.unit!r}, the finest unit of the table {self.name!r}"
+                remedy = ", or load the table with a coarser unit"
             raise DataError(
-                f"Spans in time need times within 2**62 ticks{unit} of 0, got {clock.format(first)} to "
-                f"{clock.format(last)}. Leave such rows out with filter=."
+                f"Spans in time need times within 2**62 ticks of 0{unit}, got {clock.format(first)} to "
+                f"{clock.format(last)}. Leave such rows out with filter={remedy}."
             )
 
 
@@ -130,7 +133,9 @@ def checked_tables(tables: object) -> dict[str, Stash]:
     if tables is None:
         return {}
     if not isinstance(tables, Mapping):
-        raise TypeError(f"tables must be a mapping from names to stashes, got a {type(tables).__name__}.")
+        raise TypeError(
+            f"tables must be a mapping from names to stashes, got a {type(tables).__name__}. Write {{'prices': stash}}."
+        )
     for name, table in tables.items():
         if not isinstance(name, str) or not name:
             raise TypeError(f"Names of tables must be texts, got {name!r}. Write {str(name) or 'prices'!r}.")
@@ -165,11 +170,11 @@ def _common_clock(own: Clock, other: Clock, table: Stash, name: str) -> Clock:
             f"those of the windows {kinds[1]}. Convert one of them before loading."
         )
     if (own.zone is None) != (other.zone is None):
-        has, has_not = (name, "the windows") if own.zone is None else ("the windows", name)
+        has, has_not = (repr(name), "the windows") if own.zone is None else ("the windows", repr(name))
         zone = own.zone or other.zone
         raise SchemaError(
-            f"The times of a table and of the windows must both have a zone, or both none; those of {has!r} have "
-            f"{zone}, and those of {has_not!r} none. Convert one before loading, such as with "
+            f"The times of a table and of the windows must both have a zone, or both none; those of {has} have "
+            f"{zone}, and those of {has_not} none. Convert one before loading, such as with "
             f".dt.replace_time_zone({zone!r}) of polars."
         )
     if own.unit is None:

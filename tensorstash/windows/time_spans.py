@@ -85,8 +85,7 @@ class TimeSpan:
             of += f" by {', '.join(self.table.by)}"
         slots = f"at most {self.max_rows}" if self.every is None else f"in {self.max_rows} buckets"
         return [
-            f"{span.name}={span.column}{stretch}{of}, {slots}{aged.get(f'{span.name}.age', '')}"
-            for span in self.shown
+            f"{span.name}={span.column}{stretch}{of}, {slots}{aged.get(f'{span.name}.age', '')}" for span in self.shown
         ]
 
     def moved(self, times: Int64s) -> tuple[Int64s, Int64s]:
@@ -107,7 +106,6 @@ class TimeSpan:
         if stop is None:
             stop = first_rows(table.times, first, high, table.bounds(end))
         return Stretches(stop, np.minimum(stop - first, self.max_rows), table.moments(times))
-
 
     def pick(self, of: Candidates) -> Int64s:
         """The rows of windows, `(windows, slots)`, -1 for an empty slot."""
@@ -168,14 +166,15 @@ def _check_known(table: Table, name: str, span: During, start: Shift, stop: Shif
     if table.stash.known is None or low is None or high is None:
         return
     if stop.steps > 0 and span.every is None:
+        every = 1 if table.clock.unit is None else "1h"
         raise ValueError(
             f"A stretch ahead over known times needs every=, because with max_rows= a row that is not known yet shifts "
-            f"all others; got {span.stop!r} as the stop of {name!r}. Give the time between its rows: every='1h'."
+            f"all others; got {span.stop!r} as the stop of {name!r}. Give the time between its rows, such as every={every!r}."
         )
     if span.age and max(-low, high) * table.known_ticks >= FARTHEST_TIME:
         known = table.stash.known_clock.format
         raise DataError(
-            f"<span>.delay needs known times within 2**62 ticks of {table.clock.unit!r} of 0, got {known(low)} to "
+            f"<span>.delay needs known times within 2**62 ticks of 0 in {table.clock.unit!r}, got {known(low)} to "
             f"{known(high)} for {name!r}. Leave age= out, or leave such rows out with filter=."
         )
 

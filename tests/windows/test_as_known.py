@@ -26,7 +26,11 @@ def at_days(stash: ts.Stash, days: list[str], spans: dict[str, ts.During], **mor
 def test_figures_of_quarters_as_in_qlib(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """qlib's `tests/test_pit.py`: the return of a quarter, published on 2008-03-01 and revised on 2008-03-13."""
     kernel.take(way, monkeypatch)
-    rows = [("2007-09-30", "2007-10-27", 0.305), ("2007-12-31", "2008-03-01", 0.3479), ("2007-12-31", "2008-03-13", 0.395989)]
+    rows = [
+        ("2007-09-30", "2007-10-27", 0.305),
+        ("2007-12-31", "2008-03-01", 0.3479),
+        ("2007-12-31", "2008-03-13", 0.395989),
+    ]
     period, published, value = zip(*rows)
     frame = pl.DataFrame({"period": period, "published": published, "value": value})
     frame = frame.with_columns(pl.col("period", "published").str.to_date())
@@ -44,7 +48,9 @@ def test_figures_of_quarters_as_in_qlib(way: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("way", kernel.WAYS)
 @pytest.mark.parametrize("late", [0, 1, 2, 5])
 @pytest.mark.parametrize("hour", [10, 11, 12])
-def test_runs_are_stitched_as_in_ocf_data_sampler(way: str, late: int, hour: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_stitched_as_in_ocf_data_sampler(
+    way: str, late: int, hour: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its `tests/select/test_select_time_slice.py`: runs every 3 hours with the hours 0 to 16, known `late` hours later.
 
     Each valid time from 6 hours before t to 3 hours after it has the newest run that begins by then and is known at t.
