@@ -50,8 +50,8 @@ def of_node(parts: Mapping[int, Windows], columns: list[str], kind: str, by: str
         for name in names:
             if stash_with(part, name) is not stash:
                 raise ValueError(
-                    f"A row of a table may be seen by windows of several shards; {name!r} is a column of a table. Fit a "
-                    "scaler on the table."
+                    f"A row of a table may be seen by windows of several shards; {name!r} is a column of a table. Fit "
+                    "a scaler on the table."
                 )
         node.packs.update({name: tuple(stash[name].shape[1:]) for name in names})
         if not len(part):

@@ -143,11 +143,15 @@ class Picked(NamedTuple):
         self, fragments: FragmentTensors | None, history: int, horizon: int
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """No window is known to be rows that follow each other."""
+        assert fragments is None
+        assert (history, horizon) == (self.rows.shape[1], 0)
         return self.origin, torch.zeros(len(self.origin), dtype=torch.bool)
 
     def matrix(self, fragments: FragmentTensors | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
         """The row of each slot, -1 for an empty one: `(windows, time)`. All spans have the same slots."""
-        return self.rows.clone()  # type: ignore[no-any-return]
+        assert fragments is None
+        assert (len(slots), draw) == (self.rows.shape[1], -1)
+        return self.rows.clone()
 
 
 Rows = InSlots | Stretches | Picked

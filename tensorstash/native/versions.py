@@ -31,7 +31,7 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Of windows, arrays `(windows,)`: their rows, their stretch in ticks, and the first known time that is too late."""
+    """Of windows, arrays `(windows,)`: their rows, their stretch in ticks, the first known time that is too late."""
 
     low: Int64s
     high: Int64s
@@ -45,9 +45,9 @@ def pick(of: Versions, at: Moments, slots: int, every: int | None) -> Int64s:
     if library.LIBRARY is None:
         return pick_in_numpy(of, at, slots, every)
     numbers = of.unit, every or 0, slots, of.apart, of.all
-    arrays = map(np.ascontiguousarray, (at.low, at.high, at.begin, at.end))
+    low, high, begin, end = map(np.ascontiguousarray, (at.low, at.high, at.begin, at.end))
     late = None if at.late is None or of.known is None else np.ascontiguousarray(at.late)
-    return kernel.pick(of.times, of.known, of.reach, numbers, *arrays, late)
+    return kernel.pick(of.times, of.known, of.reach, numbers, low, high, begin, end, late)
 
 
 def pick_in_numpy(of: Versions, at: Moments, slots: int, every: int | None) -> Int64s:

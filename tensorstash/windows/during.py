@@ -134,6 +134,7 @@ def _checked_by(by: str | Sequence[str] | None, table: str | None) -> str | tupl
             f"table must be the name of a table, got a {type(table).__name__}. Write table='prices', and in ts.Windows "
             "tables={'prices': stash}."
         )
+    names: str | tuple[str, ...] | None
     if by is None or isinstance(by, str):
         names = by
     elif not (names := tuple(names_in(by, "by"))):

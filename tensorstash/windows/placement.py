@@ -169,7 +169,7 @@ class Located(NamedTuple):
 
     def _with_each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> "Located":
         source = None if self.source is None else change(self.source)
-        stretches = tuple(part._make(map(change, part)) for part in self.stretches)
+        stretches = tuple(part.with_each(change) for part in self.stretches)
         return Located(source, change(self.ids), change(self.anchors), stretches)
 
 

@@ -15,7 +15,7 @@ from tensorstash.windows.tables import table_named
 _LONGEST = 1 << 40  # slots before or after an anchor: far longer than any run, and sums of them fit into int64
 
 
-def make_spans(
+def make_spans(  # noqa: PLR0917  in the order of `Windows`
     stash: Stash,
     history: int | None,
     horizon: int,

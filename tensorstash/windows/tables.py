@@ -6,6 +6,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.clock import NANOSECONDS, Clock
@@ -88,7 +89,7 @@ _orders: WeakKeyDictionary[Stash, tuple[Int64s, int]] = WeakKeyDictionary()
 
 
 def _order_of(stash: Stash) -> tuple[Int64s, int]:
-    """How late the times of blocks of rows reach, and the least difference of different times; in units of the times."""
+    """How late the times of blocks of rows reach, and the least difference of different times, in their unit."""
     if stash not in _orders:
         assert stash.time is not None
         times, (first, last) = stash.time.numpy(), stash.time_range
@@ -222,8 +223,13 @@ def _check_static(stash: Stash, column: str, name: str) -> None:
             )
         raise unknown(column, stash.static, "the stash of the windows", "static column")
     about, tensor = stash.about(column), stash.static[column]
-    if about.kind not in ("category", "number") or tensor.dtype.is_floating_point or tensor.ndim > 1:
-        held = about.kind if about.kind not in ("category", "number") else f"{tensor.dtype} {tuple(tensor.shape[1:])}"
+    if (
+        about.kind not in ("category", "number")
+        or tensor.dtype.is_floating_point
+        or tensor.dtype == torch.bool
+        or tensor.ndim > 1
+    ):
+        held = "a pack" if tensor.ndim > 1 else str(tensor.dtype) if about.kind == "number" else about.kind
         raise SchemaError(
             f"by= must name a static column of texts or integers, as entities are; {column!r} holds {held}. Load it "
             "as such."

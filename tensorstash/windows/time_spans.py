@@ -1,6 +1,6 @@
 """Spans in time over one stretch: where the rows of each window are."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,8 +9,8 @@ import torch
 
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import DataError
-from tensorstash.gather.span import Span
 from tensorstash.gather.rows import Stretches
+from tensorstash.gather.span import Span
 from tensorstash.native.guide import first_rows
 from tensorstash.native.versions import Moments, pick
 from tensorstash.stash.stash import Stash
@@ -34,6 +34,10 @@ class Candidates(NamedTuple):
     def of(self, which: Any) -> "Candidates":
         """Those at an index."""
         return Candidates(*(array[which] for array in self))
+
+    def with_each(self, change: Callable[[Any], Any]) -> "Candidates":
+        """The same as arrays of another shape."""
+        return Candidates(*map(change, self))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -155,12 +159,12 @@ def time_spans(
         table = seen[whose]
         start, stop = shifts_of(span, table.clock, repr(name))
         slots, every = slots_of(span, start, stop, table.clock, repr(name))
-        _check_known(table, name, span, start, stop)
+        _check_known(table, name, span, stop)
         alike.setdefault((table, start, stop, span.closed or closed, slots, every), {})[name] = span
     return tuple(_time_span(stretch, members) for stretch, members in alike.items())
 
 
-def _check_known(table: Table, name: str, span: During, start: Shift, stop: Shift) -> None:
+def _check_known(table: Table, name: str, span: During, stop: Shift) -> None:
     """Raise an error for a stretch that known times do not allow."""
     low, high = table.stash.known_range
     if table.stash.known is None or low is None or high is None:
@@ -169,7 +173,8 @@ def _check_known(table: Table, name: str, span: During, start: Shift, stop: Shif
         every = 1 if table.clock.unit is None else "1h"
         raise ValueError(
             f"A stretch ahead over known times needs every=, because with max_rows= a row that is not known yet shifts "
-            f"all others; got {span.stop!r} as the stop of {name!r}. Give the time between its rows, such as every={every!r}."
+            f"all others; got {span.stop!r} as the stop of {name!r}. Give the time between its rows, such as "
+            f"every={every!r}."
         )
     if span.age and max(-low, high) * table.known_ticks >= FARTHEST_TIME:
         known = table.stash.known_clock.format

@@ -1,5 +1,6 @@
 """What a window may see of a table, asked of polars window by window: the oracle of spans over tables."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -66,7 +67,7 @@ def seen(
 
 def check(batch: Mapping[str, Any], name: str, expected: Sequence[Seen], tick: int, *, known: bool) -> None:
     """Every value, flag, age and delay of a span with `age=True`; `tick` is the unit of ages in nanoseconds."""
-    values = [[None if value != value else value for value in row] for row in batch[name].tolist()]
+    values = [[None if math.isnan(value) else value for value in row] for row in batch[name].tolist()]
     assert values == [one.values for one in expected]
     assert batch[f"{name}.observed"].tolist() == [one.observed for one in expected]
     assert batch[f"{name}.age"].tolist() == [[age // tick for age in one.ages] for one in expected]

@@ -51,7 +51,7 @@ def test_figures_of_quarters_as_in_qlib(way: str, monkeypatch: pytest.MonkeyPatc
 def test_runs_are_stitched_as_in_ocf_data_sampler(
     way: str, late: int, hour: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its `tests/select/test_select_time_slice.py`: runs every 3 hours with the hours 0 to 16, known `late` hours later.
+    """Its `tests/select/test_select_time_slice.py`: runs every 3 hours with the hours 0 to 16, `late` hours late.
 
     Each valid time from 6 hours before t to 3 hours after it has the newest run that begins by then and is known at t.
     """

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+
 import tensorstash as ts
 from tests.windows.seen import NS, Seen, Table, moved, seen
 
@@ -115,7 +116,7 @@ def spans_of(world: World) -> dict[str, ts.During]:
             max_rows=None if by_time else most,
             every=every if by_time else None,
             age=True,
-            closed=random.choice([None, "left", "right"]),
+            closed=[None, "left", "right"][random.integers(3)],
             table="others",
             by="site" if world.form == "by" else None,
         )
@@ -135,7 +136,7 @@ def world_of(seed: int, form: str, versions: str) -> World:
     """A world of units and zones that the seed decides; `versions` is "none", "known" or "events"."""
     random = np.random.default_rng(seed)
     own, unit, known = (str(unit) for unit in random.choice(UNITS, 3))
-    zone = random.choice([None, "Europe/Berlin", "UTC"])
+    zone = [None, "Europe/Berlin", "UTC"][random.integers(3)]
     if versions == "none":
         return World(random, own, unit, None if "d" in (own, unit) else zone, form)
     return World(random, own, unit, None if "d" in (own, unit, known) else zone, form, known, versions == "events")
