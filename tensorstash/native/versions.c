@@ -3,7 +3,7 @@
 
 #include "kernel.h"
 
-enum { TOGETHER = 32, BLOCK = 64, LINES_BACK = 8, NUMBERS_OF_LINE = 8, LINE = 64, SLOTS_OF_PART = 8192, SLOTS_AHEAD = 512 };
+enum { TOGETHER = 32, BLOCK = 64, LINES_BACK = 10, NUMBERS_OF_LINE = 8, SOON = 8, LINE = 64, SLOTS_OF_PART = 8192, SLOTS_AHEAD = 512 };
 
 /* Rows of a table. Those of an entity follow each other, in the order of times or, with `reach`, of known times:
  *
@@ -111,6 +111,11 @@ INLINE int64_t among_newest(const Versions *of, int64_t from, int64_t stop, int6
 /* How many slots from the last one on no earlier row can change, and the tick at which the first of these begins: rows
  * without a newer time that could lie between them, or before the end of their bucket. */
 INLINE int64_t settled(const Versions *of, const Window *at, int64_t count, int64_t *edge, const int64_t *rows) {
+  if (of->every && of->every <= of->apart) { /* a bucket has one time at most */
+    while (count < of->slots && rows[of->slots - 1 - count] >= 0) count++;
+    *edge = at->begin + (of->slots - count) * of->every;
+    return count;
+  }
   for (; count < of->slots; count++) {
     int64_t row = rows[of->slots - 1 - count];
     if (row < 0 || *edge - of->times[row] * of->unit > of->apart) break;
@@ -119,21 +124,34 @@ INLINE int64_t settled(const Versions *of, const Window *at, int64_t count, int6
   return count;
 }
 
+/* A row before which no row of the run that ends at `stop` lies in the stretch: the times of a run ascend, at least so far
+ * apart. So the beginning of the run, which is as far away, need not be found as a rule. */
+INLINE int64_t before_stretch(const Versions *of, const Window *at, int64_t low, int64_t stop) {
+  int64_t after;
+  if (__builtin_mul_overflow(of->times[stop - 1], of->unit, &after)) return low;
+  if (__builtin_sub_overflow(after, at->begin, &after)) return low;
+  int64_t rows = after < 0 ? 1 : after / of->apart + 1;
+  return rows < stop - low ? stop - rows : low;
+}
+
 /* A window over rows in the order of known times, of which `stop` is the first one that is too late: run by run of
  * equal known times, from the newest back, until no earlier row matters. */
-static void by_known(const Versions *of, const Window *at, int64_t stop, int64_t *rows) {
+static void by_known(const Versions *all, const Window *window, int64_t stop, int64_t *rows) {
+  const Versions own = *all, *of = &own; /* or the compiler would read them again after every row that is written */
+  const Window one = *window, *at = &one;
   int64_t low = at->low, begin = at_or_after(at->begin, of->unit), edge = at->end;
   for (int64_t done = 0, count = 0; stop > low && done < of->slots;) {
     int64_t block = stop / BLOCK; /* the rows before it, of this entity, are not later than its reach */
     if (block * BLOCK > low && of->reach[block - 1] < begin) low = block * BLOCK;
-    int64_t from = back_to(of->known, low, stop, of->known[stop - 1]);
+    int64_t known = of->known[stop - 1], limit = before_stretch(of, at, low, stop);
+    int64_t from = of->known[limit] == known ? limit : back_to(of->known, limit, stop, known);
     int64_t last = back_to(of->times, from, stop, at_or_after(edge, of->unit));
     int64_t first = back_to(of->times, from, last, begin);
     if (of->every) into_buckets(of, at, first, last, rows);
     else count = among_newest(of, first, last, count, rows);
     if (count == of->slots) begin = of->times[rows[0]] + 1; /* older rows have no place */
     done = settled(of, at, done, &edge, rows);
-    stop = from;
+    stop = from > limit || done == of->slots ? from : back_to(of->known, low, from, known);
   }
 }
 
@@ -142,11 +160,15 @@ INLINE void ask_back(const int64_t *numbers, int64_t low, int64_t stop) {
     __builtin_prefetch(&numbers[row]);
 }
 
+INLINE Window window_of(const Moments *all, int64_t i) {
+  return (Window){all->low[i], all->begin[i], all->end[i], all->late ? all->late[i] : 0};
+}
+
 /* The rows of n windows, `(n, slots)`; -1 for an empty slot. A few windows at a time, so that the memory of one is on its
  * way while the others are looked at. */
 EXPORT int64_t tensorstash_pick(const Versions *of, const Moments *all, int64_t *rows) {
   int64_t bounds[TOGETHER], stop[TOGETHER];
-  if (of->unit < 1 || of->every < 0 || of->slots < 1 || of->rows < 0 || (of->reach && !of->known)) return MALFORMED;
+  if (of->unit < 1 || of->apart < 1 || of->every < 0 || of->slots < 1 || of->rows < 0 || (of->reach && !of->known)) return MALFORMED;
   if (of->known && !all->late) return MALFORMED;
   for (int64_t i = 0; i < all->n; i++) {
     int64_t length;
@@ -161,10 +183,16 @@ EXPORT int64_t tensorstash_pick(const Versions *of, const Moments *all, int64_t 
     tensorstash_first_rows(of->reach ? of->known : of->times, of->rows, all->low + at, all->high + at, bounds, some, stop);
     for (int64_t i = 0; i < some; i++) {
       ask_back(of->times, all->low[at + i], stop[i]);
-      if (of->known) ask_back(of->known, all->low[at + i], stop[i]);
+      if (of->known && !of->reach) ask_back(of->known, all->low[at + i], stop[i]);
     }
-    for (int64_t i = 0; i < some; i++) {
-      Window one = {all->low[at + i], all->begin[at + i], all->end[at + i], of->known ? all->late[at + i] : 0};
+    for (int64_t i = -SOON; i < some; i++) {
+      int64_t soon = i + SOON;
+      if (of->reach && soon < some && stop[soon] > all->low[at + soon]) {
+        Window next = window_of(all, at + soon);
+        __builtin_prefetch(&of->known[before_stretch(of, &next, next.low, stop[soon])]);
+      }
+      if (i < 0) continue;
+      Window one = window_of(all, at + i);
       (of->reach ? by_known : by_time)(of, &one, stop[i], rows + (at + i) * of->slots);
     }
   }
@@ -243,8 +271,9 @@ EXPORT int64_t tensorstash_take(const Plan *plan, const Batch *batch, const int6
   for (int64_t i = 0; i < batch->size; i++) {
     int64_t source = batch->which ? batch->which[i] : 0;
     if (source < 0 || source >= plan->source_count) return i;
-    for (int64_t j = 0; j < slots; j++)
-      if (rows[i * slots + j] < -1 || rows[i * slots + j] >= plan->sources[source].rows) return i;
+    int64_t total = plan->sources[source].rows, bad = 0;
+    for (int64_t j = 0; j < slots; j++) bad |= (rows[i * slots + j] < -1) | (rows[i * slots + j] >= total);
+    if (bad) return i;
   }
   Taking taking = {plan, batch, rows, SLOTS_OF_PART / slots + 1, 0};
   taking.parts = (batch->size / batch->buffers + taking.windows - 1) / taking.windows;
