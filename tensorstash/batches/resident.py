@@ -133,7 +133,9 @@ class ResidentAssembler:
         columns = [span.column for spans, _ in parts for span in spans]
         self.columns = resident([(placement.stash, columns) for placement in chain.placements], device)
         self.plan = compile_plan(
-            [(spans, [*map(_on_device, memories, self.columns)]) for spans, memories in parts], together=False, by_kernel=False
+            [(spans, [*map(_on_device, memories, self.columns)]) for spans, memories in parts],
+            together=False,
+            by_kernel=False,
         )
         self.static = {name: as_integers(tensor).to(device, copy=True) for name, tensor in chain.static.items()}
         # columns may be freed with the loader, when the device still gathers from them
