@@ -3,8 +3,8 @@
     python benchmarks/bench_tables.py            # a minute, 1 GB
     python benchmarks/bench_tables.py --quick    # a thirtieth of it, to see that it runs
 
-One thread, batches of 1,024 windows in one shuffled order, the least CPU time of interleaved rounds. A window has the 48
-hours from its anchor on. That all ways make the same tensors is asserted on a few windows before anything is timed.
+One thread, batches of 1,024 windows in one shuffled order, the least CPU time of interleaved rounds. A window has the
+48 hours from its anchor on. That all ways make the same numbers is asserted on a few windows before anything is timed.
 
 as known: `ts.During(..., every="1h", table="runs")` over a table with known times.
 without versions: as many slots over a stash with one row for each hour and no known times, by `max_rows=`.
@@ -15,6 +15,7 @@ import argparse
 import time
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -53,7 +54,7 @@ def main() -> None:
     best = dict.fromkeys(ways, float("inf"))
     for k in range(rounds):
         for name, make in ways.items():
-            best[name] = min(best[name], seconds(lambda: make(k)))
+            best[name] = min(best[name], seconds(partial(make, k)))
     few = steps[0, : 8 if options.quick else 64]
     of_window = min(seconds(lambda: [by_hand(*moment) for moment in moments(known, few)]) for _ in range(3)) / len(few)
     best["by hand"] = of_window * BATCH

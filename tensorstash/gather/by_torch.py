@@ -1,11 +1,13 @@
 """Batches by a few operations of torch that every device has: for columns on a device, and hosts without the kernel.
 
-A batch whose windows are all whole is one `index_select` of a strided view for each buffer, where the columns are in
-the memory of the host: other devices may copy such a view first. Any other batch is gathered by a matrix of rows for
-each span. As measured, `index_select` along dimension 0 of a strided view is several times faster than such a matrix,
-along a later dimension it first copies the whole view, and values viewed as integers are exact for every dtype.
+A batch whose windows are all whole is one `index_select` of a strided view for each buffer of consecutive slots, where
+the columns are in the memory of the host: other devices may copy such a view first. Anything else is gathered by a
+matrix of rows for each span. As measured, `index_select` along dimension 0 of a strided view is several times faster
+than by such a matrix; along a later dimension it first copies the whole view; and of a view that steps over rows it is
+slower. Values viewed as integers are exact for every dtype.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,8 +20,6 @@ from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import FragmentTensors, Rows
 from tensorstash.gather.span import Span, draws_of
 
-_SLICED_STEPS = 4  # up to this step, gathering every row and slicing is faster than a strided gather
-
 # the number of each memory, and the index of its windows, (n,) int64; None: of all windows
 Sources = Sequence[tuple[int, torch.Tensor | None]]
 
@@ -30,7 +30,7 @@ class TorchGroup:
 
     items: tuple[torch.Tensor, ...]  # of each span, (rows, ...) integers of its width
     fills: tuple[torch.Tensor, ...]  # of each span, () what an empty slot holds; none if no slot can be empty
-    strided: torch.Tensor | None  # (positions, ...) windows at each row, as the buffer has them; None on other devices
+    strided: torch.Tensor | None  # (positions, items of a window); None if spans step over slots, and on other devices
     offsets: torch.Tensor  # (spans, 1) from the row of an anchor to the position of the span
 
 
@@ -58,6 +58,8 @@ class TorchPlan:
     sources: tuple[TorchSource, ...]
     history: int  # slots of a window
     horizon: int
+    is_on_host: bool
+    is_dilated: bool  # whether any span steps over slots
 
     def tensors(self) -> list[torch.Tensor]:
         """All memory that is read."""
@@ -77,6 +79,8 @@ def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Seq
         sources=tuple(_source(memory, layout, device) for memory in memories),
         history=0 if filling is None else filling.history,
         horizon=0 if filling is None else filling.horizon,
+        is_on_host=device.type == "cpu",
+        is_dilated=any(span.step > 1 for span in spans),
     )
 
 
@@ -95,34 +99,22 @@ def _group(memory: Memory, group: SpanGroup) -> TorchGroup:
     return TorchGroup(
         items=tuple(as_integers(memory.columns[span.column]) for span in group.spans),
         fills=() if filling is None else tuple(filling.fills[span.column].to(items.device) for span in group.spans),
-        strided=_strided(items, group) if items.device.type == "cpu" else None,
+        strided=_strided(items, group) if items.is_cpu and group.spans[0].step == 1 else None,
         offsets=torch.tensor([[at + span.start] for at, span in zip(firsts, group.spans)], device=items.device),
     )
 
 
-def _extent(group: SpanGroup) -> int:
-    """The number of slots from the first to the last of a span."""
-    return (group.shape[0] - 1) * group.step + 1
-
-
-def _is_sliced(group: SpanGroup) -> bool:
-    return 1 < group.step <= _SLICED_STEPS
-
-
 def _strided(items: torch.Tensor, group: SpanGroup) -> torch.Tensor:
-    """Windows at each row of a block: whole rows side by side, or one row in every step."""
-    items, row, extent = items.view(group.dtype), group.row, _extent(group)
-    positions = max(0, items.numel() // row - extent + 1)
-    if group.step == 1 or _is_sliced(group):
-        return items.as_strided((positions, extent * row), (row, 1))
-    return items.as_strided((positions, group.shape[0], row), (row, row * group.step, 1))
+    """A window at each row of a block, whatever column it begins in."""
+    items, window, row = items.view(group.dtype), math.prod(group.shape), math.prod(group.shape[1:])
+    return items.as_strided((max(0, (items.numel() - window) // row + 1), window), (row, 1))
 
 
 def fill(
     plan: TorchPlan, sources: Sources, rows: Rows, buffers: Sequence[torch.Tensor], flags: Sequence[torch.Tensor]
 ) -> None:
     """Fill the buffers of a batch and its flags, or no flags if no slot can be empty. All lie where the columns do."""
-    if buffers[0].device.type == "cpu":
+    if plan.is_on_host:
         check_threads()
     for k, which in sources:
         if which is None:
@@ -142,41 +134,35 @@ def fill(
 
 
 def _fill(
-    plan: TorchPlan,
-    source: TorchSource,
-    rows: Rows,
-    buffers: Sequence[torch.Tensor],
-    flags: Sequence[torch.Tensor],
+    plan: TorchPlan, source: TorchSource, rows: Rows, buffers: Sequence[torch.Tensor], flags: Sequence[torch.Tensor]
 ) -> None:
     """Fill the buffers with windows of one memory."""
-    if buffers[0].device.type == "cpu":  # elsewhere this would wait for the device
-        anchors, whole = rows.whole(source.fragments, plan.history, plan.horizon)
-        if whole is None or bool(whole.all()):
-            for group, columns, buffer in zip(plan.layout, source.groups, buffers):
-                _copy_whole(group, columns, anchors, buffer)
-            for tensor in flags:
-                tensor.fill_(True)
-            return
-    found = [rows.matrix(source.fragments, slots, draw) for slots, draw in zip(plan.slots, plan.draws)]
-    empty = [matrix < 0 for matrix in found] if flags else []
-    for tensor, matrix in zip(flags, found):
-        torch.ge(matrix, 0, out=tensor)
-        matrix.clamp_(min=0)  # any row; what it holds is overwritten
+    anchors = _whole(plan, source, rows) if plan.is_on_host else None  # elsewhere this would wait for the device
+    if anchors is not None:
+        found = [anchors[:, None] + slots for slots in plan.slots] if plan.is_dilated else []
+        empty: list[torch.Tensor] = []
+        for tensor in flags:
+            tensor.fill_(True)
+    else:
+        found = [rows.matrix(source.fragments, slots, draw) for slots, draw in zip(plan.slots, plan.draws)]
+        empty = [matrix < 0 for matrix in found] if flags else []
+        for tensor, matrix in zip(flags, found):
+            torch.ge(matrix, 0, out=tensor)
+            matrix.clamp_(min=0)  # any row; what it holds is overwritten
     for group, columns, buffer, at in zip(plan.layout, source.groups, buffers, plan.at):
+        if anchors is not None and columns.strided is not None:
+            positions = (anchors + columns.offsets).view(-1)
+            torch.index_select(columns.strided, 0, positions, out=buffer.view(len(buffer), -1))
+            continue
         targets = as_integers(buffer).view(len(at), rows.windows, *group.shape)
         for k, number in enumerate(at):
             target = targets[k]
             torch.index_select(columns.items[k], 0, found[number].view(-1), out=target.view(-1, *group.shape[1:]))
-            if columns.fills:
+            if empty and columns.fills:
                 target.masked_fill_(empty[number].view(*target.shape[:2], *[1] * (target.ndim - 2)), columns.fills[k])
 
 
-def _copy_whole(group: SpanGroup, columns: TorchGroup, anchors: torch.Tensor, buffer: torch.Tensor) -> None:
-    """Copy windows without an empty slot, whose anchors are at these rows, by their strided view."""
-    assert columns.strided is not None
-    positions = (anchors + columns.offsets).view(-1)
-    if _is_sliced(group):
-        every = columns.strided.index_select(0, positions).view(len(buffer), _extent(group), *group.shape[1:])
-        buffer.copy_(every[:, :: group.step])
-    else:
-        torch.index_select(columns.strided, 0, positions, out=buffer.view(-1, *columns.strided.shape[1:]))
+def _whole(plan: TorchPlan, source: TorchSource, rows: Rows) -> torch.Tensor | None:
+    """The rows of the anchors, if no slot of any window is empty."""
+    anchors, whole = rows.whole(source.fragments, plan.history, plan.horizon)
+    return anchors if whole is None or bool(whole.all()) else None

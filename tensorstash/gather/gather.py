@@ -205,7 +205,8 @@ def gather_on_device(
                 values.write(own[values.computed.buffer])
         if part.flags is not None:
             flags.update(part.flags.named(observed))
-    return as_batch(plan.groups, plan.names, buffers) | flags
+    fresh = [buffer.unsafe_chunk(1)[0] for buffer in buffers]  # with counters of writes of their own
+    return as_batch(plan.groups, plan.names, fresh) | flags
 
 
 def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tensor]) -> None:

@@ -1,6 +1,5 @@
 """What the spans of a batch are: tensors in buffers, and whether their slots have a row. Both executors fill them."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,16 +20,6 @@ class SpanGroup:
     dtype: torch.dtype  # of the buffer: the one floating dtype of all spans, else integers of their width
     shape: tuple[int, ...]  # of one window of one span: (time, ...)
     plain: bool  # whether all spans have the type of the buffer
-
-    @property
-    def step(self) -> int:
-        """The step of every span."""
-        return self.spans[0].step
-
-    @property
-    def row(self) -> int:
-        """Items of a row."""
-        return math.prod(self.shape[1:])
 
     def buffer_shape(self, count: int) -> tuple[int, ...]:
         """The shape of the buffer for a batch of `count` windows: the spans one after the other."""
@@ -120,8 +109,8 @@ def as_batches(
 
 
 def _cut(tensor: torch.Tensor, count: int) -> Sequence[torch.Tensor]:
-    # `unsafe_chunk` is safe, because nothing writes into the whole tensor later; its parts count writes anew
-    return tensor.unsafe_chunk(count) if count > 1 or tensor._version else (tensor,)
+    # `unsafe_chunk` is safe, because nothing writes into the whole tensor later
+    return (tensor,) if count == 1 else tensor.unsafe_chunk(count)
 
 
 def _typed(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -8,10 +8,12 @@ import polars as pl
 
 import tensorstash as ts
 from tests.windows.seen import NS, Seen, Table, moved, seen
+from tests.words import Side
 
 HOUR, DAY = 3600 * 10**9, 86_400 * 10**9
 BEGIN = 1_711_670_400 * 10**9  # 2024-03-29, two days before clocks change in Berlin
 SITES = ["north", "east", "south", "west"]
+SIDES: tuple[Side | None, ...] = (None, "left", "right")
 UNITS = ("ns", "us", "ms", "d")
 
 
@@ -116,7 +118,7 @@ def spans_of(world: World) -> dict[str, ts.During]:
             max_rows=None if by_time else most,
             every=every if by_time else None,
             age=True,
-            closed=[None, "left", "right"][random.integers(3)],
+            closed=SIDES[random.integers(3)],
             table="others",
             by="site" if world.form == "by" else None,
         )
