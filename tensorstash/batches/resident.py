@@ -160,8 +160,8 @@ class ResidentAssembler:
         (source, _, anchors, stretches), skips = group.located, group.skips
         integers: dict[str, NDArray[np.generic]] = {**group.extras, _ANCHORS: anchors}
         for k, part in enumerate(stretches):
-            of_part = part._asdict() if isinstance(part, Stretches) else {"origin": part.origin}
-            integers |= {f"{_STRETCH}{k}{name}": array for name, array in of_part.items()}
+            arrays = part if isinstance(part, Stretches) else (part.origin,)
+            integers |= {f"{_STRETCH}{k}.{number}": array for number, array in enumerate(arrays)}
         if source is not None:
             order = np.argsort(source, axis=1, kind="stable")
             source = np.take_along_axis(source, order, 1)
@@ -204,11 +204,8 @@ class ResidentAssembler:
         skips = [values for name, values in integers.items() if name.startswith(_SKIPS)]
         stretches, picked = list[Stretches | Picked](), iter(pending.picked)
         for k, part in enumerate(group.located.stretches):
-            kind = Stretches if isinstance(part, Stretches) else Picked
-            found = {
-                name: integers[f"{_STRETCH}{k}{name}"] for name in kind._fields if name != "rows" or kind is Stretches
-            }
-            stretches.append(kind(**found) if kind is Stretches else Picked(next(picked), **found))
+            of_part = [values for name, values in integers.items() if name.startswith(f"{_STRETCH}{k}.")]
+            stretches.append(Stretches(*of_part) if isinstance(part, Stretches) else Picked(next(picked), *of_part))
         rows = self._chain.rows(integers[_ANCHORS], stretches, torch.stack(skips) if skips else None)
         sources = _sources(None if on_device.source is None else on_device.source[step], integers.get(_ORDER))
         batch = gather_on_device(self.plan, sources, rows, pending.computed)
