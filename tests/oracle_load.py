@@ -430,7 +430,7 @@ def bits(stash: ts.Stash) -> dict[str, Any]:
     if stash.known is not None:
         tensors["known"] = stash.known
     held: dict[str, Any] = {
-        name: (tensor.dtype, tuple(tensor.shape), tensor.contiguous().numpy().tobytes())
+        name: (tensor.dtype, tuple(tensor.shape), tensor.contiguous().view(torch.uint8).numpy().tobytes())
         for name, tensor in tensors.items()
     }
     texts = [name for name in (*stash, *stash.static) if stash.about(name).kind == "category"]

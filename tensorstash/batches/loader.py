@@ -61,9 +61,9 @@ class Loader:
 
     Args:
         dataset: the windows to sample, a `ts.Mix` of several, or `ts.cluster.windows` of several machines.
-        batch_size: windows per batch and rank.
+        batch_size: windows per batch and rank. `None` is for `ts.ByTime()` alone: whole cross-sections.
         shuffle: as for `Sampler`.
-        order: as for `Sampler`, and `ts.ByTime()` for steps that hold windows of one time each.
+        order: as for `Sampler`, and `ts.ByTime()` for batches of one time each.
         seed: as for `Sampler`.
         device: where the batches go; `"accelerator"` is the device that torch finds on this machine, else the CPU. On
             CUDA, ROCm and XPU everything in a batch is copied from pinned memory in a stream of its own.

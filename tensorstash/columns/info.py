@@ -33,8 +33,8 @@ class TimeInfo:
     zone: str | None
     low: int | None
     high: int | None
-    duplicates: bool = False  # whether an entity has several rows of one time
-    checksum: int | None = None  # of all times in the order of the rows
+    duplicates: bool = False  # whether any entity has several rows at one time
+    checksum: int | None = None  # CRC-32 of all times, in the order of the rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class KnownInfo:
     events: bool  # whether rows of one time are events, not versions of which the newest counts
     is_first: bool  # whether the rows of an entity are ordered by the known time before the time
     checksum: int  # of all known times in the order of the rows
+    expression: str | None = None  # what they were computed by, as `expression.kept` writes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class StashInfo:
     entity: str | tuple[str, ...] | None
     time: TimeInfo | None
     known: KnownInfo | None = None
+    expressions: tuple[tuple[str, str], ...] = ()  # the members that are expressions, as `expression.kept` writes them
 
 
 def to_header(info: StashInfo) -> dict[str, Any]:
@@ -68,19 +70,21 @@ def to_header(info: StashInfo) -> dict[str, Any]:
     columns, static = ([_column_to_header(column) for column in part] for part in (info.columns, info.static))
     time = {} if info.time is None else asdict(info.time)
     fields = {"rows": info.rows, "columns": columns, "static": static, "entity": info.entity, "time": time}
-    return fields if info.known is None else fields | {"known": asdict(info.known)}
+    fields |= {} if info.known is None else {"known": asdict(info.known)}
+    return fields | ({"expressions": info.expressions} if info.expressions else {})
 
 
 def _column_to_header(column: Column) -> dict[str, Any]:
     before, after = ({name: getattr(column, name) for name in names} for names in (_BEFORE_COUNTS, _AFTER_COUNTS))
-    return before | asdict(column.counts) | after
+    pack_of_one = {"packed": True} if column.packed and len(column.members) == 1 else {}
+    return before | asdict(column.counts) | after | pack_of_one
 
 
 def from_header(header: object, tensors: Mapping[str, Typed]) -> StashInfo:
     """Parse the metadata of a segment with these tensors. A `ValueError` names what is wrong in them."""
     fields = _fields(header, _STASH, "the schema")
     columns, static = (tuple(_column(item, part, tensors) for item in fields[part]) for part in ("columns", "static"))
-    info = StashInfo(fields["rows"], columns, static, fields["entity"], fields["time"], fields["known"])
+    info = StashInfo(**{**fields, "columns": columns, "static": static})
     lists = [("columns", columns), ("entity", info.entity), *(("members", c.members) for c in (*columns, *static))]
     if empty := [name for name, values in lists if values == ()]:
         raise ValueError(f"{empty[0]!r} is empty")
@@ -110,6 +114,7 @@ def _column(header: object, part: str, tensors: Mapping[str, Typed]) -> Column:
     counts = ColumnCounts(**{name: fields.pop(name) for name in _hints(ColumnCounts)})
     is_validity, buckets = fields.pop("is_validity"), fields.pop("buckets")
     codec = Validity() if is_validity else Hashed(buckets) if fields["kind"] == "hashed" else PLAIN
+    fields["packed"] |= len(fields["members"]) > 1
     if (name := fields["name"]) not in tensors:
         raise ValueError(f"column {name!r} has no tensor")
     return Column(**fields, dtype=tensors[name].dtype, shape=tensors[name].shape[1:], counts=counts, codec=codec)
@@ -118,6 +123,7 @@ def _column(header: object, part: str, tensors: Mapping[str, Typed]) -> Column:
 # what the header says of a column, in its order there
 _BEFORE_COUNTS = ("name", "members", "kind", "unit", "zone", "fill")
 _AFTER_COUNTS = ("empty", "calendar", "is_validity", "is_scaled", "buckets")
+_IF_TRUE = ("packed",)
 _STASH = {
     "rows": int,
     "columns": list,
@@ -125,6 +131,7 @@ _STASH = {
     "entity": str | tuple[str, ...] | None,
     "time": TimeInfo | None,
     "known": KnownInfo | None,
+    "expressions": tuple[tuple[str, str], ...],
 }
 _TICKS = ("s", "ms", "us", "ns")
 _UNITS: dict[str, tuple[str | None, ...]] = {"timestamp": _TICKS, "time": _TICKS, "duration": _TICKS, "date": ("d",)}
@@ -142,6 +149,9 @@ _ABSENT = dict[str, Any](
     duplicates=False,
     checksum=None,
     known={},
+    expressions=[],
+    expression=None,
+    packed=False,
 )
 
 
@@ -162,16 +172,23 @@ def _fields(value: object, hints: Mapping[str, Any], what: str) -> dict[str, Any
 
 def _parsed(hint: Any, value: Any, what: str) -> Any:
     """A value from JSON in the annotated type of its field; lists become tuples."""
-    for kind in get_args(hint) if isinstance(hint, UnionType) else (hint,):
-        items = get_args(kind)
-        if is_dataclass(kind) and type(value) is dict:
-            made: Any = kind
-            return made(**_fields(value, _hints(made), what)) if value else None
-        if get_origin(kind) is tuple and type(value) is list and (items[-1] is ... or len(items) == len(value)):
+    for kind, origin, items in _alternatives(hint):
+        if type(value) is kind:
+            return value
+        if origin is dict and type(value) is dict:
+            return kind(**_fields(value, _hints(kind), what)) if value else None
+        if origin is tuple and type(value) is list and (items[-1] is ... or len(items) == len(value)):
             return tuple(_parsed(items[0], item, f"a value in {what}") for item in value)
-        if type(value) is kind or (get_origin(kind) is Literal and value in items):
+        if origin is Literal and value in items:
             return value
     raise ValueError(f"{what} is {value!r}")
+
+
+@cache
+def _alternatives(hint: Any) -> tuple[tuple[Any, Any, tuple[Any, ...]], ...]:
+    """The types that an annotation allows, each with its origin, which is `dict` for a dataclass, and its arguments."""
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    return tuple((kind, dict if is_dataclass(kind) else get_origin(kind), get_args(kind)) for kind in kinds)
 
 
 _hints = cache(get_type_hints)
@@ -180,4 +197,4 @@ _hints = cache(get_type_hints)
 @cache
 def _column_hints() -> dict[str, Any]:
     of_column = _hints(Column) | {"is_validity": bool, "buckets": int | None}
-    return {name: of_column[name] for name in (*_BEFORE_COUNTS, *_AFTER_COUNTS)} | _hints(ColumnCounts)
+    return {name: of_column[name] for name in (*_BEFORE_COUNTS, *_AFTER_COUNTS, *_IF_TRUE)} | _hints(ColumnCounts)

@@ -52,7 +52,7 @@ def _validity(name: str, spec: ColumnSpec, fields: Sequence[pa.Field]) -> Column
             f"A pack of masks is made of plain columns; {name!r} is made of {list(members)}. Take one mask for each "
             "column."
         )
-    return Column(name, members, torch.bool, (len(parts),), codec=Validity())
+    return Column(name, members, torch.bool, (len(parts),), codec=Validity(), packed=True)
 
 
 def _given(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], known: Sequence[object]) -> Column:
@@ -100,7 +100,7 @@ def _pack(name: str, parts: list[Column]) -> Column:
     promoted = np.result_type(*(DTYPES[part.dtype][1] for part in parts))
     dtype = next(torch_ for torch_, (_, numpy_) in DTYPES.items() if numpy_ == promoted.name)
     members, digits = tuple(part.members[0] for part in parts), any(part.digits for part in parts)
-    return Column(name, members, dtype, (len(parts),), digits=digits)
+    return Column(name, members, dtype, (len(parts),), digits=digits, packed=True)
 
 
 def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.dtype | None) -> Column:

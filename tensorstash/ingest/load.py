@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tensorstash.columns.codec import Unknown
 from tensorstash.columns.spec import Columns
 from tensorstash.common.checks import flag_or_none
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.build import obtain_stash, target_of
 from tensorstash.ingest.found import Found
-from tensorstash.ingest.request import Duplicates, Known, Request, Static, parse_request
+from tensorstash.ingest.request import Duplicates, Known, Like, Request, Static, parse_request
 from tensorstash.stash.stash import Stash
 
 if TYPE_CHECKING:
@@ -102,10 +103,10 @@ class Plan:
     @cached_property
     def planned(self) -> "Planned":
         """All that was found in the source. A wrong column is an error here."""
-        from tensorstash.ingest.survey import with_ranges
+        from tensorstash.ingest.survey import to_show
 
         found = Found(self._request)
-        planned = with_ranges(found.survey(None))
+        planned = to_show(found.survey(None))
         self._found = found
         return planned
 
@@ -167,7 +168,8 @@ def plan(
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in pyarrow
     shard: tuple[int, int] | None = None,
-    like: Stash | None = None,
+    like: Like | None = None,
+    unknown: Unknown = "keep",
     duplicates: Duplicates = "error",
     filesystem: Any = None,
 ) -> Plan:
@@ -197,6 +199,7 @@ def plan(
             filter=filter,
             shard=shard,
             like=like,
+            unknown=unknown,
             duplicates=duplicates,
             filesystem=filesystem,
         )
@@ -215,7 +218,8 @@ def load(
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in pyarrow
     shard: tuple[int, int] | None = None,
-    like: Stash | None = None,
+    like: Like | None = None,
+    unknown: Unknown = "keep",
     duplicates: Duplicates = "error",
     filesystem: Any = None,
     share: str | bool | None = None,
@@ -274,9 +278,15 @@ def load(
             unless the filter is of polars. Of the others the columns of the filter are read first.
         shard: `(k, n)` loads only the entities of shard k of n, by `ts.cluster.shard_of`, from the row groups that
             have any. For many shards, `ts.cluster.shard` reads the source once.
-        like: a stash whose entities and codes of text keep their numbers, as for a model that has embeddings of them;
-            new ones follow in ascending order. Entities of `like` without rows become series without rows, whose static
-            values are missing: NaN, code -1 or `fill=`, or else an error. A column's own vocabulary takes precedence.
+        like: a stash, or the path of a saved one, whose entities and codes of text keep their numbers, as for a model
+            that has embeddings of them; new ones follow in ascending order. A column's own vocabulary takes precedence.
+            `columns`, `entity`, `time`, `known` and `static` that are left out are those of `like`, with their types
+            and expressions; such static columns are not read, but have the values of `like`. So is the floating type of
+            a column that neither `dtype=` nor `ts.column` chooses. Entities without rows become series without rows,
+            and values that only rows of the source could give are missing: NaN, code -1 or `fill=`, or else an error.
+        unknown: with `like`, what becomes of entities and texts that it lacks: `"keep"` gives them numbers behind the
+            others; `"error"` raises a `DataError`; `"drop"` leaves the rows of such entities out and takes such texts
+            as missing, because a row left out would be a gap, with a warning.
         duplicates: `"error"` refuses a time that an entity has in several rows, which in regular series is a mistake.
             `"keep"` is for events: rows of one time stay in the order of the source. Their windows need
             `gaps="ignore"`, or spans in time. With `known`, no row then replaces another of its time, and rows that
@@ -338,6 +348,7 @@ def load(
         filter=filter,
         shard=shard,
         like=like,
+        unknown=unknown,
         duplicates=duplicates,
         filesystem=filesystem,
     )

@@ -17,6 +17,7 @@ from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.progress import Progress
 from tensorstash.common.threads import in_threads
+from tensorstash.errors import DataError
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
 from tensorstash.ingest.codes import Piece, as_arrow, piece_of
 from tensorstash.ingest.decoders import Decoder
@@ -73,6 +74,8 @@ def read_keys(work: Work) -> RowKeys:
     )
     counts = _arrange(work, entities, arranger)
     order = np.arange(1) if entities is None else entities.order()
+    if entities is not None and planned.unknown == "error" and len(order) > len(known):
+        raise _unknown_entity(entities, order[len(known) :])
     names = [None] if entities is None else _write_entities(work, entities.values(order))
     times = {column.name: draft.array(column.name) for column in planned.times}
     duplicate = arranger.finish(order, times.get("__time"), times.get("__known"))
@@ -124,6 +127,16 @@ def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple
                 nbytes += ticks.nbytes
             work.progress.add(batch.num_rows * (len(members) + len(times)), nbytes)
     return batches, counts
+
+
+def _unknown_entity(entities: Entities, strangers: Int64s) -> DataError:
+    """The error for entities that `like=` lacks."""
+    parts = entities.values(strangers[:1])
+    first = parts[0][0] if len(parts) == 1 else tuple(part[0] for part in parts)
+    return DataError(
+        f"unknown='error' takes only entities that like= has; {len(strangers):,} of the source are unknown, such as "
+        f"{first!r}. Leave them out with unknown='drop', or take 'keep'."
+    )
 
 
 def _narrow(piece: Piece) -> Piece:

@@ -1,10 +1,8 @@
 """The stash: a read-only dict of column tensors over one segment, grouped by entity and ordered by time."""
 
-import copyreg
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -14,13 +12,14 @@ from tensorstash.columns.column import Column
 from tensorstash.columns.names import check_key
 from tensorstash.common.checks import path_of
 from tensorstash.common.clock import Clock
-from tensorstash.errors import ColumnError, SegmentError, unknown
+from tensorstash.errors import ColumnError, unknown
 from tensorstash.segments.directory import check_label
 from tensorstash.segments.on_disk import save
 from tensorstash.segments.publish import share_copy
-from tensorstash.segments.segment import Block, Segment, mapped, open_saved, reattach
+from tensorstash.segments.segment import Block, Segment
 from tensorstash.stash.header import checked_offsets, checked_vocabulary, info_of, read_names, times_checksum
 from tensorstash.stash.printed import as_html, as_text
+from tensorstash.stash.without_rows import without_rows
 
 if TYPE_CHECKING:
     import polars as pl
@@ -219,7 +218,7 @@ class Stash(Mapping[str, torch.Tensor]):
         if info.kind != "category":
             tensor = self.static[name] if name in self.static else self[name]
             raise ColumnError(
-                f"Text columns have a vocabulary, and those that were given one; {name!r} holds {tensor.dtype}."
+                f"Text columns have a vocabulary, and columns loaded with vocabulary=; {name!r} holds {tensor.dtype}."
             )
         return checked_vocabulary(self.segment, info)
 
@@ -327,6 +326,23 @@ class Stash(Mapping[str, torch.Tensor]):
         """
         save(self.segment, path_of(path, "path"))
 
+    def without_rows(self) -> "Stash":
+        """A stash with the columns, entities, texts, clock and static columns of this one, and no row.
+
+        Saved, it is the reference to ship with a model: `ts.load(rows, like=path)` takes over columns, expressions,
+        entities and codes. It has some 60 bytes for each entity, whatever the number of rows.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> stash = ts.load({"e": ["a", "b"], "t": [1, 1], "y": [5.0, 6.0]}, ["y"], entity="e", time="t")
+            >>> reference = stash.without_rows()
+            >>> reference.rows, reference.entities
+            (0, ['a', 'b'])
+            >>> ts.load({"e": ["b"], "t": [2], "y": [7.0], "z": [0]}, like=reference).series("b")
+            {'t': tensor([2]), 'y': tensor([7.], dtype=torch.float64)}
+        """
+        return Stash(without_rows(self))
+
     @cached_property
     def blocks(self) -> list[Block]:
         """The columns side by side, as gather needs them."""
@@ -349,44 +365,3 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def _repr_html_(self) -> str:
         return as_html(self)
-
-
-# Pickles: a reference to the file, or between processes of one program a descriptor of it
-
-
-def _reduce(stash: Stash) -> Any:
-    segment = stash.segment
-    if segment.label is not None:
-        return _reattach, (segment.path, segment.crc, segment.strict)
-    if segment.path is not None:
-        return _reopen, (segment.path, segment.crc)
-    raise TypeError(
-        "A private stash lives in the memory of its process and cannot be pickled. Share it, stash.share(label), "
-        "or save it, stash.save(path), and open it where it is needed: ts.open(path). (multiprocessing and "
-        "DataLoader workers can take it as it is.)"
-    )
-
-
-def _reattach(path: str, crc: str, strict: bool) -> Stash:
-    return Stash(reattach(path, crc, strict))
-
-
-def _reopen(path: str, crc: str) -> Stash:
-    stash = Stash(open_saved(path))
-    if stash.segment.crc != crc:
-        raise SegmentError(f"{path} was saved again since this stash was pickled. Open it again: ts.open({path!r}).")
-    return stash
-
-
-def _reduce_for_children(stash: Stash) -> Any:
-    """`multiprocessing` hands over a descriptor of the same memory or file."""
-    segment = stash.segment
-    return _receive, (reduction.DupFd(segment.fd), segment.path, segment.label, segment.strict)
-
-
-def _receive(descriptor: Any, path: str | None, label: str | None, strict: bool) -> Stash:
-    return Stash(mapped(descriptor.detach(), path, label, strict))
-
-
-copyreg.pickle(Stash, _reduce)
-reduction.ForkingPickler.register(Stash, _reduce_for_children)

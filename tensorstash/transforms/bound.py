@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
+from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.sampling.several import Several
 from tensorstash.stash.stash import Stash
@@ -16,7 +17,9 @@ class Divided(Several):
     """Windows of which this process may have a part, so that statistics are merged from those of the parts."""
 
     @abstractmethod
-    def statistics(self, columns: list[str], kind: str, by: str | None) -> Callable[[str | None], Any]:
+    def statistics(
+        self, columns: list[str], kind: str, by: str | None, *, together: bool
+    ) -> Callable[[str | None], Any]:
         """The `Statistics` of columns as a function of `by`, which is `None` or the one that was given."""
 
 
@@ -32,7 +35,7 @@ def check_source(source: object) -> None:
     """Raise `TypeError` unless a transform can be bound to the source."""
     if not isinstance(source, (Windows, Stash, Several)):
         raise TypeError(
-            f"A transform must be bound to windows, a mix or a stash, got a {type(source).__name__}. Take the "
+            f"A transform must be bound to windows, a mix or a stash, got {type_text(source)}. Take the "
             "windows of the batches: bind(windows)."
         )
 

@@ -42,7 +42,7 @@ def groups_of(entity: object, source: object, names: int, starts: tuple[int, ...
     """
     if starts is None:
         raise ValueError(
-            "A scaler by entity must be bound first to the windows that the numbers of entities are of: "
+            "A scaler by entity must be bound first, to the windows whose entities the batch numbers: "
             "scaler.bind(windows)."
         )
     if entity is None or (any(starts) and source is None):

@@ -1,5 +1,6 @@
 """Fitting a `Scaler`: which rows count, and a centre and a scale for each group of them."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
@@ -7,13 +8,23 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least, one_of
+from tensorstash.common.checks import at_least, one_of, shown
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.native.permutation import shuffled
 from tensorstash.sampling.several import Several
 from tensorstash.stash.missing import values_of
-from tensorstash.stash.moments import Floats, Rows, Values, extremes, moments, pooled_quantiles, quantiles, sampled
+from tensorstash.stash.moments import (
+    Floats,
+    Rows,
+    Values,
+    extremes,
+    flattened,
+    moments,
+    pooled_quantiles,
+    quantiles,
+    sampled,
+)
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.bound import parts_in, spans_in, stash_of, stash_with
 from tensorstash.windows.intervals import covered, union
@@ -47,7 +58,10 @@ class Statistics:
     doubts: list[Doubt]
 
     def add(self, name: str, pack: tuple[int, ...], fitted: Fitted, doubts: Sequence[Doubt] = ()) -> None:
-        """Add a column; raises `DataError` if its statistics are not finite. The scale of equal values becomes 1."""
+        """Add a column; raises `DataError` if its statistics are not finite. The scale of equal values becomes 1.
+
+        `fitted` has one number for each of a pack, or one for all.
+        """
         count, center, scale = fitted
         if not count.all() or not (np.isfinite(center) & np.isfinite(scale)).all():
             why = "infinite values" if count.all() else "only missing values"
@@ -58,7 +72,8 @@ class Statistics:
         if len(constant := np.flatnonzero((scale == 0).any(1))):
             self.doubts.append(("equal", name, constant))
         scale = np.where(scale == 0, 1, scale)
-        self.center[name], self.scale[name] = (torch.tensor(x.reshape(-1, *pack)) for x in (center, scale))
+        tables = (np.broadcast_to(x, (len(x), math.prod(pack))) for x in (center, scale))
+        self.center[name], self.scale[name] = (torch.tensor(x.reshape(-1, *pack)) for x in tables)
 
 
 def of_source(
@@ -67,21 +82,23 @@ def of_source(
     kind: str,
     by: str | None,
     *,
+    together: bool = False,
     sample: int | None = None,
     seed: int = 0,
 ) -> Statistics:
     """The statistics of a stash, or of the rows that windows see: one group, or a group for each entity.
 
     The components of a mix share one group, or have one for each of their entities. Some may have no windows or rows.
+    With `together` all numbers of a pack have the same statistics.
     """
     parts = parts_in(source)
     if isinstance(source, Several):
         filled = [part for part in parts if _has_rows(part)]
         if by is not None:
-            every = of_source(source, columns, kind, None) if len(filled) < len(parts) else None
-            return joined([_of_component(part, columns, kind, every) for part in parts])
+            every = of_source(source, columns, kind, None, together=together) if len(filled) < len(parts) else None
+            return joined([_of_component(part, columns, kind, every, together=together) for part in parts])
         parts = filled or parts
-    spans, together = spans_of(parts[0], columns), Statistics(0, {}, {}, {}, [])
+    spans, result = spans_of(parts[0], columns), Statistics(0, {}, {}, {}, [])
     for names in _of_one_stash(parts[0], spans.values()):
         stashes = [stash_with(part, names[0]) for part in parts]
         if by is not None and stashes[0] is not stash_of(parts[0]):
@@ -100,9 +117,12 @@ def of_source(
         for name in names:
             values = [(values_of(stash, name), rows) for stash, rows in zip(stashes, seen)]
             pack = values[0][0].pack
-            together.add(name, pack, *_fitted(values if which is None else _sampled(values, which), kind, name))
-        together = replace(together, rows=together.rows + count)
-    return replace(together, spans=spans)
+            values = values if which is None else _sampled(values, which)
+            if together:
+                values = [all_of_pack(*part, name) for part in values]
+            result.add(name, pack, *_fitted(values, kind, name))
+        result = replace(result, rows=result.rows + count)
+    return replace(result, spans=spans)
 
 
 def _of_one_stash(source: Windows | Stash, columns: Iterable[str]) -> list[list[str]]:
@@ -111,6 +131,16 @@ def _of_one_stash(source: Windows | Stash, columns: Iterable[str]) -> list[list[
     for name in dict.fromkeys(columns):
         alike.setdefault(id(stash_with(source, name)), []).append(name)
     return [*alike.values()]
+
+
+def all_of_pack(column: Values, rows: Rows, name: str) -> Part:
+    """All numbers of a pack as those of a single column; raises `ValueError` if it is one."""
+    if not column.pack:
+        raise ValueError(
+            f"together=True gives all columns of a pack one centre and one scale; {name!r} is no pack. Load the "
+            'columns as one, columns={"x": ["a", "b"]}, or leave together= out.'
+        )
+    return flattened(column, rows)
 
 
 def joined(parts: Sequence[Statistics]) -> Statistics:
@@ -133,10 +163,12 @@ def _has_rows(part: Windows | Stash) -> bool:
     return len(part) > 0 and stash_of(part).rows > 0
 
 
-def _of_component(part: Windows | Stash, columns: list[str], kind: str, every: Statistics | None) -> Statistics:
+def _of_component(
+    part: Windows | Stash, columns: list[str], kind: str, every: Statistics | None, *, together: bool
+) -> Statistics:
     """The statistics of the entities of a component; if it has no windows or rows, each gets `every`, the mix's."""
     if every is None or _has_rows(part):
-        return of_source(part, columns, kind, "entity")
+        return of_source(part, columns, kind, "entity", together=together)
     each = np.arange(len(stash_of(part).offsets) - 1)
     center, scale = ({name: x[each * 0] for name, x in table.items()} for table in (every.center, every.scale))
     return Statistics(0, every.spans, center, scale, [("few", name, each) for name in center])
@@ -149,13 +181,19 @@ def _sampled(parts: Sequence[Part], which: Int64s) -> list[Part]:
     return [sampled(column, rows, cut - (end - len(rows))) for (column, rows), cut, end in zip(parts, cuts, ends)]
 
 
+def check_together(together: object) -> None:
+    """Raise `TypeError` unless it is a bool."""
+    if not isinstance(together, (bool, np.bool_)):
+        raise TypeError(f"together must be True or False, got {shown(together)}.")
+
+
 def check_kind(kind: str, by: str | None, unknown: str) -> None:
     """Raise `ValueError` unless `kind`, `by` and `unknown` are allowed."""
     one_of(kind, get_args(Kind), "kind")
     one_of(by, (None, "entity"), "by")
     one_of(unknown, get_args(Unknown), "unknown")
     if unknown != "error" and (unknown != "pooled" or by is None):
-        raise ValueError(f"unknown must be 'error', or with by='entity' 'pooled', got {unknown!r} and by={by!r}.")
+        raise ValueError(f"unknown must be 'error', or 'pooled' with by='entity', got {unknown!r} and by={by!r}.")
 
 
 def rows_seen(source: Windows | Stash, stash: Stash) -> Rows:

@@ -11,6 +11,7 @@ import torch
 
 from tensorstash.common.checks import is_integer, names_in, no_attribute, shown
 from tensorstash.common.html import table
+from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.errors import unknown as unknown_name
 from tensorstash.sampling.several import Several
@@ -29,7 +30,7 @@ from tensorstash.transforms.entries import (
     span_of,
     spans_in_batch,
 )
-from tensorstash.transforms.fitting import By, Kind, Statistics, Unknown, check_kind, joined, of_source
+from tensorstash.transforms.fitting import By, Kind, Statistics, Unknown, check_kind, check_together, joined, of_source
 from tensorstash.transforms.scaled_stash import check_not_computed, scaled_stash
 from tensorstash.transforms.scaling import ScaleConstants
 from tensorstash.transforms.state import VERSION, fields_of
@@ -106,6 +107,7 @@ class Scaler:
         kind: Kind = "standard",
         by: By | None = None,
         unknown: Unknown = "error",
+        together: bool = False,
         sample: int | None = None,
         seed: int = 0,
     ) -> "Scaler":
@@ -121,13 +123,15 @@ class Scaler:
                 scaler scales their spans of these columns. A stash stands for all its rows, and for spans named like
                 its columns. A mix stands for the windows of its components, each row once whatever its weight. For
                 data on several nodes use `ts.cluster.fit_scaler`.
-            columns: names of numeric columns; each number of a pack is scaled separately.
+            columns: names of numeric columns; each number of a pack is scaled separately, but see `together`.
             kind: `"standard"`: mean and standard deviation (divided by the number of values); `"minmax"`: minimum and
                 range; `"robust"`: median and interquartile range; `"maxabs"`: 0 and the largest absolute value.
             by: `"entity"` for a centre and scale per entity. Batches then need `entity`, and those of a mix `source`:
                 `Loader(..., with_ids=True)`.
             unknown: with `by="entity"`, for entities that the source does not have: `"pooled"` gives them the
                 statistics of all entities together; `"error"` raises a `DataError` on binding to windows of them.
+            together: whether all columns of a pack have one centre and one scale, those of all their values, as all
+                sensors of traffic benchmarks have; `columns` are then packs.
             sample: the number of random rows, of all entities and components together, to take the statistics over;
                 `None`: all rows. Not for a mix with `by="entity"`.
             seed: the seed of the sample.
@@ -138,6 +142,7 @@ class Scaler:
                 infinite quartile).
         """
         check_kind(kind, by, unknown)
+        check_together(together)
         if not is_integer(seed):
             raise ValueError(f"seed must be an integer, got {seed!r}.")
         names, seed = names_in(columns, "columns"), operator.index(seed)
@@ -147,9 +152,9 @@ class Scaler:
         if sample is not None and (isinstance(source, Divided) or (isinstance(source, Several) and by)):
             raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
         if isinstance(source, Divided):
-            statistics = source.statistics(names, kind, by)
+            statistics = source.statistics(names, kind, by, together=together)
         else:
-            statistics = partial(of_source, source, names, kind, sample=sample, seed=seed)
+            statistics = partial(of_source, source, names, kind, together=together, sample=sample, seed=seed)
         return cls.of_statistics(source, statistics, kind, by, unknown)
 
     @classmethod
@@ -227,7 +232,7 @@ class Scaler:
         """
         if not isinstance(stash, Stash):
             raise TypeError(
-                f"transform() takes a stash, got a {type(stash).__name__}. Write scaler.transform(windows.stash) for "
+                f"transform() takes a stash, got {type_text(stash)}. Write scaler.transform(windows.stash) for "
                 "windows, and scaler(batch) for a batch."
             )
         for name in self.center:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tensorstash.common.checks import is_integer
+from tensorstash.common.text import type_text
 from tensorstash.transforms.fitting import check_kind
 
 VERSION = 1
@@ -15,7 +16,7 @@ VERSION = 1
 def fields_of(state: object) -> dict[str, Any]:
     """The fields of a scaler, from its state."""
     if not isinstance(state, Mapping):
-        raise TypeError(f"A state must be what state_dict() returned, got a {type(state).__name__}.")
+        raise TypeError(f"A state must be what state_dict() returned, got {type_text(state)}.")
     if state.get("version") != VERSION:
         raise ValueError(f"The version of a state must be {VERSION}, got {state.get('version')!r}.")
     needed = ["kind", "by", "rows", "spans", "columns"]

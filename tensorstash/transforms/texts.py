@@ -25,7 +25,8 @@ def constants_shown(
 def _summary(values: torch.Tensor) -> str:
     if values.numel() <= _LISTED:
         return ", ".join(f"{value:.4g}" for value in values.flatten().tolist())
-    return f"{values.min().item():.4g} to {values.max().item():.4g}"
+    low, high = (f"{value.item():.4g}" for value in values.aminmax())
+    return low if low == high else f"{low} to {high}"
 
 
 def doubts_text(doubts: list[Doubt], entities: Sequence[Any] | None) -> str:

@@ -30,7 +30,7 @@ def meanings(placement: Placement) -> dict[str, dict[str, Any]]:
     static = {name: meaning(stash, name) for name in stash.static}
     tables = {str(part.table.name): part.stash for part in placement.time_spans if part.table.name is not None}
     return {
-        "clock": _clock(stash) | {f"of {name}": _clock(table) for name, table in tables.items()},
+        "clock": clock_of(stash) | {f"of {name}": clock_of(table) for name, table in tables.items()},
         "columns": columns,
         "static": static,
         "labels": {} if points is None else dict(points.kinds),
@@ -57,7 +57,8 @@ def columns_of(placement: Placement) -> dict[str, Held]:
     return found
 
 
-def _clock(stash: Stash) -> dict[str, Any]:
+def clock_of(stash: Stash) -> dict[str, Any]:
+    """The unit and the zone of the times, as far as there are any."""
     if stash.time_name is None:
         return {}
     clock = {"unit": stash.clock.unit or "integers"}

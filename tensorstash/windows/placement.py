@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s, as_array
-from tensorstash.gather.gather import GatherPlan, compile_plan, gather
+from tensorstash.gather.gather import GatherPlan, compile_plan, copy_into, gather, gather_into
 from tensorstash.gather.memory import Filling, Memory, by_source, never_empty
 from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches
 from tensorstash.gather.span import Span, draws_of
@@ -23,7 +23,7 @@ from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.intervals import Intervals, locate
 from tensorstash.windows.points import Points
 from tensorstash.windows.slots import Slots, fragments_of, nearest_rows, times_at
-from tensorstash.windows.time_spans import KNOWN_TIMES, ROW_TIMES, Candidates, TimeSpan
+from tensorstash.windows.time_spans import Candidates, TimeSpan, picked_of
 
 _BLOCK = 1 << 17  # intervals computed at a time
 
@@ -86,16 +86,6 @@ class Placement:
             filling = Filling(fragments_of(self.slots), self.history, self.horizon, self.fills, computed)
         return never_empty(Memory(self.stash, self._blocks, filling))
 
-    def memory_of(self, time_span: TimeSpan) -> Memory:
-        """What the spans of a stretch of time are gathered from; each call brings its own fragments."""
-        stash, columns = time_span.stash, dict(time_span.stash)
-        times = {
-            name: tensor for name, tensor in ((ROW_TIMES, stash.time), (KNOWN_TIMES, stash.known)) if tensor is not None
-        }
-        filling = Filling(None, time_span.max_rows, 0, time_span.fills, {})
-        blocks = [Block(tensor, (name,), len(tensor)) for name, tensor in times.items()]
-        return never_empty(Memory(columns | times, lambda: [*stash.blocks, *blocks], filling))
-
     def _blocks(self) -> list[Block]:
         return self.stash.blocks
 
@@ -133,6 +123,13 @@ class Placement:
         if self.points is not None:
             return self.points.time[ids]
         return times_at(self.slots, self.times, anchors + self.label_offset)
+
+    def anchors(self, ids: Int64s) -> dict[str, Int64s]:
+        """The entity of each window, by ids `(n,)`, and the time, if there are times."""
+        entities = {"entity": self.window_entities(ids)}
+        if self.stash.time is None:
+            return entities
+        return entities | {"time": self.window_times(ids, self.anchor_slots(ids))}
 
     def stretches(self, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Stretches | Candidates:
         """Where the rows of each window in a time span are, by the ids and the slots of the anchors, of any shape."""
@@ -309,7 +306,7 @@ class Chain:
         if first.spans:
             parts.append((first.spans, [placement.memory for placement in self.placements]))
         for k, time_span in enumerate(first.time_spans):
-            parts.append((time_span.spans, [part.memory_of(part.time_spans[k]) for part in self.placements]))
+            parts.append((time_span.spans, [part.time_spans[k].memory for part in self.placements]))
         return parts
 
     def stashes(self) -> list[list[Stash]]:
@@ -320,18 +317,10 @@ class Chain:
 
     def in_time(self, located: Located) -> list[Stretches | Picked]:
         """The rows of windows in each span in time; those that do not follow each other are picked now."""
+        every = zip(located.stretches, zip(*(placement.time_spans for placement in self.placements)))
         return [
-            part if isinstance(part, Stretches) else self._picked(number, part, located.source)
-            for number, part in enumerate(located.stretches)
+            found if isinstance(found, Stretches) else picked_of(parts, found, located.source) for found, parts in every
         ]
-
-    def _picked(self, number: int, candidates: Candidates, source: Int32s | None) -> Picked:
-        if source is None:
-            return Picked(self.placements[0].time_spans[number].pick(candidates), candidates.origin)
-        rows = np.empty((len(source), self.placements[0].time_spans[number].max_rows), np.int64)
-        for k, which in by_source(source):
-            rows[which] = self.placements[k].time_spans[number].pick(candidates.of(which))
-        return Picked(rows, candidates.origin)
 
     def rows(self, anchors: Any, stretches: Sequence[Stretches | Picked], skips: Any = None) -> list[Rows]:
         """The rows of windows for each part of the plan; arrays or, on a device, tensors. `skips` as in `InSlots`."""
@@ -344,6 +333,16 @@ class Chain:
         batch = gather(self.plan, located.source, rows) | self.static_of(located)
         batch |= {name: torch.from_numpy(values) for name, values in self.labels(located).items()}
         return noted(batch, self.scaled)
+
+    def gather_into(self, ids: Ids, out: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The batch in the tensors of an earlier one of as many windows."""
+        if self.placements[0].time_spans or self.placements[0].points is not None:
+            copy_into(self.gather(ids), out)
+        else:
+            located = self.locate(check_ids(ids, len(self)))
+            gather_into(self.plan_apart, located.anchors, out)
+            copy_into(self.static_of(located), out)
+        return noted(dict(out), self.scaled)
 
     def window_or_batch(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""

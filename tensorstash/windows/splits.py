@@ -17,7 +17,7 @@ from tensorstash.errors import DataError
 from tensorstash.native.guide import first_rows
 from tensorstash.native.permutation import shuffled
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.intervals import keep
+from tensorstash.windows.intervals import count_before, keep
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.selection import chosen
 from tensorstash.windows.shift import FARTHEST, Shift
@@ -44,6 +44,14 @@ def entity_edges(placement: Placement) -> Int64s:
     starts, stops = run_edges(placement.slots)
     first_rows, _ = run_rows(placement.slots, placement.stash.rows)
     return np.append(starts, stops[-1:])[np.searchsorted(first_rows, placement.offsets)]
+
+
+def per_entity(placement: Placement) -> dict[str, Int64s]:
+    """How many windows each entity has, and the id of its first one; at given points only how many."""
+    if placement.points is not None:
+        return {"count": np.bincount(placement.points.entity, minlength=len(placement.offsets) - 1)}
+    edges = count_before(placement.intervals, entity_edges(placement))
+    return {"count": np.diff(edges), "first": edges[:-1]}
 
 
 @dataclass(frozen=True, slots=True)

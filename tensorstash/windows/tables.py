@@ -119,16 +119,6 @@ def table_of(stash: Stash, name: str, tables: Mapping[str, Stash], by: tuple[str
     return Table(name, by, table, _entities(stash, table, name, by), clock, *_ticks(clock, stash, table))
 
 
-def checked_stash(stash: object) -> Stash:
-    """The stash of `ts.Windows`."""
-    if not isinstance(stash, Stash):
-        raise TypeError(
-            f"stash must be a stash, ts.load(...), got a {type(stash).__name__}. For data of several "
-            "machines, use ts.cluster.windows(...)."
-        )
-    return stash
-
-
 def checked_tables(tables: object) -> dict[str, Stash]:
     """The tables of `tables=` by name."""
     if tables is None:

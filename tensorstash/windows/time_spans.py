@@ -1,18 +1,20 @@
 """Spans in time over one stretch: where the rows of each window are."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from tensorstash.common.dtypes import Int64s
+from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import DataError
-from tensorstash.gather.rows import Stretches
+from tensorstash.gather.memory import Filling, Memory, by_source, never_empty
+from tensorstash.gather.rows import Picked, Stretches
 from tensorstash.gather.span import Span
 from tensorstash.native.guide import first_rows
 from tensorstash.native.versions import Moments, pick
+from tensorstash.segments.segment import Block
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import During, shifts_of, slots_of
 from tensorstash.windows.fills import empty_values
@@ -92,6 +94,16 @@ class TimeSpan:
             f"{span.name}={span.column}{stretch}{of}, {slots}{aged.get(f'{span.name}.age', '')}" for span in self.shown
         ]
 
+    @property
+    def memory(self) -> Memory:
+        """What its spans are gathered from."""
+        stash, columns = self.stash, dict(self.stash)
+        every = {ROW_TIMES: stash.time, KNOWN_TIMES: stash.known}
+        times = {name: tensor for name, tensor in every.items() if tensor is not None}
+        blocks = [Block(tensor, (name,), len(tensor)) for name, tensor in times.items()]
+        filling = Filling(None, self.max_rows, 0, self.fills, {})
+        return never_empty(Memory(columns | times, lambda: [*stash.blocks, *blocks], filling))
+
     def moved(self, times: Int64s) -> tuple[Int64s, Int64s]:
         """The first tick of the stretch around each time of a window, and the first one after it."""
         moments, after = self.table.moments(times), int(self.closed == "right")
@@ -138,6 +150,16 @@ class TimeSpan:
         none = np.empty(0, np.int64)
         rows = np.concatenate([none, *(np.unique(rows[rows >= 0]) for rows in self.picked(found))])
         return rows, rows + 1
+
+
+def picked_of(parts: Sequence[TimeSpan], candidates: Candidates, source: Int32s | None) -> Picked:
+    """The rows of windows whose time spans are the parts with the numbers `source`; `None`: all of the first one."""
+    if source is None:
+        return Picked(parts[0].pick(candidates), candidates.origin)
+    rows = np.empty((len(source), parts[0].max_rows), np.int64)
+    for k, which in by_source(source):
+        rows[which] = parts[k].pick(candidates.of(which))
+    return Picked(rows, candidates.origin)
 
 
 _Stretch = tuple[Table, Shift, Shift, str, int, int | None]

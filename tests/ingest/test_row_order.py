@@ -102,8 +102,9 @@ def test_memory_for_known_times_is_checked(times: list[int], known: list[int], a
     assert arranger.arranged == (24 not in asked)
 
 
-def test_more_entities_than_sixteen_bits_count() -> None:
+def test_more_entities_than_sixteen_bits_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """numpy counts integers of 16 bits; longer ones take two rounds."""
+    monkeypatch.undo()  # blocks of a few rows would take long here
     codes = np.random.default_rng(0).permutation(np.arange(300_000) % 100_000)
     stash = ts.load({"e": codes, "t": np.arange(300_000), "y": np.arange(300_000)}, ["e", "y"], entity="e", time="t")
     order = np.argsort(codes, kind="stable")
@@ -346,8 +347,9 @@ def test_a_single_row_group_is_divided_by_columns(tmp_path: Path) -> None:
     assert stash["s"].tolist() == [0, 1] * (rows // 2)
 
 
-def test_texts_are_numbered_alike_whichever_thread_is_first(tmp_path: Path) -> None:
+def test_texts_are_numbered_alike_whichever_thread_is_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first row group is the largest, so that others are done before it."""
+    monkeypatch.undo()  # blocks of a few rows would take long here
     names = [f"name {k}" for k in range(3000)]
     pieces = [pa.table({"s": names[:2000] * 30}), *(pa.table({"s": names[k::-1][:5]}) for k in range(2000, 3000, 50))]
     path = write_parquet(tmp_path / "one.parquet", pieces)
@@ -356,4 +358,4 @@ def test_texts_are_numbered_alike_whichever_thread_is_first(tmp_path: Path) -> N
         stash = ts.load(path)
         assert stash.vocabulary("s") == sorted(set(texts))
         vocabulary = stash.vocabulary("s")
-        assert [vocabulary[code] for code in stash["s"]] == texts
+        assert [vocabulary[code] for code in stash["s"].tolist()] == texts

@@ -1,4 +1,4 @@
-"""How the compiled kernel is made, found, refused and loaded."""
+"""The inside of `native/library.py`: how the compiled kernel is made, found, refused and loaded."""
 
 import os
 import shutil

@@ -138,6 +138,12 @@ def test_ways_to_scale_many_columns_yield_the_same_windows() -> None:
     assert len(re.findall(r"^\S.* +\d+\.\d\d ms a batch \(\d+\.\d\d to \d+\.\d\d\)$", printed, re.M)) == 5
 
 
+def test_requests_are_served_and_compared_with_another_checkout() -> None:
+    printed = run("bench_serve.py", "--quick", "--parent", str(BENCHMARKS.parent))
+    for part in ("load", "windows", "batch", "whole", "first"):
+        assert len(re.findall(rf"^    {part} +here .* parent .* here/parent \d", printed, re.MULTILINE)) == 2
+
+
 def test_shards_are_made_and_opened(shm: Path) -> None:
     printed = run("bench_shards.py", "--quick")
     ways = ["ts.load", "ts.load, file=", "shard"]

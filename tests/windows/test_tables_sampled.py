@@ -304,3 +304,17 @@ def test_a_batch_takes_little_memory_beside_the_stashes() -> None:
     most = tracemalloc.get_traced_memory()[1] - before
     tracemalloc.stop()
     assert most <= 16 * slots + 20_000
+
+
+def test_windows_on_other_data_have_other_tables_or_the_same() -> None:
+    """Tables that are not given stay; those that are given must mean the same."""
+    windows = windows_of()
+    other = windows.on(own("a", 0.5), tables={"prices": prices(7.0)})
+    batch, before = other[:], windows[:]
+    assert torch.equal(batch["wind"], before["wind"])
+    assert torch.equal(batch["price"][batch["price.observed"]], before["price"][before["price.observed"]] + 7.0)
+    assert torch.equal(batch["load"], before["load"] + 0.5)
+    single = ts.load({"t": [1, 2], "price": [1.0, 2.0]}, {"price": ts.column("price", dtype=torch.float32)}, time="t")
+    with pytest.raises(ts.errors.SchemaError, match=like("same type of 'prices.price' ... float64 ... float32")):
+        windows.on(own(), tables={"prices": single})
+    assert windows.needs() == {"slots": 4, "during": {}}
