@@ -259,6 +259,7 @@ def test_a_neighbour_is_read_by_a_table_of_the_same_stash() -> None:
 
 
 def _child(windows: ts.Windows, results: Any) -> None:
+    torch.set_num_threads(1)  # without the kernel, torch's threads do not survive a fork
     batch = windows[[0, 50]]
     results.put({name: tensor.numpy().tobytes() for name, tensor in batch.items()})
 
