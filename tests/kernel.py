@@ -18,6 +18,7 @@ needed = pytest.mark.skipif(not is_compiled(), reason=library.why())
 def leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on everything is computed by numpy and torch."""
     monkeypatch.setattr(library, "LIBRARY", None)
+    monkeypatch.setitem(library._has_warned, "absent", True)
 
 
 def take(way: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from tensorstash.batches.buffers import Batch, Pending, Recycled, Sent, Staged
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.gather.gather import select
+from tensorstash.gather.rows import Stretches
 from tensorstash.gather.span import draws_of
-from tensorstash.gather.stretches import Stretches
 from tensorstash.native.permutation import Uint64s
 from tensorstash.sampling.passes import Schedule
 from tensorstash.sampling.several import Several
@@ -25,6 +25,7 @@ from tensorstash.sampling.steps import Steps
 from tensorstash.sampling.window_keys import draws, variate_keys, window_keys
 from tensorstash.windows.located import Located
 from tensorstash.windows.placement import Chain, Placement
+from tensorstash.windows.time_spans import Candidates
 from tensorstash.windows.variates import drawn_packs, variate_entries
 from tensorstash.windows.windows import Windows
 
@@ -65,14 +66,8 @@ class OnDevice(NamedTuple):
     """The integers of a group on their way to a device that holds the columns."""
 
     source: Int32s | None  # (steps, batch) on the host: the stash of each window, ascending in each step
-    anchors: Int64s  # (steps, batch) on the host, in that order
-    skips: Int64s | None  # (steps, draws, batch) likewise
     integers: Batch  # (steps * batch,) each, on the device
     sent: Sent
-
-    def of(self, step: int, windows: slice) -> tuple[Int64s, Int64s | None]:
-        """The anchors of some windows of a step, and `(draws, windows)` what they skip."""
-        return self.anchors[step, windows], None if self.skips is None else self.skips[step, :, windows]
 
 
 class Portion(NamedTuple):
@@ -153,13 +148,12 @@ class HostAssembler:
 
     def portions(self, groups: Iterator[Group]) -> Iterator[Portion]:
         """The steps of all groups, in portions."""
-        plan, on_host = self._chain.plan, isinstance(self._memory, Recycled)
-        one_call = on_host and plan.native is not None
+        on_host = isinstance(self._memory, Recycled)
         for group in groups:
             left, nbytes = range(len(group.steps.ids)), group.count * self._chain.window_bytes
             most = together(nbytes) if on_host else 1
             while left:
-                count = max(1, min(parts(nbytes), len(left) // most)) if one_call else 1
+                count = max(1, min(parts(nbytes), len(left) // most)) if on_host else 1
                 yield Portion(group, left[: count * most], parts=count)
                 left = left[count * most :]
 
@@ -169,9 +163,8 @@ class HostAssembler:
         located = group.located.of(portion.steps)
         buffers = [self._memory.take(len(located.anchors) // portion.parts) for _ in range(portion.parts)]
         skips = None if group.skips is None else np.concatenate(group.skips[steps], 1)
-        observed = select(
-            self._chain.plan, located.source, located.anchors, buffers, stretches=located.stretches, skips=skips
-        )
+        rows = self._chain.rows(located.anchors, self._chain.in_time(located), skips)
+        observed = select(self._chain.plan, located.source, rows, buffers)
         batches: list[Batch | Pending] = []
         each = len(portion.steps) // portion.parts
         for first, filled, flags in zip(range(steps.start, steps.stop, each), buffers, observed):
@@ -203,7 +196,7 @@ class HostAssembler:
             rest[name] = torch.from_numpy(values[steps].flatten())  # a view would keep the values of all steps
         return rest
 
-    def anchors(self, portion: Portion) -> Iterator[tuple[Placement, tuple[Int64s, list[Stretches]]]]:
+    def anchors(self, portion: Portion) -> Iterator[tuple[Placement, tuple[Int64s, list[Stretches | Candidates]]]]:
         """The windows of a portion in each stash: the slots of their anchors, and their stretches of rows."""
         located = portion.group.located.of(portion.steps)
         for placement, which, _, anchors in self._chain.parts(located):

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from tensorstash.batches.devices import Copies, Event
 from tensorstash.common.dtypes import DTYPES
-from tensorstash.gather.gather import GatherPlan, as_batch, as_batches
+from tensorstash.gather.gather import GatherPlan
+from tensorstash.gather.layout import as_batch, as_batches
 from tensorstash.segments.limits import no_room_for_batch
 
 _CACHE_LINE = 64  # bytes
@@ -124,7 +125,7 @@ class Recycled:
 
         `variates` are the entries of each step that have a row for each column of each window.
         """
-        batches = as_batches(self._plan, buffers, rest, len(variates))
+        batches = as_batches(self._plan.groups, self._plan.names, buffers, rest, len(variates))
         for batch, entries in zip(batches, variates):
             batch.update(entries)
         return batches if self._early is None else [self._early(batch) for batch in batches]
@@ -278,7 +279,7 @@ class Staged:
         (entries,) = variates  # each batch is copied by itself
         rest = {**rest, **entries}
         if self._gathered is not None:
-            buffers, rest = [], as_batch(self._plan, buffers) | dict(rest)
+            buffers, rest = [], as_batch(self._plan.groups, self._plan.names, buffers) | dict(rest)
             rest = rest if self._early is None else self._early(rest)
         staged = [*buffers]
         # entries that share a tensor share one on the device: jagged tensors can be added only with the same offsets
@@ -290,7 +291,7 @@ class Staged:
             if places[name] == len(staged):
                 staged.append(self._staging.part(len(staged), tensor.shape, dtype).copy_(tensor))
         sent = self._staging.send(staged)
-        batch = as_batch(self._plan, sent.tensors[: len(buffers)]) if buffers else {}
+        batch = as_batch(self._plan.groups, self._plan.names, sent.tensors[: len(buffers)]) if buffers else {}
         batch.update((name, sent.tensors[k]) for name, k in places.items())
         return [Copied(batch, sent)]
 

@@ -1,16 +1,15 @@
 """Columns in the memory of a device, one copy per process for all loaders over a stash, and windows gathered from them.
 
-Windows are gathered with operations of torch that every device has, and not by strided views as on the host: a device
-may copy such a view before it selects from it. The host computes which windows a few steps hold, and what follows from
+The host computes which windows a few steps hold, and what follows from
 their ids, and sends these integers ahead. The values are gathered in the thread and the stream of the loop, when it
 asks for a batch: they wait for nothing but the integers, and their memory belongs to the stream that uses it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
@@ -20,27 +19,29 @@ from numpy.typing import NDArray
 from tensorstash.batches.assemble import Group, OnDevice, Portion
 from tensorstash.batches.buffers import Batch, Pending, Sent, Staging
 from tensorstash.batches.devices import Copies, module_of
-from tensorstash.batches.on_device import DevicePlan, Gathered, device_plan, gathered, tensors_of
 from tensorstash.batches.variates_on_device import DeviceRows, device_variates, gather_variates, memory_of, rows_on_host
-from tensorstash.common.dtypes import Int32s, Int64s, as_integers
-from tensorstash.common.forks import check_threads
+from tensorstash.common.dtypes import Int32s, as_integers
 from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError
-from tensorstash.gather.empty import rows_of, slots_of, taken_rows
-from tensorstash.gather.span import draw_number, draws_of
+from tensorstash.gather.by_torch import Sources, TorchPlan
+from tensorstash.gather.computed import ComputedValues, computed_values
+from tensorstash.gather.gather import GatherPlan, compile_plan, gather_on_device
+from tensorstash.gather.memory import Memory
+from tensorstash.gather.rows import InSlots, Picked, Stretches
 from tensorstash.segments.limits import Limit, check_free, memory_limits
+from tensorstash.segments.segment import Block
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.during import ROW_TIMES
-from tensorstash.windows.placement import Chain, Placement
+from tensorstash.windows.placement import Chain
+from tensorstash.windows.time_spans import KNOWN_TIMES, ROW_TIMES
 from tensorstash.windows.variates import keys_of
 
 _RULE = "With resident=True the columns of the spans are held in the memory of the device"
 _GROUPS = 2  # one whose integers are copied, and one whose steps are being taken
 # names that no entry of a batch has
-_ANCHORS, _ORDER, _STATIC, _SKIPS = ".anchors", ".order", ".static", ".skips "
+_ANCHORS, _STRETCH, _ORDER, _STATIC, _SKIPS = ".anchors", ".stretch ", ".order", ".static", ".skips "
 _REMEDY = "Leave resident=True out, or load fewer columns or a narrower dtype."
 
-Columns = dict[str, torch.Tensor]  # (rows, items of a row) integers of the column's width
+Columns = dict[str, torch.Tensor]  # (rows, ...)
 
 # a copy lives as long as a loader that gathers from it
 _held: WeakKeyDictionary[Stash, WeakValueDictionary[tuple[str, torch.device], torch.Tensor]] = WeakKeyDictionary()
@@ -63,7 +64,7 @@ def resident(needed: Iterable[tuple[Stash, Iterable[str]]], device: torch.device
 def _column(stash: Stash, name: str, device: torch.device) -> torch.Tensor:
     held = _held[stash].get((name, device))
     if held is None:
-        rows = as_integers(_rows_of(stash, name)).view(max(1, stash.rows), -1)
+        rows = _rows_of(stash, name)
         try:
             held = rows.to(device, copy=True)
         except RuntimeError as error:  # the device could not tell how much memory is free
@@ -77,7 +78,7 @@ def _column(stash: Stash, name: str, device: torch.device) -> torch.Tensor:
 
 def _rows_of(stash: Stash, name: str) -> torch.Tensor:
     """A column, or the times; of a stash of 0 rows one row, which is looked up for empty slots, but not used."""
-    column = stash.time if name == ROW_TIMES else stash[name]
+    column = stash.time if name == ROW_TIMES else stash.known if name == KNOWN_TIMES else stash[name]
     assert column is not None
     return column if len(column) else column.new_zeros(1, *column.shape[1:])
 
@@ -109,25 +110,16 @@ def free_bytes(device: torch.device) -> int | None:
         return None
 
 
-class _Computed(NamedTuple):
-    """Values of empty slots in one span of the windows of one stash, which the host has computed."""
-
-    part: int  # which of the stashes of the step
-    span: int
-    at: torch.Tensor  # (slots,) int64, among all slots of the span in these windows
-    values: torch.Tensor  # (slots, items of a row)
-
-
 @dataclass(frozen=True, slots=True)
 class _Ungathered:
     """A batch that the loop gathers."""
 
     gather: Callable[["_Ungathered"], Batch]
     portion: Portion
-    parts: list[tuple[int, slice]]  # each stash of the step, and its windows in the order of `OnDevice.anchors`
-    computed: list[_Computed]
+    computed: list[ComputedValues]
+    picked: Sequence[torch.Tensor]  # the rows of each span in time whose rows do not follow each other
     rows: list[DeviceRows]  # of each `ts.each`
-    sent: Sent | None  # the tensors of `computed` and of `rows`, if there are any
+    sent: Sent | None  # the tensors of all three, if there are any
 
     def complete(self) -> Batch:
         """Gather the batch."""
@@ -141,13 +133,23 @@ class ResidentAssembler:
         """`stages` is how many batches may be made before the loop has taken them."""
         self._chain = chain
         device = torch.empty(0, device=device).device  # with its number
-        placements = chain.placements
-        held = resident([(part.stash, _columns_of(part)) for part in placements], device)
-        self.plans = [device_plan(part, columns, device) for part, columns in zip(placements, held)]
+        parts = chain.spans_and_memories()
+        stashes = [stash for of_part in chain.stashes() for stash in of_part]
+        columns = [[span.column for span in spans] for spans, memories in parts for _ in memories]
+        apart = [(part.stash, plan.variates.columns) for plan in chain.variates for part in chain.placements]
+        self.columns = resident([*zip(stashes, columns), *apart], device)
+        held = iter(self.columns)
+        self.plan = compile_plan(
+            [(spans, [_on_device(memory, next(held)) for memory in memories]) for spans, memories in parts],
+            together=False,
+            by_kernel=False,
+        )
         self.static = {name: as_integers(tensor).to(device, copy=True) for name, tensor in chain.static.items()}
-        self._variates = [device_variates(plan, held, device) for plan in chain.variates]
+        self._variates = [
+            device_variates(plan, [next(held) for _ in chain.placements], device) for plan in chain.variates
+        ]
         # columns may be freed with the loader, when the device still gathers from them
-        used = [tensor for plan in self.plans for tensor in tensors_of(plan)] + [*self.static.values()]
+        used = [*_tensors(self.plan), *self.static.values()]
         used += [tensor for variates in self._variates for tensor in memory_of(variates)]
         self._memory = [*{tensor.untyped_storage().data_ptr(): tensor for tensor in used}.values()]
         self._integers = Staging(copies, _GROUPS)
@@ -158,52 +160,47 @@ class ResidentAssembler:
         """The steps one by one, because each batch is gathered when the loop asks for it."""
         for group in groups:
             on_device = self._sent(group)
-            for step in range(len(on_device.anchors)):
+            for step in range(len(group.steps.ids)):
                 yield Portion(group, range(step, step + 1), on_device)
 
     def _sent(self, group: Group) -> OnDevice:
         """Send the integers of a group."""
         (source, _, anchors, stretches), skips = group.located, group.skips
-        integers: dict[str, NDArray[np.generic]] = dict(group.extras)
-        arrays = dict(zip(_of_stretches(len(stretches)), (array for part in stretches for array in part))) | {
-            _ANCHORS: anchors
-        }
+        integers: dict[str, NDArray[np.generic]] = {**group.extras, _ANCHORS: anchors}
+        for k, part in enumerate(stretches):
+            arrays = part if isinstance(part, Stretches) else (part.origin,)
+            integers |= {f"{_STRETCH}{k}.{number}": array for number, array in enumerate(arrays)}
         if source is not None:
             order = np.argsort(source, axis=1, kind="stable")
             source = np.take_along_axis(source, order, 1)
-            arrays = {name: np.take_along_axis(array, order, 1) for name, array in arrays.items()}
-            integers[_ORDER] = np.argsort(order, axis=1)
-            skips = None if skips is None else np.take_along_axis(skips, order[:, None], 2)
+            integers[_ORDER] = order
         for draw in range(0 if skips is None else skips.shape[1]):
             integers[f"{_SKIPS}{draw}"] = skips[:, draw]  # type: ignore[index]
-        anchors = arrays[_ANCHORS]
-        integers |= arrays
         if group.static_rows is not None:
             integers[_STATIC] = group.static_rows
         # a copy, because some are read-only views of one row
         flat = [torch.from_numpy(np.array(values).reshape(-1)) for values in integers.values()]
         sent = self._integers.copy_in(flat, self._memory)
-        return OnDevice(source, anchors, skips, dict(zip(integers, sent.tensors)), sent)
+        return OnDevice(source, dict(zip(integers, sent.tensors)), sent)
 
     def build(self, portion: Portion) -> list[Batch | Pending]:
         """The batches of a portion, which are not gathered yet."""
-        assert portion.on_device is not None
-        (step,), on_device = portion.steps, portion.on_device
-        parts = _parts(None if on_device.source is None else on_device.source[step], portion.group.count)
-        computed = [
-            _Computed(number, *values)
-            for number, (k, windows) in enumerate(parts)
-            for values in _computed(self._chain.placements[k], self.plans[k], *on_device.of(step, windows))
-        ]
-        rows = self._rows(portion.group, step)
-        values = [tensor for slots in computed for tensor in (slots.at, slots.values)]
-        integers = [tensor for of_plan in rows for tensor in of_plan.integers]
-        sent = self._values.copy_in([*integers, *values]) if integers or values else None
+        (step,), group = portion.steps, portion.group
+        located = group.located.of(portion.steps)
+        rows = InSlots(located.anchors, None if group.skips is None else group.skips[step])
+        every = [one for part in self.plan.parts for one in part.computed]
+        computed = [values for one in every for values in computed_values(one, located.source, rows)]
+        picked = [torch.from_numpy(rows.rows) for rows in self._chain.in_time(located) if isinstance(rows, Picked)]
+        of_variates = self._rows(group, step)
+        values = [tensor for one in computed for tensor in (one.at, one.values)]
+        values += [tensor for of_plan in of_variates for tensor in of_plan.integers]
+        sent = self._values.copy_in(picked + values) if picked or values else None
         if sent is not None:
             left = iter(sent.tensors)
-            rows = [replace(of_plan, integers=[*islice(left, len(of_plan.integers))]) for of_plan in rows]
-            computed = [slots._replace(at=next(left), values=next(left)) for slots in computed]
-        return [_Ungathered(self._gather, portion, parts, computed, rows, sent)]
+            picked = [*islice(left, len(picked))]
+            computed = [replace(one, at=next(left), values=next(left)) for one in computed]
+            of_variates = [replace(one, integers=[*islice(left, len(one.integers))]) for one in of_variates]
+        return [_Ungathered(self._gather, portion, computed, picked, of_variates, sent)]
 
     def _rows(self, group: Group, step: int) -> list[DeviceRows]:
         """The rows of spans of `ts.each` in the batch of a step."""
@@ -217,8 +214,6 @@ class ResidentAssembler:
 
     def _gather(self, pending: _Ungathered) -> Batch:
         """Gather a batch; called by the loop, in its thread."""
-        if self._memory[0].is_cpu:
-            check_threads()
         (step,), group, on_device = pending.portion.steps, pending.portion.group, pending.portion.on_device
         assert on_device is not None
         for sent in (on_device.sent, pending.sent):
@@ -227,90 +222,44 @@ class ResidentAssembler:
         of_step = slice(step * group.count, (step + 1) * group.count)
         integers = {name: values[of_step] for name, values in on_device.integers.items()}
         skips = [values for name, values in integers.items() if name.startswith(_SKIPS)]
-        parts = []
-        for k, windows in pending.parts:
-            of_part = [integers[name][windows] for name in _of_stretches(len(self.plans[k].stretches))]
-            stretches = [*zip(of_part[::3], of_part[1::3], of_part[2::3])]
-            of_draws = [of_draw[windows] for of_draw in skips]
-            parts.append(gathered(self.plans[k], integers[_ANCHORS][windows], stretches, of_draws))
-        for number, span, at, values in pending.computed:
-            target = parts[number].values[span]
-            target.view(-1, target.shape[2]).index_copy_(0, at, values)
-        batch = self._named(self._joined(parts, integers[_ORDER]) if _ORDER in integers else parts[0])
+        stretches, picked = list[Stretches | Picked](), iter(pending.picked)
+        for k, part in enumerate(group.located.stretches):
+            of_part = [values for name, values in integers.items() if name.startswith(f"{_STRETCH}{k}.")]
+            stretches.append(Stretches(*of_part) if isinstance(part, Stretches) else Picked(next(picked), *of_part))
+        rows = self._chain.rows(integers[_ANCHORS], stretches, torch.stack(skips) if skips else None)
+        sources = _sources(None if on_device.source is None else on_device.source[step], integers.get(_ORDER))
+        batch = gather_on_device(self.plan, sources, rows, pending.computed)
         for name, tensor in self.static.items():
             batch[name] = _typed(tensor.index_select(0, integers[_STATIC]), self._chain.static[name].dtype)
         for name in group.extras:
             batch[name] = integers[name].clone()  # a view would keep the values of all steps
-        for variates, rows in zip(self._variates, pending.rows):
-            batch |= gather_variates(variates, rows)
+        for variates, of_variates in zip(self._variates, pending.rows):
+            batch |= gather_variates(variates, of_variates)
         return batch
 
-    def _named(self, windows: Gathered) -> Batch:
-        first, plan, batch = self._chain.placements[0], self.plans[0], Batch()
-        spans = [*first.whole_spans, *(span for time_span in first.time_spans for span in time_span.spans)]
-        for span, values in zip(spans, windows.values):
-            column = _rows_of(first.stash, span.column)
-            batch[span.name] = _typed(values, column.dtype).view(*values.shape[:2], *column.shape[1:])
-        for span, on_device in zip(spans, plan.spans):
-            flags = windows.observed[on_device.slots]
-            if flags is not None and not span.is_distance:
-                batch[f"{span.name}.observed"] = flags
-        return batch
 
-    def _joined(self, parts: list[Gathered], order: torch.Tensor) -> Gathered:
-        """The windows of several stashes, in the order of the batch."""
-        values = [torch.cat(of_span).index_select(0, order) for of_span in zip(*(part.values for part in parts))]
-        filled = any(plan.fragments is not None for plan in self.plans)
-        observed: list[torch.Tensor | None] = []
-        for k in range(len(parts[0].observed)):
-            if k < len(self.plans[0].slots) and not filled:
-                observed.append(None)
-                continue
-            flags = [part.observed[k] for part in parts]
-            seen = [self._all_observed(part, k) if flag is None else flag for part, flag in zip(parts, flags)]
-            observed.append(torch.cat(seen).index_select(0, order))
-        return Gathered(values, observed)
+def _on_device(memory: Memory, held: Columns) -> Memory:
+    """The same memory on the device, where each column lies by itself."""
 
-    def _all_observed(self, part: Gathered, slots: int) -> torch.Tensor:
-        like = part.values[0]
-        return torch.ones(len(like), len(self.plans[0].slots[slots]), dtype=torch.bool, device=like.device)
+    def blocks() -> list[Block]:
+        return [Block(as_integers(column).view(-1), (name,), len(column)) for name, column in held.items()]
+
+    return Memory(held, blocks, memory.filling)
 
 
-def _columns_of(placement: Placement) -> list[str]:
-    in_time = [span.column for time_span in placement.time_spans for span in time_span.spans]
-    return [*(column for span in placement.spans for column in span.columns), *in_time]
+def _tensors(plan: GatherPlan) -> list[torch.Tensor]:
+    """All memory on the device from which a plan gathers."""
+    executors = [part.executor for part in plan.parts if isinstance(part.executor, TorchPlan)]
+    return [tensor for executor in executors for tensor in executor.tensors()]
 
 
-def _of_stretches(count: int) -> list[str]:
-    """The names of the integers of so many stretches; no entry of a batch has them."""
-    return [f".{part}{k}" for k in range(count) for part in ("stop", "rows", "origin")]
+def _sources(source: Int32s | None, order: torch.Tensor | None) -> Sources:
+    """The stashes of a step, whose numbers ascend in the `order` of its windows, and the windows of each."""
+    if source is None or order is None:
+        return [(0, None)]
+    edges = [0, *(np.flatnonzero(np.diff(source)) + 1).tolist(), len(source)]
+    return [(int(source[start]), order[start:stop]) for start, stop in pairwise(edges)]
 
 
 def _typed(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return values if values.dtype == dtype else values.view(dtype)
-
-
-def _parts(source: Int32s | None, count: int) -> list[tuple[int, slice]]:
-    """Each stash of a step, and its windows; sources ascend."""
-    if source is None:
-        return [(0, slice(0, count))]
-    edges = [0, *(np.flatnonzero(np.diff(source)) + 1).tolist(), len(source)]
-    return [(int(source[start]), slice(start, stop)) for start, stop in pairwise(edges)]
-
-
-def _computed(
-    placement: Placement, plan: DevicePlan, anchors: Int64s, skips: Int64s | None
-) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """For each span with computed values, its number, the empty slots among those of all windows, and the values."""
-    filling = plan.filling
-    if filling is None or not filling.computed:
-        return
-    rows, drawn = rows_of(filling, anchors), draws_of(placement.spans)
-    for number, span in enumerate(placement.whole_spans):
-        compute = filling.computed.get(span.column)
-        if compute is not None:
-            of_span = taken_rows(rows, slots_of(filling, span), skips, draw_number(span, drawn))
-            window, at = np.nonzero(of_span < 0)
-            if len(window):
-                values = compute(anchors[window] + span.start + at * span.step)
-                yield number, torch.from_numpy(window * of_span.shape[1] + at), values

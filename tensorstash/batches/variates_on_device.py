@@ -10,8 +10,8 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from tensorstash.batches.on_device import DeviceFragments, rows_at
-from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.dtypes import Int32s, Int64s, as_integers
+from tensorstash.gather.rows import FragmentTensors, InSlots
 from tensorstash.gather.span import Span, draw_number, draws_of
 from tensorstash.gather.variates import VariatePlan, rows_of
 from tensorstash.native.permutation import Uint64s
@@ -25,7 +25,7 @@ class DeviceVariates:
 
     plan: VariatePlan
     packs: list[list[torch.Tensor]]  # of each memory and pack, (rows * columns,) integers of its width
-    fragments: list[DeviceFragments | None]  # of each memory
+    fragments: list[FragmentTensors | None]  # of each memory
     fill: torch.Tensor | None  # (1,) what an empty slot holds; `None`: no slot can be empty
     slots: dict[object, torch.Tensor]  # of each range of slots, relative to the anchor, (time,) int64
 
@@ -42,7 +42,7 @@ class DeviceRows:
 def device_variates(
     plan: VariatePlan, columns: Sequence[Mapping[str, torch.Tensor]], device: torch.device
 ) -> DeviceVariates:
-    """The plan, with packs that lie on the device; `columns`, `(rows, items)`, are those of each memory."""
+    """The plan, with packs that lie on the device; `columns` are those of each memory."""
     names, fillings = plan.variates.columns, [memory.filling for memory in plan.memories]
     for filling in fillings:
         if filling is not None and (computed := [name for name in names if name in filling.computed]):
@@ -53,8 +53,8 @@ def device_variates(
     filled = [filling for filling in fillings if filling is not None]
     return DeviceVariates(
         plan=plan,
-        packs=[[held[name].view(-1) for name in names] for held in columns],
-        fragments=[None if filling is None else DeviceFragments.of(filling.fragments, device) for filling in fillings],
+        packs=[[as_integers(held[name]).view(-1) for name in names] for held in columns],
+        fragments=[None if filling is None else FragmentTensors.of(filling.fragments, device) for filling in fillings],
         fill=filled[0].fills[names[0]].to(device).view(1) if filled else None,
         slots={span.slots: torch.tensor([*span.slots[0]], dtype=torch.int64, device=device) for span in plan.spans},
     )
@@ -62,7 +62,7 @@ def device_variates(
 
 def memory_of(variates: DeviceVariates) -> list[torch.Tensor]:
     """The memory that rows are gathered from."""
-    places = [tensor for of in variates.fragments if of is not None for tensor in (of.first, of.row, of.rows)]
+    places = [tensor for of_memory in variates.fragments for tensor in of_memory or ()]
     fill = [] if variates.fill is None else [variates.fill]
     return [*(pack for packs in variates.packs for pack in packs), *places, *fill, *variates.slots.values()]
 
@@ -119,13 +119,9 @@ def _part(
     anchors, variate, *skips = (tensor[among] for tensor in integers)
     items, width = variates.packs[memory][pack], int(variates.plan.widths[memory, pack])
     slots, fragments = variates.slots[span.slots], variates.fragments[memory]
-    index, flags = anchors[:, None] + slots, None
-    if fragments is not None:
-        index = rows_at(fragments, index)
-        flags = index >= 0
-        if draw >= 0 and skips:
-            flags &= slots - slots[0] >= skips[draw][:, None]
-        index = index.clamp(min=0)
+    index = InSlots(anchors, torch.stack(skips) if skips else None).matrix(fragments, slots, draw)
+    flags = None if fragments is None else index >= 0
+    index = index.clamp(min=0)
     at = (index * width + variate[:, None]).reshape(-1)
     values = items.index_select(0, at).view(index.shape)
     return values if flags is None or variates.fill is None else torch.where(flags, values, variates.fill), flags

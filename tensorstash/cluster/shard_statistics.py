@@ -7,6 +7,7 @@ import numpy as np
 
 from tensorstash.common.dtypes import Int64s
 from tensorstash.stash.missing import values_of
+from tensorstash.transforms.bound import stash_with
 from tensorstash.transforms.fitting import (
     NO_WINDOWS,
     Doubt,
@@ -52,10 +53,16 @@ def of_node(
         stash = part.stash
         node.spans.update(spans_of(part, columns))
         names = dict.fromkeys([*node.spans.values(), *columns])
+        for name in names:
+            if stash_with(part, name) is not stash:
+                raise ValueError(
+                    f"A row of a table may be seen by windows of several shards; {name!r} is a column of a table. Fit "
+                    "a scaler on the table."
+                )
         node.packs.update({name: tuple(stash[name].shape[1:]) for name in names})
         if not len(part):
             continue
-        rows = rows_seen(part)
+        rows = rows_seen(part, stash)
         node.rows[shard] = len(rows)
         values = {name: (values_of(stash, name), rows) for name in names}
         if together:

@@ -131,7 +131,8 @@ class ShardedWindows(Divided):
         """The part of the fingerprint that all shards share; `None` if this node has no shard."""
         for part in self.parts.values():
             fingerprint = part.fingerprint()
-            return {name: fingerprint[name] for name in ("spans", "stride", *MEANINGS)}
+            kept = ("spans", "stride", "tables", *MEANINGS)
+            return {name: fingerprint[name] for name in kept if name in fingerprint}
         return None
 
     @cached_property

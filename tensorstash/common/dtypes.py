@@ -31,7 +31,8 @@ INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def as_integers(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory as integers of the same item size."""
-    return tensor.view(INTEGERS[tensor.itemsize])
+    integers = INTEGERS[tensor.itemsize]
+    return tensor if tensor.dtype == integers else tensor.view(integers)  # not every device can view another type
 
 
 def as_array(tensor: torch.Tensor) -> NDArray[Any]:

@@ -30,7 +30,7 @@ class Fragments:
 class Filling:
     """How windows of `history + horizon` slots, some of them empty, are mapped to rows and filled."""
 
-    fragments: Fragments
+    fragments: Fragments | None  # None: each call brings stretches of rows
     history: int
     horizon: int
     fills: Mapping[str, torch.Tensor]  # of the spans' columns, () integers of their width

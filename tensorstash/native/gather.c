@@ -28,12 +28,6 @@ INLINE void copy_rows(char *to, const char *from, int64_t n, const Span *span) {
   else copy_items(to, from, n, step, (size_t)bytes);
 }
 
-/* The lowest bytes of some bits, as often as eight bytes hold them. */
-static uint64_t repeated(uint64_t bits, int64_t bytes) {
-  for (int64_t n = 8 * bytes; n < 64; n *= 2) bits = bits << n | (bits & (((uint64_t)1 << n) - 1));
-  return bits;
-}
-
 static bool is_plan(const Plan *plan) {
   for (int64_t s = 0; s < plan->span_count; s++) {
     const Span *span = &plan->spans[s];

@@ -1,5 +1,6 @@
 /* The kernel: which windows come next (`permutation.c`, `mix.c`, `weighted.c`), where they are (`lookup.c`), their bytes
- * (`gather.c`, `expand.c` where slots are empty, `columns.c` where columns lie side by side), and batches without empty slots (`pack.c`).
+ * (`gather.c`, `expand.c` where slots are empty, `columns.c` where columns lie side by side; `versions.c` by time, as rows
+ * were known), and batches without empty slots (`pack.c`).
  *
  * Every function does a bounded amount of work, allocates nothing and keeps nothing but sleeping threads (`threads.c`),
  * which a forked child starts anew, so that it may run without the interpreter's lock and in any process. Each checks
@@ -24,7 +25,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
 
-enum { VERSION = 12 }; /* of the functions and structs; `library.py` refuses another */
+enum { VERSION = 13 }; /* of the functions and structs; `library.py` refuses another */
 enum { DONE = -1, MALFORMED = -2 };
 enum { FOUND_TOGETHER = 256 };
 
@@ -41,6 +42,16 @@ INLINE int64_t end_of(const Guide *guide, int64_t k) { return guide->records[k *
 
 /* The pieces of n numbers. */
 int64_t find_pieces(const Guide *guide, const int64_t *numbers, int64_t n, int64_t *k);
+
+/* Of each of n ranges of ascending numbers, the first place whose number is at least its bound. */
+EXPORT int64_t tensorstash_first_rows(const int64_t *numbers, int64_t count, const int64_t *low, const int64_t *high,
+                                      const int64_t *bounds, int64_t n, int64_t *first);
+
+/* The lowest bytes of some bits, as often as eight bytes hold them. */
+INLINE uint64_t repeated(uint64_t bits, int64_t bytes) {
+  for (int64_t n = 8 * bytes; n < 64; n *= 2) bits = bits << n | (bits & (((uint64_t)1 << n) - 1));
+  return bits;
+}
 
 /* Writes n bytes, the same eight again and again. */
 INLINE void fill(char *to, int64_t n, uint64_t bits) {

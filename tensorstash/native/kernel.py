@@ -124,6 +124,36 @@ def first_rows(ascending: Int64s, low: Int64s, high: Int64s, bounds: Int64s) -> 
     return first
 
 
+def pick(  # noqa: PLR0917  in the order of the structs
+    times: Int64s,
+    known: Int64s | None,
+    reach: Int64s | None,
+    numbers: tuple[int, int, int, int, bool],
+    low: Int64s,
+    high: Int64s,
+    begin: Int64s,
+    end: Int64s,
+    late: Int64s | None,
+) -> Int64s:
+    """The rows of windows by their times, `(windows, slots)`, -1 for an empty slot: see `native/versions.c`.
+
+    `numbers` are the ticks in a unit of the times, the ticks of a bucket or 0, the slots, the ticks between different
+    times, and whether rows of one time do not replace each other.
+    """
+    count, rows = low.size, np.empty((low.size, numbers[2]), np.int64)
+    of = library.VersionsStruct(
+        _address(times, np.int64),
+        0 if known is None else _address(known, np.int64, times.size),
+        0 if reach is None else _address(reach, np.int64, times.size // 64),
+        times.size,
+        *numbers,
+    )
+    ranges = (_address(array, np.int64, count) for array in (low, high, begin, end))
+    moments = library.MomentsStruct(*ranges, 0 if late is None else _address(late, np.int64, count), count)
+    _refuse(_call("pick", of, moments, _address(rows, np.int64)), low)
+    return rows
+
+
 def descend(nodes: Nodes, numbers: Int64s) -> tuple[Int32s, Int64s]:
     """The leaf that each number reaches, and how many smaller numbers reach the same leaf."""
     count = len(nodes.two_left)
@@ -250,6 +280,37 @@ def gather(  # noqa: PLR0917  in the order of the struct
     bad = _call("gather", plan.struct, batch)
     if bad >= 0:
         raise IndexError(f"Windows must lie in their source; window {bad}, with the anchor {anchors[bad]}, does not.")
+
+
+def take(  # noqa: PLR0917  as `gather`
+    plan: Compiled,
+    rows: Int64s,
+    out: Sequence[int],
+    observed: Sequence[int],
+    which: Int32s | None = None,
+    threads: int = 1,
+    buffers: int = 1,
+) -> None:
+    """Fill buffers with rows in any order, `(size, slots)`, -1 for an empty slot; otherwise as `gather`.
+
+    All spans of the plan have as many slots.
+    """
+    size, addresses = len(rows), buffers * plan.spans
+    batch = library.BatchStruct(
+        0,
+        0 if which is None else _address(which, np.int32, size),
+        0,
+        _addresses(out, addresses),
+        _addresses(observed, addresses),
+        0,
+        size,
+        0,
+        threads,
+        buffers,
+    )
+    bad = _call("take", plan.struct, batch, _address(rows, np.int64, size * plan.struct.spans[0].length))
+    if bad >= 0:
+        raise IndexError(f"Rows must lie in their source; one of window {bad} does not.")
 
 
 def _addresses(numbers: Sequence[int], spans: int) -> "ctypes.Array[Any]":

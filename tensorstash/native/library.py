@@ -4,11 +4,12 @@ import ctypes
 import os
 import struct
 import sys
+import warnings
 from ctypes import POINTER, c_int64, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
-_VERSION = 12  # of the functions and structs below; must equal the version in kernel.h
+_VERSION = 13  # of the functions and structs below; must equal the version in kernel.h
 _SWITCH = "TENSORSTASH_NATIVE"  # 0: not used; a path: this library instead of the one beside this file
 _ROUNDS = 6
 
@@ -74,6 +75,18 @@ class BatchStruct(ctypes.Structure):
     )
 
 
+class VersionsStruct(ctypes.Structure):
+    """Rows by their times, and by the times from which they were known, and the slots of a window that take them."""
+
+    _fields_ = _fields("times known reach", "rows unit every slots apart all")
+
+
+class MomentsStruct(ctypes.Structure):
+    """Of each window its rows, its stretch of time, and the first known time that is too late."""
+
+    _fields_ = _fields("low high begin end late", "n")
+
+
 class Packed(ctypes.Structure):
     """Windows whose slots with a row are moved to slots of a packed tensor, from `place` on."""
 
@@ -91,6 +104,8 @@ _ARGUMENTS = {
     "find": (POINTER(GuideStruct), c_void_p, c_int64, c_void_p),
     "locate": (POINTER(GuideStruct), c_int64, c_void_p, c_int64, c_void_p, c_void_p),
     "first_rows": (c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64, c_void_p),
+    "pick": (POINTER(VersionsStruct), POINTER(MomentsStruct), c_void_p),
+    "take": (POINTER(PlanStruct), POINTER(BatchStruct), c_void_p),
     "permute": (c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p),
     "descend": (POINTER(TreeStruct), c_void_p, c_int64, c_void_p, c_void_p),
     "draw": (POINTER(Shares), c_uint64, c_uint64, c_void_p, c_int64, c_void_p),
@@ -125,6 +140,7 @@ def load(switch: str | None) -> tuple[ctypes.CDLL | None, str]:
 
 
 LIBRARY, _WHY = load(os.environ.get(_SWITCH))
+_has_warned = {"absent": os.environ.get(_SWITCH) == "0"}  # who turns it off knows
 
 
 def why() -> str:
@@ -136,3 +152,15 @@ def why() -> str:
         True
     """
     return _WHY
+
+
+def warn_of_absence() -> None:
+    """Warn, once per process, that batches are gathered without the kernel, unless it was turned off."""
+    if not _has_warned["absent"]:
+        _has_warned["absent"] = True
+        warnings.warn(
+            "Batches are gathered without the compiled kernel, which takes 2 to 10 times as long as with it "
+            f"({_WHY}). Install a wheel of tensorstash, or install it again where there is a C compiler; "
+            f"{_SWITCH}=0 does without it and without this warning.",
+            stacklevel=2,
+        )

@@ -113,8 +113,11 @@ def _covered_at_points(placement: Placement) -> tuple[Int64s, Int64s, Int64s, In
     ids = np.arange(len(placement))
     anchors = placement.anchor_slots(ids)
     moments = placement.window_times(ids, anchors)
-    starts = [moments, *(time_span.start.moved(moments) for time_span in placement.time_spans)]
-    stops = [moments, *(time_span.stop.moved(moments) for time_span in placement.time_spans)]
+    starts, stops = [moments], [moments]
+    for time_span in placement.time_spans:
+        around, ticks = time_span.table.moments(moments), time_span.table.window_ticks
+        starts.append(time_span.start.moved(around) // ticks)
+        stops.append(time_span.stop.moved(around) // ticks)
     if placement.spans:
         starts.append(_times(placement, anchors - placement.history))
         stops.append(_times(placement, anchors + placement.horizon - 1) if placement.horizon else moments)

@@ -16,7 +16,7 @@ from tensorstash.errors import SchemaError
 from tensorstash.sampling.components import components
 from tensorstash.sampling.mixed import MixedOrder
 from tensorstash.sampling.several import Several
-from tensorstash.windows.identity import meanings, where, widths_of
+from tensorstash.windows.identity import columns_of, meanings, where, widths_of
 from tensorstash.windows.ids import Ids
 from tensorstash.windows.placement import Chain, Placement
 from tensorstash.windows.traits import Trait, clock_traits, column_traits, static_trait
@@ -188,6 +188,7 @@ def _traits(windows: Windows, found: Mapping[str, Mapping[str, Any]]) -> Iterato
     for name, kind in found["labels"].items():
         yield Trait(f"type of {name!r} in at=", kind, "Cast it in one of the frames.")
     yield static_trait(found["static"])
+    columns = columns_of(placement)
     for name, traits in (*found["columns"].items(), *found["static"].items()):
-        yield from column_traits(stash, name, traits)
+        yield from column_traits(*(columns[name][:2] if name in columns else (stash, name)), traits, name)
     yield from clock_traits(found["clock"])

@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -37,11 +37,13 @@ from tensorstash.transforms.bound import (
     parts_in,
     spans_in,
     stash_of,
+    stash_with,
     variates_in,
 )
 from tensorstash.windows.intervals import covered, union
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from
+from tensorstash.windows.time_spans import TimeSpan
 from tensorstash.windows.windows import Windows
 
 Ranges = tuple[Int64s, Int64s]  # the first row of each range, and the row after its last one
@@ -134,23 +136,39 @@ def of_source(
             every = of_source(source, columns, kind, None, together=together) if len(filled) < len(parts) else None
             return joined([_of_component(part, columns, kind, every, together=together) for part in parts])
         parts = filled or parts
-    spans, seen = spans_of(parts[0], columns), [rows_seen(part) for part in parts]
-    if by is None:
-        seen = [one_group(rows) for rows in seen]
-    count, which = sum(map(len, seen)), None
-    if not count:
-        raise DataError("A scaler must be fitted on at least one row, got none. Fit it on data that have rows.")
-    if sample is not None and (sample := at_least(1, sample, "sample")) < count:
-        count, which = sample, np.sort(shuffled(count, seed, 0)(np.arange(sample)))
-    result = Statistics(count, spans, {}, {}, [])
-    for name in dict.fromkeys([*spans.values(), *columns]):
-        values = [(values_of(stash_of(part), name), rows) for part, rows in zip(parts, seen)]
-        pack = values[0][0].pack
-        values = values if which is None else _sampled(values, which)
-        if together:
-            values = [all_of_pack(*part, name) for part in values]
-        result.add(name, pack, *_fitted(values, kind, name))
-    return result
+    spans, result = spans_of(parts[0], columns), Statistics(0, {}, {}, {}, [])
+    for names in _of_one_stash(parts[0], [*spans.values(), *columns]):
+        stashes = [stash_with(part, names[0]) for part in parts]
+        if by is not None and stashes[0] is not stash_of(parts[0]):
+            raise ValueError(
+                "by='entity' goes by the entities of the windows, and a row of a table may be seen by several; "
+                f"{names[0]!r} is a column of a table. Fit a scaler without by= for it."
+            )
+        seen = [rows_seen(part, stash) for part, stash in zip(parts, stashes)]
+        if by is None:
+            seen = [one_group(rows) for rows in seen]
+        count, which = sum(map(len, seen)), None
+        if not count:
+            raise DataError("A scaler must be fitted on at least one row, got none. Fit it on data that have rows.")
+        if sample is not None and (sample := at_least(1, sample, "sample")) < count:
+            count, which = sample, np.sort(shuffled(count, seed, 0)(np.arange(sample)))
+        for name in names:
+            values = [(values_of(stash, name), rows) for stash, rows in zip(stashes, seen)]
+            pack = values[0][0].pack
+            values = values if which is None else _sampled(values, which)
+            if together:
+                values = [all_of_pack(*part, name) for part in values]
+            result.add(name, pack, *_fitted(values, kind, name))
+        result = replace(result, rows=result.rows + count)
+    return replace(result, spans=spans)
+
+
+def _of_one_stash(source: Windows | Stash, columns: Iterable[str]) -> list[list[str]]:
+    """The columns, those of one stash together, because its rows seen are found once for all of them."""
+    alike: dict[int, list[str]] = {}
+    for name in dict.fromkeys(columns):
+        alike.setdefault(id(stash_with(source, name)), []).append(name)
+    return [*alike.values()]
 
 
 def all_of_pack(column: Values, rows: Rows, name: str) -> Part:
@@ -216,20 +234,23 @@ def check_kind(kind: str, by: str | None, unknown: str) -> None:
         raise ValueError(f"unknown must be 'error', or 'pooled' with by='entity', got {unknown!r} and by={by!r}.")
 
 
-def rows_seen(source: Windows | Stash) -> Rows:
-    """The rows that lie in a window, or all rows of a stash, grouped by entity."""
+def rows_seen(source: Windows | Stash, stash: Stash) -> Rows:
+    """The rows of a stash, the windows' own or a table, that lie in a window, or all rows of it, grouped by entity."""
     if isinstance(source, Stash):
         return Rows(np.array([0]), np.array([source.rows]), source.offsets.numpy())
     if not len(source):
         raise ValueError(NO_WINDOWS)
-    at, ranges = source.placement, []
-    if at.time_spans or at.points is not None:
+    at, none = source.placement, np.empty(0, np.int64)
+    ranges = [(none, none)]
+    own = stash is at.stash
+    time_spans = [time_span for time_span in at.time_spans if time_span.stash is stash]
+    if time_spans or (own and at.points is not None):
         chunks = (np.arange(k, min(k + _WINDOWS, len(source))) for k in range(0, len(source), _WINDOWS))
-        ranges += [_united(_ranges_of(at, ids)) for ids in chunks]
-    if at.points is None and at.spans:
+        ranges += [_united(_ranges_of(at, time_spans, ids, own=own)) for ids in chunks]
+    if own and at.points is None and at.spans:
         start, stop = covered(at.intervals, at.length)
         ranges.append((rows_from(at.slots, start), rows_from(at.slots, stop)))
-    return Rows(*_united(ranges), source.stash.offsets.numpy())
+    return Rows(*_united(ranges), stash.offsets.numpy())
 
 
 def one_group(rows: Rows) -> Rows:
@@ -237,12 +258,11 @@ def one_group(rows: Rows) -> Rows:
     return replace(rows, offsets=rows.offsets[[0, -1]])
 
 
-def _ranges_of(at: Placement, ids: Int64s) -> list[Ranges]:
-    """The rows of windows in each span in time; at given points also those of their slots."""
+def _ranges_of(at: Placement, time_spans: Sequence[TimeSpan], ids: Int64s, *, own: bool) -> list[Ranges]:
+    """The rows of windows in each span in time; at given points also the `own` rows of their slots."""
     anchors = at.anchor_slots(ids)
-    stretches = [at.stretches(time_span, ids, anchors) for time_span in at.time_spans]
-    ranges = [(part.stop - part.rows, part.stop) for part in stretches]
-    if at.points is not None and at.spans:
+    ranges = [time_span.ranges(at.stretches(time_span, ids, anchors)) for time_span in time_spans]
+    if own and at.points is not None and at.spans:
         start, stop = anchors - at.history, anchors + at.horizon
         ranges.append((rows_from(at.slots, start), rows_from(at.slots, stop)))
     return ranges
@@ -256,12 +276,12 @@ def _united(ranges: Sequence[Ranges]) -> Ranges:
 
 def spans_of(source: Windows | Stash, columns: list[str]) -> dict[str, str]:
     """Maps each span to scale to its column; raises an error if a column cannot be scaled."""
-    stash = stash_of(source)
     if not columns:
         raise ValueError("columns must name at least one column, got none.")
     if odd := [name for name in columns if not isinstance(name, str)]:
         raise TypeError(f"columns must be a list of names, got {odd[0]!r} in it.")
     for name in columns:
+        stash = stash_with(source, name)
         tensor, kind = stash[name], stash.about(name).kind
         if kind != "number" or tensor.dtype == torch.bool:
             what = tensor.dtype if kind == "number" else kind

@@ -188,7 +188,7 @@ class Scaler:
                     f"A span must be scaled by its own column; {span!r} is of column {spans[span]!r} in these windows, "
                     f"and was of {column!r} where the scaler was fitted. Fit a scaler on these windows."
                 )
-        check_unscaled(windows, fitted.center)
+        check_unscaled(windows, fitted.center)  # which also refuses a column of several stashes
         check_widths(windows, fitted.center)
         computed = (fitted._computed - spans.keys()) | computed_in(windows)
         spans = fitted.spans | {span: column for span, column in spans.items() if column in fitted.center}

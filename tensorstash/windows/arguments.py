@@ -9,7 +9,7 @@ from tensorstash.common.frequency import Duration, Frequency
 from tensorstash.gather.span import Span
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.at import Unmatched, check_at
-from tensorstash.windows.during import During, Side, time_spans
+from tensorstash.windows.during import During, Side
 from tensorstash.windows.fills import slot_fills
 from tensorstash.windows.gaps import Gaps, all_windows, check_no_slots, fragments
 from tensorstash.windows.intervals import no_intervals
@@ -18,6 +18,7 @@ from tensorstash.windows.selection import Where, anchored, at_points, enough_row
 from tensorstash.windows.slots import lead_and_tail, place, with_tail
 from tensorstash.windows.spans import judged_spans, slot_count
 from tensorstash.windows.splits import check_intervals
+from tensorstash.windows.time_spans import time_spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,9 @@ def check_stash(stash: object) -> None:
         )
 
 
-def windows_of(arguments: Arguments, stash: Stash, at: Any, *, may_forecast: bool = False) -> Placement:
+def windows_of(
+    arguments: Arguments, stash: Stash, at: Any, tables: Mapping[str, Stash], *, may_forecast: bool = False
+) -> Placement:
     """The windows of a stash, or those at the points of a frame.
 
     With `may_forecast` it may have none, if it has the history of one that begins behind its rows.
@@ -109,7 +112,7 @@ def windows_of(arguments: Arguments, stash: Stash, at: Any, *, may_forecast: boo
         slots=slots,
         fills=fills,
         intervals=no_intervals(),
-        time_spans=time_spans(stash, arguments.in_time, side),
+        time_spans=time_spans(stash, arguments.in_time, tables, side),
     )
     required = arguments.required(candidates)
     if at is not None:
@@ -130,7 +133,8 @@ def newest(arguments: Arguments, placement: Placement, of: str | None) -> Placem
 
 def needs(placement: Placement) -> dict[str, Any]:
     """What `Windows.needs` returns."""
-    back = [part for part in placement.time_spans if part.start.steps < 0]
+    own = (part for part in placement.time_spans if part.table.name is None)
+    back = [part for part in own if part.start.steps < 0]
     starts = {
         span.name: int(part.start.text) if is_integer(part.start.text) else str(part.start.text)
         for part in back

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s
-from tensorstash.gather.stretches import Stretches
+from tensorstash.gather.rows import Stretches
+from tensorstash.windows.time_spans import Candidates
 
 
 class Located(NamedTuple):
@@ -15,7 +16,7 @@ class Located(NamedTuple):
     source: Int32s | None  # the number of the placement of each; None if there is one
     ids: Int64s  # in the chain
     anchors: Int64s  # the slots of their anchors
-    stretches: tuple[Stretches, ...] = ()  # the rows of their spans in time, one for each time span
+    stretches: tuple[Stretches | Candidates, ...] = ()  # the rows of their spans in time, one for each time span
 
     def reshaped(self, *shape: int) -> "Located":
         """The same windows as arrays of another shape."""
@@ -27,5 +28,5 @@ class Located(NamedTuple):
 
     def _with_each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> "Located":
         source = None if self.source is None else change(self.source)
-        stretches = tuple(Stretches(*map(change, part)) for part in self.stretches)
+        stretches = tuple(part.with_each(change) for part in self.stretches)
         return Located(source, change(self.ids), change(self.anchors), stretches)

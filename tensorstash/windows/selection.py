@@ -18,11 +18,11 @@ from tensorstash.gather.span import Span
 from tensorstash.stash.missing import missing_rows
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.at import points_of
-from tensorstash.windows.during import TimeSpan
 from tensorstash.windows.intervals import Intervals, cut_ranges, drop, intervals, keep, of_ids, spread, union
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.points import Refused, placed
 from tensorstash.windows.slots import empty_slots, nearest_rows, run_edges, run_rows, runs_at, slots_at
+from tensorstash.windows.time_spans import TimeSpan
 
 _BLOCK = 1 << 20  # rows scanned for missing values at a time
 _WINDOWS = 1 << 16  # tested at a time
@@ -94,13 +94,15 @@ def enough_rows(placement: Placement) -> Placement:
 
 
 def _absent(placement: Placement, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Bools:
-    return placement.stretches(time_span, ids, anchors).rows >= time_span.min_rows
+    return time_span.count(placement.stretches(time_span, ids, anchors)) >= time_span.min_rows
 
 
 def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span], unmatched: str) -> Placement:
     """The windows at the points of a frame; points without one are an error, or dropped with `unmatched="drop"`."""
     points = points_of(placement.stash, at, closed, {span.name for span in placement.shown})
     wanted, refused = len(points), Refused(placement.stash, len(points))
+    for time_span in placement.time_spans:
+        time_span.table.check_moments(int(points.time.min()), int(points.time.max()), placement.stash.clock)
     if judged and not placement.length:
         raise ValueError("require= checks slots, and spans in time have none. See min_rows= of ts.During.")
     points = placed(placement.stash, placement.slots, points, (placement.history, placement.horizon), refused)

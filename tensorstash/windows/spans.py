@@ -12,16 +12,18 @@ from tensorstash.gather.each import Variates
 from tensorstash.gather.span import Draw, Span
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import During
+from tensorstash.windows.tables import table_named
 
 _LONGEST = 1 << 40  # slots before or after an anchor: far longer than any run, and sums of them fit into int64
 
 
-def make_spans(
+def make_spans(  # noqa: PLR0917  in the order of `Windows`
     stash: Stash,
     history: int | None,
     horizon: int,
     columns: Sequence[str] | None,
     spans: Mapping[str, Any] | None,
+    tables: Mapping[str, Stash],
 ) -> tuple[tuple[Span, ...], dict[str, During]]:
     """The checked spans that the arguments of `Windows` ask for: in slots, and in time."""
     in_time: dict[str, During] = {}
@@ -40,12 +42,16 @@ def make_spans(
         made = [_span(name, span) for name, span in spans.items() if name not in in_time]
     if not made and not in_time:
         raise ValueError("A window must have at least one span, got none.")
-    for span in (*made, *(Span(name, during.column, -during.max_rows, 0) for name, during in in_time.items())):
-        _check(span, stash)
+    for span in made:
+        _check(span, stash, stash, None)
+    for name, during in in_time.items():
+        source = stash if during.table is None else table_named(during.table, tables)
+        _check(Span(name, during.column, -1, 0), stash, source, during.table)
     return tuple(made), in_time
 
 
-def _check(span: Span, stash: Stash) -> None:
+def _check(span: Span, stash: Stash, source: Stash, table: str | None) -> None:
+    """Raise unless a span may have its name beside the static columns of a stash, and its column is in the source."""
     if not isinstance(span.name, str):
         raise TypeError(f"Names of spans must be strings, got {span.name!r}. Write {str(span.name)!r}.")
     check_name(span.name, "a span", (span.column, span.start, span.stop), "spans")
@@ -60,11 +66,11 @@ def _check(span: Span, stash: Stash) -> None:
             f"A span must name one column, got {shown(span.column)} for {span.name!r}. To have several in one tensor, "
             "load them as one: columns={'name': [...]}."
         )
-    for column in span.columns:
-        if column not in stash:
-            raise unknown(column, stash, "the stash")
+    for name in span.columns:
+        if name not in source:
+            raise unknown(name, source, "the stash" if table is None else f"the table {table!r}")
     if span.variates is not None:
-        _check_alike(span.variates, stash)
+        _check_alike(span.variates, source)
     if span.name in stash.static:
         raise SchemaError(
             f"A span must not have the name of a static column, got {span.name!r}. Give the span another name."

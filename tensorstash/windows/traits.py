@@ -50,22 +50,25 @@ class Trait(NamedTuple):
         return told(self.value if self.shown is None else self.shown())
 
 
-def column_traits(stash: Stash, name: str, meanings: Mapping[str, Any]) -> Iterator[Trait]:
-    """The traits of a column, from what `meaning` says of it."""
+def column_traits(stash: Stash, name: str, meanings: Mapping[str, Any], called: str) -> Iterator[Trait]:
+    """The traits of a column, from what `meaning` says of it, and what it is called."""
     for trait, (text, remedy) in _TRAITS.items():
         value = meanings.get(trait, "number" if trait == "kind" else None)
         is_vocabulary = trait == "vocabulary" and trait in meanings
         shown = partial(stash.vocabulary, name) if is_vocabulary else None
         grows = is_vocabulary and stash.about(name).unknown is None  # else unknown values have the next code
         if trait not in _OPTIONAL or trait in meanings:
-            yield Trait(f"{text} of {name!r}", value, remedy, shown, grows)
+            yield Trait(f"{text} of {called!r}", value, remedy, shown, grows)
 
 
 def clock_traits(clock: Mapping[str, Any]) -> Iterator[Trait]:
     """The unit and zone of times, from what `clock_of` says of them."""
     convert = "Convert the times of one before loading, such as with .dt.{} of polars."
-    yield Trait("unit of times", clock.get("unit"), convert.format("cast_time_unit('us')"))
-    yield Trait("zone of times", clock.get("zone"), convert.format("convert_time_zone('UTC')"))
+    clocks = {"": clock} | {f" {key}": times for key, times in clock.items() if key.startswith("of ")}
+    for whose, times in clocks.items():
+        yield Trait(f"unit of known times{whose}", times.get("known unit"), convert.format("cast_time_unit('us')"))
+        yield Trait(f"unit of times{whose}", times.get("unit"), convert.format("cast_time_unit('us')"))
+        yield Trait(f"zone of times{whose}", times.get("zone"), convert.format("convert_time_zone('UTC')"))
 
 
 def static_trait(names: Mapping[str, Any]) -> Trait:
@@ -73,16 +76,31 @@ def static_trait(names: Mapping[str, Any]) -> Trait:
     return Trait("static columns", sorted(names), "Load both with the same static=.")
 
 
-def check_same(placement: Placement, stash: Stash) -> None:
+def tables_of(placement: Placement) -> dict[str, Stash]:
+    """The tables of windows by name."""
+    every = ((part.table.name, part.stash) for part in placement.time_spans)
+    return {name: stash for name, stash in every if name is not None}
+
+
+def check_same(placement: Placement, stash: Stash, tables: Mapping[str, Stash]) -> None:
     """Raise unless what the windows of a placement show means the same in another stash.
 
     A vocabulary may be longer there, because `like=` puts new texts behind the others.
     """
-    columns = [*dict.fromkeys(column for span in placement.shown for column in span.columns)]
+    columns = {"": {column: None for span in placement.spans for column in span.columns}}
+    for part in placement.time_spans:
+        columns.setdefault(part.table.name or "", {}).update((span.column, None) for span in part.shown)
+    before, after = {"": placement.stash, **tables_of(placement)}, {"": stash, **tables}
+    for table, names in columns.items():
+        _check_same(before[table], after[table], [*names], table)
+
+
+def _check_same(before: Stash, after: Stash, columns: Sequence[str], table: str) -> None:
+    """Raise unless columns of a table, or without a name of the windows' own stash, mean the same in another one."""
     for name in columns:
-        stash[name]  # raises for a column that is missing
-    there = {trait.text: trait for trait in _traits(stash, columns)}
-    for trait in _traits(placement.stash, columns):
+        after[name]  # raises for a column that is missing
+    there = {trait.text: trait for trait in _traits(after, columns, table)}
+    for trait in _traits(before, columns, table):
         other = there.get(trait.text, trait)
         if trait.value != other.value and not _continues(trait, other):
             raise SchemaError(
@@ -91,11 +109,13 @@ def check_same(placement: Placement, stash: Stash) -> None:
             )
 
 
-def _traits(stash: Stash, columns: Sequence[str]) -> Iterator[Trait]:
-    yield static_trait(stash.static)
-    for name in (*columns, *stash.static):
-        yield from column_traits(stash, name, {"empty": plain(stash.about(name).empty), **meaning(stash, name)})
-    yield from clock_traits(clock_of(stash))
+def _traits(stash: Stash, columns: Sequence[str], table: str) -> Iterator[Trait]:
+    if not table:
+        yield static_trait(stash.static)
+    for name in columns if table else (*columns, *stash.static):
+        found = {"empty": plain(stash.about(name).empty), **meaning(stash, name)}
+        yield from column_traits(stash, name, found, f"{table}.{name}" if table else name)
+    yield from clock_traits({f"of {table}": clock_of(stash)} if table else clock_of(stash))
 
 
 def _continues(trait: Trait, other: Trait) -> bool:

@@ -21,7 +21,8 @@ from tensorstash.windows.placement import Chain, Placement
 from tensorstash.windows.predictions import to_frame
 from tensorstash.windows.selection import Where
 from tensorstash.windows.spans import make_spans
-from tensorstash.windows.traits import check_same
+from tensorstash.windows.tables import checked_tables
+from tensorstash.windows.traits import check_same, tables_of
 from tensorstash.windows.variates import check_undrawn
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Windows:
             times) are entries of the batch, `(batch,)`. See `docs/guide/events.md`.
         closed: with `at`, the history ends with rows at the time itself (`"right"`) or before it (`"left"`).
         unmatched: with `at`, rows without a window are an error (`"error"`) or left out (`"drop"`).
+        tables: other stashes by name, from which spans in time take rows: `ts.During(..., table="prices")`.
 
     Raises:
         NoWindowError: no window; the message gives the longest run and the length needed. ColumnError: no such column.
@@ -110,13 +112,14 @@ class Windows:
         at: Any = None,
         closed: Side = "left",
         unmatched: Unmatched = "error",
+        tables: Mapping[str, Stash] | None = None,
     ) -> None:
         check_stash(stash)
-        asked = make_spans(stash, history, horizon, columns, spans)
-        arguments = Arguments(
-            *asked, min_history, min_horizon, stride, gaps, frequency, tolerance, require, where, closed, unmatched
-        )
-        self._set(arguments, windows_of(arguments, stash, at))
+        others = checked_tables(tables)
+        asked = make_spans(stash, history, horizon, columns, spans, others)
+        slots = (min_history, min_horizon, stride, gaps, frequency, tolerance, require, where)
+        arguments = Arguments(*asked, *slots, closed, unmatched)
+        self._set(arguments, windows_of(arguments, stash, at, others))
 
     def _set(self, arguments: Arguments, placement: Placement) -> None:
         self._arguments = arguments.without_rows()
@@ -329,7 +332,7 @@ class Windows:
         return self._at(newest(self._arguments, self.placement, of))
 
     @suggests_keywords
-    def on(self, stash: Stash, *, at: Any = None) -> "Windows":
+    def on(self, stash: Stash, *, tables: Mapping[str, Stash] | None = None, at: Any = None) -> "Windows":
         """The same windows of other data: tomorrow's, a hold-out file, the last rows of a service.
 
         They have the arguments of these `Windows`, with the frequency that was found here. Of a part of a split, a
@@ -338,6 +341,7 @@ class Windows:
 
         Args:
             stash: its columns must mean the same: types, units, zones, packs and codes, for which load it with `like=`.
+            tables: those that take the place of the tables of these windows; the others are the same.
             at: the points of the new windows, as in `Windows`. They take the place of `stride=` and `where=`. Windows
                 at given points need them.
 
@@ -355,10 +359,11 @@ class Windows:
                     [6, 7, 8, 9]])
         """
         check_stash(stash)
-        check_same(self.placement, stash)
+        others = tables_of(self.placement) | checked_tables(tables)
+        check_same(self.placement, stash, others)
         arguments = self._arguments.elsewhere(self.placement, at)
         other = copy(self)
-        other._set(arguments, windows_of(arguments, stash, at, may_forecast=True))
+        other._set(arguments, windows_of(arguments, stash, at, others, may_forecast=True))
         return other
 
     def needs(self) -> dict[str, Any]:

@@ -405,7 +405,9 @@ FORKED = """
 """
 
 
-WITHOUT_THE_KERNEL = "from tensorstash.native import library; library.LIBRARY = None; "
+WITHOUT_THE_KERNEL = (
+    "from tensorstash.native import library; library.LIBRARY = None; library._has_warned['absent'] = True; "
+)
 
 
 def run_forked(body: str) -> subprocess.CompletedProcess[str]:

@@ -177,7 +177,7 @@ def test_no_wait_can_be_left_out(broken: Callable[[], LateCopies], prefetch: int
 def items(loader: ts.Loader) -> list[torch.Tensor]:
     """The columns that a loader gathers from."""
     assert isinstance(loader._assembler, ResidentAssembler)
-    return [span.items for plan in loader._assembler.plans for span in plan.spans]
+    return [column for columns in loader._assembler.columns for column in columns.values()]
 
 
 def test_loaders_over_one_stash_share_its_columns_while_one_of_them_lives() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tests import kernel, oracle
+from tests import oracle
 from tests.data import Table
 from tests.epochs import ids_of
 
@@ -98,6 +98,6 @@ def test_the_memory_of_a_portion_is_used_again_when_no_batch_of_it_is_held() -> 
         if k % 100 == 0:
             held.append(batch)
         del batch
-    at_once = 8 if kernel.is_compiled() else 1
+    at_once = 8
     assert len(held) < len(used) <= len(held) + 2 + at_once
     assert [int(batch["y"][0, 0]) for batch in held] == [800 * k for k in range(len(held))]

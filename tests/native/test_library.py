@@ -89,3 +89,50 @@ def test_a_forked_child_gathers() -> None:
         kernel.gather(plan, np.array([5, 97]), [out.ctypes.data])
         os._exit(0 if out.tolist() == [[5, 6, 7], [97, 98, 99]] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+GATHERS = """
+import warnings, tensorstash as ts
+from concurrent.futures import ThreadPoolExecutor
+windows = ts.Windows(ts.load({"y": [1.0, 2.0, 3.0]}), 2)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    BODY
+print([(one.category.__name__, str(one.message)) for one in caught])
+"""
+HOST = "windows[[0]]; windows[[1]]; [*ts.Loader(windows, 1, prefetch=2)]"
+
+
+def warned(body: str, switch: str) -> str:
+    """The warnings that a fresh process sees while it gathers."""
+    environment = {**os.environ, "TENSORSTASH_NATIVE": switch}
+    command = [sys.executable, "-W", "error", "-c", GATHERS.replace("BODY", body)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_a_process_without_the_kernel_is_told_once_what_that_costs(tmp_path: Path) -> None:
+    """When it first gathers on the host, not when it imports, loads or makes windows: there, a warning is an error."""
+    told = warned(HOST, str(tmp_path / "absent.so"))
+    assert told.count("UserWarning") == 1
+    for part in (
+        "without the compiled kernel",
+        "times as long",
+        "absent.so",
+        "wheel",
+        "C compiler",
+        "TENSORSTASH_NATIVE=0",
+    ):
+        assert part in told
+
+
+@pytest.mark.parametrize(
+    ("body", "switch"), [(HOST, "0"), ("[*ts.Loader(windows, 1, resident=True)]", "absent.so")], ids=["off", "resident"]
+)
+def test_who_turned_it_off_or_does_not_need_it_is_told_nothing(body: str, switch: str, tmp_path: Path) -> None:
+    assert warned(body, switch if switch == "0" else str(tmp_path / switch)) == "[]"
+
+
+@native
+def test_with_the_kernel_nothing_is_told() -> None:
+    assert warned(HOST, str(SOURCES / "gather.so")) == "[]"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tests import oracle
+from tests import kernel, oracle
 from tests.oracle_load import like
 
 CARDS = ["a", "b", "c"]
@@ -25,10 +25,9 @@ SPANS: dict[str, ts.During] = {
 }
 
 
-@pytest.fixture(params=["kernel", "torch"], autouse=True)
+@pytest.fixture(params=kernel.WAYS, autouse=True)
 def _executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "torch":
-        monkeypatch.setattr("tensorstash.native.library.LIBRARY", None)
+    kernel.take(request.param, monkeypatch)
 
 
 def events(rows: int) -> pl.DataFrame:

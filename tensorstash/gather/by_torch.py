@@ -1,0 +1,168 @@
+"""Batches by a few operations of torch that every device has: for columns on a device, and hosts without the kernel.
+
+A batch whose windows are all whole is one `index_select` of a strided view for each buffer of consecutive slots, where
+the columns are in the memory of the host: other devices may copy such a view first. Anything else is gathered by a
+matrix of rows for each span. As measured, `index_select` along dimension 0 of a strided view is several times faster
+than by such a matrix; along a later dimension it first copies the whole view; and of a view that steps over rows it is
+slower. Values viewed as integers are exact for every dtype.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tensorstash.common.dtypes import as_integers
+from tensorstash.common.forks import check_threads
+from tensorstash.gather.layout import SpanGroup
+from tensorstash.gather.memory import Memory
+from tensorstash.gather.rows import FragmentTensors, Rows
+from tensorstash.gather.span import Span, draws_of
+
+# the number of each memory, and the index of its windows, (n,) int64; None: of all windows
+Sources = Sequence[tuple[int, torch.Tensor | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class TorchGroup:
+    """The columns of a `SpanGroup` in one memory."""
+
+    items: tuple[torch.Tensor, ...]  # of each span, (rows, ...) integers of its width
+    fills: tuple[torch.Tensor, ...]  # of each span, () what an empty slot holds; none if no slot can be empty
+    strided: torch.Tensor | None  # (positions, items of a window); None if spans step over slots, and on other devices
+    offsets: torch.Tensor  # (spans, 1) from the row of an anchor to the position of the span
+
+
+@dataclass(frozen=True, slots=True)
+class TorchSource:
+    """One memory."""
+
+    groups: tuple[TorchGroup, ...]
+    fragments: FragmentTensors | None  # `None`: slots are rows, or windows are stretches of rows
+
+    def tensors(self) -> list[torch.Tensor]:
+        """All memory that is read of it."""
+        of_groups = [tensor for group in self.groups for tensor in (*group.items, *group.fills, group.offsets)]
+        return [*of_groups, *(self.fragments or ())]
+
+
+@dataclass(frozen=True, slots=True)
+class TorchPlan:
+    """How the spans of one kind of rows are taken from one memory or several."""
+
+    layout: tuple[SpanGroup, ...]
+    slots: tuple[torch.Tensor, ...]  # of each tensor of flags, or of slots that cannot be empty: (time,) int64
+    draws: tuple[int, ...]  # of each of these, the number of the draw or -1
+    at: tuple[tuple[int, ...], ...]  # of each group and span, the number of its slots
+    sources: tuple[TorchSource, ...]
+    history: int  # slots of a window
+    horizon: int
+    is_on_host: bool
+    is_dilated: bool  # whether any span steps over slots
+
+    def tensors(self) -> list[torch.Tensor]:
+        """All memory that is read."""
+        return [*self.slots, *(tensor for source in self.sources for tensor in source.tensors())]
+
+
+def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Sequence[Memory]) -> TorchPlan:
+    """The plan for spans in these buffers."""
+    alike = [*dict.fromkeys(span.slots for span in spans)]
+    device, drawn = memories[0].columns[spans[0].column].device, draws_of(spans)
+    filling = next((memory.filling for memory in memories if memory.filling is not None), None)
+    return TorchPlan(
+        layout=tuple(layout),
+        slots=tuple(torch.tensor([*slots], dtype=torch.int64, device=device) for slots, _ in alike),
+        draws=tuple(-1 if draw is None else drawn.index(draw) for _, draw in alike),
+        at=tuple(tuple(alike.index(span.slots) for span in group.spans) for group in layout),
+        sources=tuple(_source(memory, layout, device) for memory in memories),
+        history=0 if filling is None else filling.history,
+        horizon=0 if filling is None else filling.horizon,
+        is_on_host=device.type == "cpu",
+        is_dilated=any(span.step > 1 for span in spans),
+    )
+
+
+def _source(memory: Memory, layout: Sequence[SpanGroup], device: torch.device) -> TorchSource:
+    fragments = None if memory.filling is None else memory.filling.fragments
+    return TorchSource(
+        groups=tuple(_group(memory, group) for group in layout),
+        fragments=None if fragments is None else FragmentTensors.of(fragments, device),
+    )
+
+
+def _group(memory: Memory, group: SpanGroup) -> TorchGroup:
+    block = next(block for block in memory.blocks if group.spans[0].column in block.names)
+    firsts = [block.names.index(span.column) * block.stride for span in group.spans]
+    items, filling = block.items, memory.filling
+    return TorchGroup(
+        items=tuple(as_integers(memory.columns[span.column]) for span in group.spans),
+        fills=() if filling is None else tuple(filling.fills[span.column].to(items.device) for span in group.spans),
+        strided=_strided(items, group) if items.is_cpu and group.spans[0].step == 1 else None,
+        offsets=torch.tensor([[at + span.start] for at, span in zip(firsts, group.spans)], device=items.device),
+    )
+
+
+def _strided(items: torch.Tensor, group: SpanGroup) -> torch.Tensor:
+    """A window at each row of a block, whatever column it begins in."""
+    items, window, row = items.view(group.dtype), math.prod(group.shape), math.prod(group.shape[1:])
+    return items.as_strided((max(0, (items.numel() - window) // row + 1), window), (row, 1))
+
+
+def fill(
+    plan: TorchPlan, sources: Sources, rows: Rows, buffers: Sequence[torch.Tensor], flags: Sequence[torch.Tensor]
+) -> None:
+    """Fill the buffers of a batch and its flags, or no flags if no slot can be empty. All lie where the columns do."""
+    if plan.is_on_host:
+        check_threads()
+    for k, which in sources:
+        if which is None:
+            _fill(plan, plan.sources[k], rows, buffers, flags)
+            continue
+        count = len(which)
+        parts = [buffer.new_empty(group.buffer_shape(count)) for group, buffer in zip(plan.layout, buffers)]
+        seen = [tensor.new_empty(count, tensor.shape[1]) for tensor in flags]
+        _fill(plan, plan.sources[k], rows.of(which), parts, seen)
+        for group, buffer, part in zip(plan.layout, buffers, parts):
+            spans = len(group.spans)
+            target = as_integers(buffer).view(spans, rows.windows, *group.shape)
+            values = as_integers(part).view(spans, count, *group.shape)
+            target.index_copy_(1, which, values)
+        for tensor, part in zip(flags, seen):
+            tensor.index_copy_(0, which, part)
+
+
+def _fill(
+    plan: TorchPlan, source: TorchSource, rows: Rows, buffers: Sequence[torch.Tensor], flags: Sequence[torch.Tensor]
+) -> None:
+    """Fill the buffers with windows of one memory."""
+    anchors = _whole(plan, source, rows) if plan.is_on_host else None  # elsewhere this would wait for the device
+    if anchors is not None:
+        found = [anchors[:, None] + slots for slots in plan.slots] if plan.is_dilated else []
+        empty: list[torch.Tensor] = []
+        for tensor in flags:
+            tensor.fill_(True)
+    else:
+        found = [rows.matrix(source.fragments, slots, draw) for slots, draw in zip(plan.slots, plan.draws)]
+        empty = [matrix < 0 for matrix in found] if flags else []
+        for tensor, matrix in zip(flags, found):
+            torch.ge(matrix, 0, out=tensor)
+            matrix.clamp_(min=0)  # any row; what it holds is overwritten
+    for group, columns, buffer, at in zip(plan.layout, source.groups, buffers, plan.at):
+        if anchors is not None and columns.strided is not None:
+            positions = (anchors + columns.offsets).view(-1)
+            torch.index_select(columns.strided, 0, positions, out=buffer.view(len(buffer), columns.strided.shape[1]))
+            continue
+        targets = as_integers(buffer).view(len(at), rows.windows, *group.shape)
+        for k, number in enumerate(at):
+            target = targets[k]
+            torch.index_select(columns.items[k], 0, found[number].view(-1), out=target.view(-1, *group.shape[1:]))
+            if empty and columns.fills:
+                target.masked_fill_(empty[number].view(*target.shape[:2], *[1] * (target.ndim - 2)), columns.fills[k])
+
+
+def _whole(plan: TorchPlan, source: TorchSource, rows: Rows) -> torch.Tensor | None:
+    """The rows of the anchors, if no slot of any window is empty."""
+    anchors, whole = rows.whole(source.fragments, plan.history, plan.horizon)
+    return anchors if whole is None or bool(whole.all()) else None

@@ -1,0 +1,98 @@
+"""Columns of which the values in empty slots are computed, such as those of the calendar: always on the host."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from tensorstash.common.dtypes import Int32s, Int64s, as_integers
+from tensorstash.gather.layout import Flags, SpanGroup
+from tensorstash.gather.memory import Compute, Filling, Memory, by_source
+from tensorstash.gather.rows import FragmentTensors, InSlots
+from tensorstash.gather.span import Span, draw_number, draws_of
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A span whose values are computed where a slot is empty."""
+
+    span: Span
+    draw: int  # the number of its draw, or -1
+    fillings: tuple[Filling | None, ...]  # of each memory
+    buffer: int  # the index of the buffer that holds the span
+    at: tuple[int, int]  # the place of the span in this buffer, and the number of spans there
+    flags: int  # the index of its tensor among the flags
+
+    def of(self, memory: int) -> Compute | None:
+        """How the values are computed in one memory."""
+        filling = self.fillings[memory]
+        return None if filling is None else filling.computed.get(self.span.column)
+
+    def slots(self, anchors: Int64s, at: Int64s) -> Int64s:
+        """The slots of a memory at the places `at` of the span, in windows with these anchors."""
+        return anchors + (self.span.start + at * self.span.step)
+
+
+def computed_spans(
+    spans: Sequence[Span], layout: Sequence[SpanGroup], flags: Flags, memories: Sequence[Memory]
+) -> tuple[Computed, ...]:
+    """The computed spans of the buffers."""
+    fillings, draws = tuple(memory.filling for memory in memories), draws_of(spans)
+    return tuple(
+        Computed(span, draw_number(span, draws), fillings, buffer, (k, len(group.spans)), flags.slots.index(span.slots))
+        for buffer, group in enumerate(layout)
+        for k, span in enumerate(group.spans)
+        if any(filling is not None and span.column in filling.computed for filling in fillings)
+    )
+
+
+def compute_in(
+    computed: Computed, source: Int32s | None, anchors: Int64s, buffer: torch.Tensor, observed: torch.Tensor
+) -> None:
+    """Write the values of empty slots into the buffer of a batch on the host; in numpy, for forked processes."""
+    window, at = np.nonzero(~observed.numpy())
+    if not len(window):
+        return
+    number, spans = computed.at
+    target = as_integers(buffer).numpy().reshape(spans, *observed.shape, -1)[number]
+    slots = computed.slots(anchors[window], at)
+    for k, which in by_source(None if source is None else source[window]):
+        compute = computed.of(k)
+        if compute is not None:
+            target[window[which], at[which]] = compute(slots[which]).numpy()
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedValues:
+    """The values of empty slots of a span, computed before its batch is gathered on a device."""
+
+    computed: Computed
+    at: torch.Tensor  # (slots,) int64, among the slots of the span in all windows
+    values: torch.Tensor  # (slots, items of a row)
+
+    def write(self, buffer: torch.Tensor) -> None:
+        """Write them into the buffer that holds the span."""
+        number, spans = self.computed.at
+        target = as_integers(buffer).view(spans, -1, self.values.shape[1])[number]
+        target.index_copy_(0, self.at, self.values)
+
+
+def computed_values(computed: Computed, source: Int32s | None, rows: InSlots) -> Iterator[ComputedValues]:
+    """The values of the empty slots of all windows, for each memory that has some."""
+    slots = torch.tensor([*computed.span.slots[0]])
+    for k, which in by_source(source):
+        compute, filling = computed.of(k), computed.fillings[k]
+        if compute is None or filling is None or filling.fragments is None:
+            continue
+        fragments = FragmentTensors.of(filling.fragments, slots.device)
+        windows = np.arange(len(rows.anchors))[which]
+        _, whole = rows.of(which).with_each(torch.from_numpy).whole(fragments, filling.history, filling.horizon)
+        if whole is not None:
+            windows = windows[~whole.numpy()]
+        some = rows.of(windows)
+        found = some.with_each(torch.from_numpy).matrix(fragments, slots, computed.draw)
+        window, at = np.nonzero(found.numpy() < 0)
+        if len(window):
+            values = compute(computed.slots(some.anchors[window], at))
+            yield ComputedValues(computed, torch.from_numpy(windows[window] * len(slots) + at), values)

@@ -1,0 +1,117 @@
+"""What the spans of a batch are: tensors in buffers, and whether their slots have a row. Both executors fill them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tensorstash.common.dtypes import as_integers
+from tensorstash.gather.span import Draw, Span
+
+Batch = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class SpanGroup:
+    """The spans of one block, length and step, which share a buffer."""
+
+    spans: tuple[Span, ...]
+    dtypes: tuple[torch.dtype, ...]  # of the spans
+    dtype: torch.dtype  # of the buffer: the one floating dtype of all spans, else integers of their width
+    shape: tuple[int, ...]  # of one window of one span: (time, ...)
+    plain: bool  # whether all spans have the type of the buffer
+
+    def buffer_shape(self, count: int) -> tuple[int, ...]:
+        """The shape of the buffer for a batch of `count` windows: the spans one after the other."""
+        return (len(self.spans) * count, *self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """The `<span>.observed` tensors of batches; spans over the same slots share one tensor."""
+
+    slots: tuple[tuple[range, Draw | None], ...]  # of each of these tensors
+    names: Mapping[str, int]  # `<span>.observed`, and which of the tensors it is
+
+    def empty(self, count: int, device: torch.device | None = None) -> list[torch.Tensor]:
+        """The tensors of `count` windows, for an executor to fill."""
+        return [torch.empty(count, len(slots), dtype=torch.bool, device=device) for slots, _ in self.slots]
+
+    def named(self, tensors: Sequence[torch.Tensor]) -> Batch:
+        """The tensors as entries of a batch."""
+        return {name: tensors[k] for name, k in self.names.items()}
+
+
+def span_groups(
+    spans: Sequence[Span], columns: Mapping[str, torch.Tensor], homes: Mapping[str, str]
+) -> list[SpanGroup]:
+    """The spans that share a buffer: those of equal homes, lengths and steps. `homes` has the names of spans."""
+    alike: dict[tuple[str, int, int], list[Span]] = {}
+    for span in spans:
+        alike.setdefault((homes[span.name], len(span), span.step), []).append(span)
+    return [_group(members, columns) for members in alike.values()]
+
+
+def _group(members: Sequence[Span], columns: Mapping[str, torch.Tensor]) -> SpanGroup:
+    first = columns[members[0].column]
+    dtypes = tuple(columns[span.column].dtype for span in members)
+    typed = len(set(dtypes)) == 1 and dtypes[0].is_floating_point
+    dtype = dtypes[0] if typed else as_integers(first[:0]).dtype
+    return SpanGroup(tuple(members), dtypes, dtype, (len(members[0]), *first.shape[1:]), {*dtypes} == {dtype})
+
+
+def flags_of(spans: Sequence[Span]) -> Flags:
+    """The tensors for spans of which slots may be empty. Distances are 0 there, and are not flagged."""
+    slots = [*dict.fromkeys(span.slots for span in spans)]
+    names = {f"{span.name}.observed": slots.index(span.slots) for span in spans if not span.is_distance}
+    return Flags(tuple(slots), names)
+
+
+def as_batch(groups: Sequence[SpanGroup], names: Sequence[str], buffers: Sequence[torch.Tensor]) -> Batch:
+    """Filled buffers, on any device, as one `(batch, time, ...)` tensor per span, all views of them."""
+    (batch,) = as_batches(groups, names, buffers, {}, 1)
+    return batch
+
+
+def as_batches(
+    groups: Sequence[SpanGroup],
+    names: Sequence[str],
+    buffers: Sequence[torch.Tensor],
+    rest: Mapping[str, torch.Tensor],
+    steps: int,
+) -> list[Batch]:
+    """Filled buffers and the tensors `rest`, all of equally many windows, as the batches of some steps.
+
+    `names` are those of the spans in the order of a batch. Each tensor has a counter of writes of its own; entries that
+    share a tensor in `rest` share one per batch. Keep the number of operations low: after a gather, their code is no
+    longer in the CPU caches.
+    """
+    parts: dict[str, Sequence[torch.Tensor]] = {}
+    for group, buffer in zip(groups, buffers):
+        count = len(group.spans)
+        if group.plain:
+            every = _cut(buffer, count * steps)
+        else:
+            typed = map(_typed, _cut(buffer, count), group.dtypes)
+            every = [part for whole in typed for part in _cut(whole, steps)]
+        for k, span in enumerate(group.spans):
+            parts[span.name] = every[k * steps : (k + 1) * steps]
+    if len(groups) > 1:
+        parts = {name: parts[name] for name in names}
+    if rest:
+        cut = {id(tensor): _cut(tensor, steps) for tensor in rest.values()}
+        parts.update((name, cut[id(tensor)]) for name, tensor in rest.items())
+    batches: list[Batch] = [{} for _ in range(steps)]
+    for name, of_steps in parts.items():
+        for batch, tensor in zip(batches, of_steps):
+            batch[name] = tensor
+    return batches
+
+
+def _cut(tensor: torch.Tensor, count: int) -> Sequence[torch.Tensor]:
+    # `unsafe_chunk` is safe, because nothing writes into the whole tensor later
+    return (tensor,) if count == 1 else tensor.unsafe_chunk(count)
+
+
+def _typed(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return tensor if tensor.dtype == dtype else tensor.view(dtype)

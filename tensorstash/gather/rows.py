@@ -1,0 +1,172 @@
+"""Which rows the windows of a batch hold: those at consecutive slots, stretches of rows, or rows in any order.
+
+Each kind says for every slot of a window which row it holds, or that it is empty. All spans over the same slots share
+that. Arrays are numpy's where the kernel gathers, and tensors, on the device of the columns, where torch does.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from tensorstash.common.dtypes import Int64s
+from tensorstash.gather.memory import Fragments
+from tensorstash.native.guide import Guide, guide
+
+_NEVER = -(1 << 63)  # before every slot
+
+
+class FragmentTensors(NamedTuple):
+    """The fragments of a memory as tensors; fragment k stands at k + 1, behind one that has no slot."""
+
+    first: torch.Tensor  # (fragments,) the slot of the first row of each
+    stop: torch.Tensor  # (1 + fragments,) the slot after its last row
+    shift: torch.Tensor  # (1 + fragments,) from a slot of it to the row there
+
+    @classmethod
+    def of(cls, fragments: Fragments, device: torch.device) -> "FragmentTensors":
+        """These fragments on a device."""
+        first, stop = fragments.first, np.append(_NEVER, fragments.first + fragments.rows)
+        shift = np.append(0, fragments.row - first)
+        return cls(*(torch.from_numpy(array).to(device) for array in (first, stop, shift)))
+
+
+class InSlots(NamedTuple):
+    """Windows at consecutive slots of their memory."""
+
+    anchors: Any  # (windows,) the slot of each anchor
+    skips: Any = None  # (draws, windows) the slots that each draw leaves out at the start of its spans; None: none
+
+    @property
+    def windows(self) -> int:
+        """How many there are."""
+        return len(self.anchors)
+
+    def of(self, which: Any) -> "InSlots":
+        """The windows at an index."""
+        return InSlots(self.anchors[which], None if self.skips is None else self.skips[:, which])
+
+    def with_each(self, change: Callable[[Any], Any]) -> "InSlots":
+        """The same windows with other arrays."""
+        return InSlots(change(self.anchors), None if self.skips is None else change(self.skips))
+
+    def whole(
+        self, fragments: FragmentTensors | None, history: int, horizon: int
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The row of each anchor, and which windows lie in one fragment without a slot left out; `None`: all do.
+
+        The rows of other windows mean nothing.
+        """
+        if fragments is None:
+            return self.anchors, None
+        k = torch.searchsorted(fragments.first, self.anchors - history, right=True)
+        inside = self.anchors + horizon <= fragments.stop[k]
+        if self.skips is not None:
+            inside &= (self.skips == 0).all(0)
+        return self.anchors + fragments.shift[k], inside
+
+    def matrix(self, fragments: FragmentTensors | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
+        """The row of each slot, -1 for an empty one: `(windows, time)`.
+
+        Args:
+            fragments: of the memory; `None`: slots are rows.
+            slots: relative to the anchor, `(time,)`.
+            draw: the number of the draw by which the first slots are left out, or -1.
+        """
+        at = self.anchors[:, None] + slots
+        if fragments is None:
+            return at
+        k = torch.searchsorted(fragments.first, at, right=True).view(-1)  # `index_select` is faster than an index
+        inside = at < fragments.stop.index_select(0, k).view(at.shape)
+        if draw >= 0 and self.skips is not None:
+            inside &= slots - slots[0] >= self.skips[draw][:, None]
+        return torch.where(inside, at.add_(fragments.shift.index_select(0, k).view(at.shape)), -1)
+
+
+class Stretches(NamedTuple):
+    """Consecutive rows of each window at the end of its slots, behind empty ones: the last `rows` before row `stop`."""
+
+    stop: Any  # (windows,) as all
+    rows: Any
+    origin: Any  # from which distances are counted
+
+    @property
+    def windows(self) -> int:
+        """How many there are."""
+        return len(self.stop)
+
+    def of(self, which: Any) -> "Stretches":
+        """The windows at an index."""
+        return Stretches(*(array[which] for array in self))
+
+    def with_each(self, change: Callable[[Any], Any]) -> "Stretches":
+        """The same windows with other arrays."""
+        return Stretches(*map(change, self))
+
+    def whole(
+        self, fragments: FragmentTensors | None, history: int, horizon: int
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The row after the last one of each window, and which windows have a row in every slot."""
+        assert fragments is None
+        assert not horizon
+        return self.stop, self.rows == history
+
+    def matrix(self, fragments: FragmentTensors | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
+        """The row of each slot, counted back from the end, -1 for an empty one: `(windows, time)`."""
+        assert fragments is None
+        assert draw < 0
+        return torch.where(slots >= -self.rows[:, None], self.stop[:, None] + slots, -1)
+
+
+class Picked(NamedTuple):
+    """Rows of each window in any order."""
+
+    rows: Any  # (windows, time) -1 for an empty slot
+    origin: Any  # (windows,) from which distances are counted
+
+    @property
+    def windows(self) -> int:
+        """How many there are."""
+        return len(self.rows)
+
+    def of(self, which: Any) -> "Picked":
+        """The windows at an index."""
+        return Picked(*(array[which] for array in self))
+
+    def with_each(self, change: Callable[[Any], Any]) -> "Picked":
+        """The same windows with other arrays."""
+        return Picked(*map(change, self))
+
+    def whole(
+        self, fragments: FragmentTensors | None, history: int, horizon: int
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """No window is known to be rows that follow each other."""
+        assert fragments is None
+        assert (history, horizon) == (self.rows.shape[1], 0)
+        return self.origin, torch.zeros(len(self.origin), dtype=torch.bool)
+
+    def matrix(self, fragments: FragmentTensors | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
+        """The row of each slot, -1 for an empty one: `(windows, time)`. All spans have the same slots."""
+        assert fragments is None
+        assert (len(slots), draw) == (self.rows.shape[1], -1)
+        return self.rows.clone()
+
+
+Rows = InSlots | Stretches | Picked
+
+
+def as_fragments(stretches: Stretches, length: int) -> tuple[Fragments, Int64s]:
+    """For the kernel, stretches as windows in slots: the fragments of the windows, and the slots of their anchors.
+
+    Window i has the slots `i * length` up to `(i + 1) * length`, and one fragment, its rows.
+    """
+    windows = _windows(len(stretches.stop), length)
+    anchors = np.ascontiguousarray(windows.ends)
+    return Fragments(anchors - stretches.rows, stretches.stop - stretches.rows, stretches.rows, windows), anchors
+
+
+@lru_cache(maxsize=16)
+def _windows(count: int, length: int) -> Guide:
+    return guide(np.arange(length, (count + 1) * length, length)[:, None])
