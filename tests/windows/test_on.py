@@ -205,7 +205,7 @@ def timed(columns: Any = TIMED, time: pl.Series | None = None, **values: Any) ->
         (lambda: timed(time=hours(zone="UTC")), "zone of times ... none ... 'UTC'"),
         (lambda: timed({**TIMED, "y": ts.column("y", dtype=torch.float32)}), "type of 'y' ... 'float64' ... 'float32'"),
         (lambda: timed({**TIMED, "pack": ["x", "y"]}), "members of 'pack' ... ['y', 'x'] ... ['x', 'y']"),
-        (lambda: timed({**TIMED, "pack": ["x", "y", "y"]}), "members of 'pack'"),
+        (lambda: timed({**TIMED, "pack": ["x", "y", "y"]}), "shape of 'pack' ... [2] ... [3]"),
         (lambda: timed({**TIMED, "hash": ts.hashed("k", 8)}), "number of buckets of 'hash' ... 9 ... 8"),
         (lambda: timed({**TIMED, "when": ts.calendar("day")}), "fields of 'when' ... 'hour' ... 'day'"),
         (lambda: timed({**TIMED, "z": ts.column("x", fill=2.0)}), "fill= of 'z' ... 1.0 ... 2.0"),
