@@ -25,7 +25,9 @@ from contestants.hand import CHUNK, selecting
 
 import tensorstash as ts
 from tensorstash.batches.buffers import Pool
-from tensorstash.gather.gather import as_batch, select
+from tensorstash.gather.gather import select
+from tensorstash.gather.layout import as_batch
+from tensorstash.gather.rows import InSlots
 from tensorstash.native import library
 from tensorstash.native.permutation import BLOCK, shuffled
 from tensorstash.windows.intervals import intervals, locate
@@ -272,8 +274,8 @@ def breakdown(case: Case) -> None:
         "order": (lambda: next(passes.groups(start)), len(steps.ids)),
         "lookup": (lambda: windows.placement.anchor_slots(steps.ids), len(steps.ids)),
         "take a buffer": (lambda: pool.take(case.batch), 1),
-        "gather": (lambda: select(plan, None, anchors[0], [[buffer]]), 1),
-        "views of the columns": (lambda: as_batch(plan, [buffer]), 1),
+        "gather": (lambda: select(plan, None, [InSlots(anchors[0])], [[buffer]]), 1),
+        "views of the columns": (lambda: as_batch(plan.groups, plan.names, [buffer]), 1),
     }
     for name, (part, per_call) in parts.items():
         spent = min(timeit.repeat(part, number=20, repeat=20)) / 20 / per_call

@@ -29,6 +29,7 @@ import torch
 from team import Team, held, weigh
 
 import tensorstash as ts
+from tensorstash.gather.native import NativePlan
 from tensorstash.native import kernel
 
 ROUNDS = 9
@@ -121,8 +122,9 @@ def bare(case: Case) -> Callable[[int], float]:
 
 def bare_native(case: Case) -> Callable[[int], float] | None:
     """The same by the kernel, if it is there: gathers at random rows into one reused result, in one call each."""
-    native = ts.Windows(case.stash, history=case.length).chain.plan.native
-    if native is None:
+    (part,) = ts.Windows(case.stash, history=case.length).chain.plan.parts
+    native = part.executor
+    if not isinstance(native, NativePlan):
         return None
     spans = [case.batch * case.length * column[0].nbytes for column in case.stash.values()]
     out = torch.empty(sum(spans), dtype=torch.uint8)

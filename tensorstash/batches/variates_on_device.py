@@ -51,10 +51,11 @@ def device_variates(
                 "ts.calendar. Give it a span of its own."
             )
     filled = [filling for filling in fillings if filling is not None]
+    places = [None if filling is None else filling.fragments for filling in fillings]
     return DeviceVariates(
         plan=plan,
         packs=[[as_integers(held[name]).view(-1) for name in names] for held in columns],
-        fragments=[None if filling is None else FragmentTensors.of(filling.fragments, device) for filling in fillings],
+        fragments=[None if some is None else FragmentTensors.of(some, device) for some in places],
         fill=filled[0].fills[names[0]].to(device).view(1) if filled else None,
         slots={span.slots: torch.tensor([*span.slots[0]], dtype=torch.int64, device=device) for span in plan.spans},
     )

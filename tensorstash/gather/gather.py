@@ -125,7 +125,9 @@ def select(
             native.fill(part.executor, source, of_part, own, observed)
         else:
             _fill_by_torch(part.executor, source, of_part, own, observed)
-        for k, seen in enumerate(observed if part.flags else ()):
+        if part.flags is None:
+            continue
+        for k, seen in enumerate(observed):
             if part.computed or part.distances:
                 _finish(part, *_of_batch(k, len(buffers), source, of_part), own[k], seen)
             flags[k].update(part.flags.named(seen))

@@ -62,25 +62,22 @@ class Windows:
         tolerance: how far a step may deviate from the frequency, written likewise; at most half of it.
         require: columns or spans; windows with a missing value in one of them are left out: NaN, code -1, a value of
             `fill=` where `ts.is_valid` of the column is false, or an empty slot. A column is checked over the whole
-            window, a span over its own slots, and neither after the run. A column that had no missing value when it was
-            loaded is not read again, so NaN written into it later is not seen.
+            window, a span over its own slots, neither after the run. NaN written into a column later may not be seen.
         where: a boolean column, or `(rows,)` booleans; windows whose anchor (without a horizon: last slot) is not at a
             true row are left out.
-        at: a frame with the entity and time columns of the source. Each row is a window, in this order, instead of all
-            windows; its anchor is the first slot at or after the time. Other columns of the frame (numbers, booleans or
-            times) are entries of the batch, `(batch,)`. See `docs/guide/events.md`.
+        at: a frame with the entity and time columns of the source. Each row is a window, with its anchor at the first
+            slot at or after the time. Other columns of numbers, booleans or times are entries of the batch, `(batch,)`.
         closed: with `at`, the history ends with rows at the time itself (`"right"`) or before it (`"left"`).
         unmatched: with `at`, rows without a window are an error (`"error"`) or left out (`"drop"`).
         tables: other stashes by name, from which spans in time take rows: `ts.During(..., table="prices")`.
 
     Raises:
-        NoWindowError: no window; the message gives the longest run and the length needed. ColumnError: no such column.
-            SchemaError: a reserved span name, or a column without a value for empty slots. DataError: a row of `at` has
-            no window; the message counts the reasons.
+        NoWindowError: no window. ColumnError: no such column. SchemaError: a reserved span name, or a column without a
+            value for empty slots. DataError: a row of `at` has no window; the message counts the reasons.
 
     Warns:
         UserWarning: gaps or `require` cost more than a tenth of the windows; gaps make more empty slots than there are
-            rows; some entities have no window, because of their rows, their step of time or `require`.
+            rows; some entities have no window.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -117,8 +114,9 @@ class Windows:
         check_stash(stash)
         others = checked_tables(tables)
         asked = make_spans(stash, history, horizon, columns, spans, others)
-        slots = (min_history, min_horizon, stride, gaps, frequency, tolerance, require, where)
-        arguments = Arguments(*asked, *slots, closed, unmatched)
+        arguments = Arguments(
+            *asked, min_history, min_horizon, stride, gaps, frequency, tolerance, require, where, closed, unmatched
+        )
         self._set(arguments, windows_of(arguments, stash, at, others))
 
     def _set(self, arguments: Arguments, placement: Placement) -> None:
