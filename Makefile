@@ -55,7 +55,8 @@ site:  ## docs/_build/index.html and llms.txt; needs no network
 BOTH_WAYS = tests/native tests/gather tests/windows/test_windows.py tests/windows/test_masked.py \
 	tests/windows/test_intervals.py tests/sampling/test_order.py tests/sampling/test_sampler.py tests/sampling/test_tree.py \
 	tests/sampling/test_weighted.py tests/sampling/test_by_time.py tests/sampling/test_orders_of_loaders.py \
-	tests/sampling/test_weights_of_loaders.py tests/batches/test_loader.py tests/batches/test_same_batches.py tests/transforms/test_scaler.py
+	tests/sampling/test_weights_of_loaders.py tests/batches/test_loader.py tests/batches/test_same_batches.py \
+	tests/transforms/test_scaler*.py tests/transforms/test_scaling.py
 
 kernel:  ## the kernel must be there if there is a compiler; without it the same tests pass on numpy and torch
 	! command -v cc >/dev/null || $(PYTHON) -c 'import sys; from tensorstash.native import library; sys.exit(library.LIBRARY is None and library.why())'

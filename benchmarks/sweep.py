@@ -122,7 +122,8 @@ def bare(case: Case) -> Callable[[int], float]:
 
 def bare_native(case: Case) -> Callable[[int], float] | None:
     """The same by the kernel, if it is there: gathers at random rows into one reused result, in one call each."""
-    native = ts.Windows(case.stash, history=case.length).chain.plan.parts[0].executor
+    (part,) = ts.Windows(case.stash, history=case.length).chain.plan.parts
+    native = part.executor
     if not isinstance(native, NativePlan):
         return None
     spans = [case.batch * case.length * column[0].nbytes for column in case.stash.values()]

@@ -1,6 +1,7 @@
 """Several processes that work at the same time, and what each weighs."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,10 +32,12 @@ def held(path: str) -> float:
 class Team:
     """Several processes that all do the same thing at the same time."""
 
-    def __init__(self, size: int, script: str, *arguments: str) -> None:
+    def __init__(self, size: int, script: str, *arguments: str, root: Path | None = None) -> None:
+        """`root` is that of another checkout, whose package they import."""
         command = [sys.executable, script, *arguments]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.members = [subprocess.Popen(command, **pipes) for _ in range(size)]
+        environment = os.environ if root is None else os.environ | {"PYTHONPATH": str(root)}
+        self.members = [subprocess.Popen(command, env=environment, **pipes) for _ in range(size)]
 
     def ask(self, line: str, size: int | None = None) -> list[Any]:
         """The answers of the first `size` members, or of all; `{member}` in the line is the number of each."""

@@ -2,8 +2,8 @@
 
 The decoder reads patches of 16 values and forecasts the next patch. Each context has a length of its own, and windows
 are packed into rows of a fixed length, in which attention sees only the window of a slot. Some patches are hidden, by
-`window.key`. Two processes are killed in the middle of the epoch; three go on from the checkpoint. The keys show that
-they train on exactly the windows that were left.
+`window.key`. Data sets have 1 to 5 columns, each of which is a row of its own. Two processes are killed in the middle
+of the epoch; three go on from the checkpoint. The keys show that they train on exactly the windows that were left.
 
     python examples/pretrain.py                # half a minute
     python examples/pretrain.py --windows 120  # a smaller epoch
@@ -60,14 +60,16 @@ def keys_in(folder: Path, ranks: int) -> list[int]:
 
 
 def data_sets() -> dict[str, ts.Windows]:
-    """A few made data sets, hourly to monthly in the length of their series and of their waves."""
+    """A few made data sets, hourly to monthly in the length of their series and of their waves, of 1 to 5 columns."""
     rng, made = np.random.default_rng(0), {}
-    spans = {"past": ("y", ts.Draw(-256, -32, step=PATCH), 0)}
-    for k, (rows, period) in enumerate([(900, 24), (700, 24), (365, 7), (300, 7), (120, 12), (60, 12)]):
-        t, series = np.arange(rows), np.repeat(np.arange(8), rows)
-        waves = np.sin(2 * np.pi * (t + rng.integers(period, size=(8, 1))) / period) + 3 + rng.random((8, 1))
-        values = (waves + rng.normal(0, 0.05, waves.shape)).astype(np.float32).reshape(-1)
-        stash = ts.load({"series": series, "y": values}, ["y"], entity="series")
+    spans = {"past": (ts.each("x"), ts.Draw(-256, -32, step=PATCH), 0)}
+    sets = [(900, 24, 1), (700, 24, 3), (365, 7, 1), (300, 7, 5), (120, 12, 2), (60, 12, 1)]
+    for k, (rows, period, width) in enumerate(sets):
+        t, series = np.arange(rows)[:, None], np.repeat(np.arange(8), rows)
+        phases, levels = rng.integers(period, size=(8, 1, width)), 3 + rng.random((8, 1, width))
+        waves = np.sin(2 * np.pi * (t + phases) / period) + levels
+        values = (waves + rng.normal(0, 0.05, waves.shape)).astype(np.float32).reshape(-1, width)
+        stash = ts.load({"series": series, "x": values}, ["x"], entity="series")
         made[f"set {k}"] = ts.Windows(stash, spans=spans, min_history=2 * PATCH)
     return made
 
@@ -134,14 +136,15 @@ def losses_of(model: nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tenso
     patches = batch["past"].view(-1, ROW // PATCH, PATCH)
     segment, at = batch["past.segment"][:, ::PATCH], batch["past.position"][:, ::PATCH] // PATCH
     begins = batch["past.row"] * ROW + batch["past.start"]
-    begins, order = begins.where(batch["past.length"] > 0, patches.numel()).sort()  # windows without slots lie nowhere
+    begins, order = begins.where(batch["past.length"] > 0, patches.numel()).sort()  # columns without slots lie nowhere
     slots = torch.arange(0, patches.numel(), PATCH)
-    window = order[torch.searchsorted(begins, slots, right=True) - 1].view(segment.shape)
-    hidden = uniform(batch["window.key"], ROW // PATCH)[window, at] < HIDDEN
+    column = order[torch.searchsorted(begins, slots, right=True) - 1].view(segment.shape)  # of all windows of the batch
+    window = batch["past.window"]
+    hidden = uniform(batch["window.key"][window] + batch["past.variate"], ROW // PATCH)[column, at] < HIDDEN
     forecast = model(patches, hidden, segment, at)
     error = (forecast[:, :-1] - patches[:, 1:]).square().mean(-1)
     follows = (segment[:, 1:] == segment[:, :-1]) & (segment[:, 1:] > 0)
-    return error, follows & batch["valid"][window[:, 1:]]
+    return error, follows & batch["valid"][window[column[:, 1:]]]
 
 
 def train(rank: int, ranks: int, folder: Path, count: int, kill_at: int | None) -> None:

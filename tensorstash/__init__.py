@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # type checkers and editors cannot read the tables below
     from tensorstash.columns.spec import column as column
     from tensorstash.columns.spec import hashed as hashed
     from tensorstash.columns.spec import is_valid as is_valid
+    from tensorstash.gather.each import each as each
     from tensorstash.gather.span import Draw as Draw
     from tensorstash.ingest.load import Plan as Plan
     from tensorstash.ingest.load import load as load
@@ -62,6 +63,7 @@ _HOMES = {
     "attach": "stash.open",
     "calendar": "columns.calendar",
     "column": "columns.spec",
+    "each": "gather.each",
     "hashed": "columns.spec",
     "is_valid": "columns.spec",
     "load": "ingest.load",

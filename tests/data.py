@@ -25,6 +25,8 @@ DTYPES = {
     "flag": torch.bool,
 }
 
+ZONES = [None, "UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kolkata"]
+
 # what stands in an empty slot of the columns that have no NaN; one floating column has a fill too
 FILLS = {name: 3 for name in DTYPES if name.startswith(("i", "u"))} | {"flag": True, "f64": -1.5}
 

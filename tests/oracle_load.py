@@ -427,8 +427,10 @@ def bits(stash: ts.Stash) -> dict[str, Any]:
     tensors = {**stash, **{f"static {name}": values for name, values in stash.static.items()}}
     if stash.time is not None:
         tensors["time"] = stash.time
+    if stash.known is not None:
+        tensors["known"] = stash.known
     held: dict[str, Any] = {
-        name: (tensor.dtype, tuple(tensor.shape), tensor.contiguous().numpy().tobytes())
+        name: (tensor.dtype, tuple(tensor.shape), tensor.contiguous().view(torch.uint8).numpy().tobytes())
         for name, tensor in tensors.items()
     }
     texts = [name for name in (*stash, *stash.static) if stash.about(name).kind == "category"]

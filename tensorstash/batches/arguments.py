@@ -62,7 +62,7 @@ def scaled_by(transforms: Sequence[Transform]) -> dict[str, bool]:
 def casts_on_host(transforms: Sequence[Any], placement: Placement) -> dict[str, torch.dtype]:
     """The entries that `ts.Cast(..., on="host")` at the beginning of the transforms casts, and their new dtypes."""
     casts: dict[str, torch.dtype] = {}
-    held = {span.name: placement.stash[span.column].dtype for span in placement.shown}
+    held = {span.name: stash[span.columns[0]].dtype for span, stash in placement.sources}
     held |= {name: tensor.dtype for name, tensor in placement.stash.static.items()}
     first: Any = None  # of the transforms that run after the copy
     for transform in transforms:

@@ -18,11 +18,15 @@ from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.gather.gather import select
 from tensorstash.gather.rows import Stretches
 from tensorstash.gather.span import draws_of
+from tensorstash.native.permutation import Uint64s
 from tensorstash.sampling.passes import Schedule
 from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Steps
-from tensorstash.sampling.window_keys import draws, window_keys
-from tensorstash.windows.placement import Chain, Located, Placement
+from tensorstash.sampling.window_keys import draws, variate_keys, window_keys
+from tensorstash.windows.located import Located
+from tensorstash.windows.placement import Chain, Placement
+from tensorstash.windows.time_spans import Candidates
+from tensorstash.windows.variates import drawn_packs, variate_entries
 from tensorstash.windows.windows import Windows
 
 _MOST_TOGETHER = 16  # steps: more save hardly any time
@@ -50,6 +54,7 @@ class Group:
     static_rows: Int64s | None  # (steps, batch) the rows of the static columns, if there are any
     extras: dict[str, NDArray[Any]]  # other entries of the batches, such as ids, (steps, batch) each
     skips: Int64s | None  # (steps, draws, batch) the slots that each `ts.Draw` leaves out, if there are any
+    keys: dict[str, Uint64s]  # (steps, batch) hashes by which columns of packs are drawn, by pack
 
     @property
     def count(self) -> int:
@@ -93,6 +98,7 @@ class Sampled:
     def __init__(self, windows: Windows | Several, *, with_ids: bool, with_valid: bool) -> None:
         self.chain: Chain = windows.chain
         self._draws = draws_of(self.chain.placements[0].spans)
+        self._packs = drawn_packs(self.chain.placements[0].spans)
         self._with_ids = with_ids
         self._with_valid = with_valid
         self._source: Int64s | None = None  # (placements,) the component number shown in batches
@@ -115,7 +121,10 @@ class Sampled:
         extras |= {name: values.reshape(shape) for name, values in chain.labels(located).items()}
         rows = chain.static_rows(located, entities) if chain.static and entities is not None else None
         skips = self._skips(schedule.seed, steps)
-        return Group(steps, located.reshaped(*shape), None if rows is None else rows.reshape(shape), extras, skips)
+        keys = {pack: variate_keys(schedule.seed, steps, pack) for pack in self._packs}
+        return Group(
+            steps, located.reshaped(*shape), None if rows is None else rows.reshape(shape), extras, skips, keys
+        )
 
     def _skips(self, seed: int, steps: Steps) -> Int64s | None:
         drawn = [draws(seed, steps, k, len(draw)) * draw.step for k, draw in enumerate(self._draws)]
@@ -139,9 +148,9 @@ class HostAssembler:
 
     def portions(self, groups: Iterator[Group]) -> Iterator[Portion]:
         """The steps of all groups, in portions."""
-        plan, on_host = self._chain.plan, isinstance(self._memory, Recycled)
+        on_host = isinstance(self._memory, Recycled)
         for group in groups:
-            left, nbytes = range(len(group.steps.ids)), group.count * plan.window_bytes
+            left, nbytes = range(len(group.steps.ids)), group.count * self._chain.window_bytes
             most = together(nbytes) if on_host else 1
             while left:
                 count = max(1, min(parts(nbytes), len(left) // most)) if on_host else 1
@@ -154,14 +163,29 @@ class HostAssembler:
         located = group.located.of(portion.steps)
         buffers = [self._memory.take(len(located.anchors) // portion.parts) for _ in range(portion.parts)]
         skips = None if group.skips is None else np.concatenate(group.skips[steps], 1)
-        rows = self._chain.rows(located.anchors, located.stretches, skips)
+        rows = self._chain.rows(located.anchors, self._chain.in_time(located), skips)
         observed = select(self._chain.plan, located.source, rows, buffers)
         batches: list[Batch | Pending] = []
         each = len(portion.steps) // portion.parts
         for first, filled, flags in zip(range(steps.start, steps.stop, each), buffers, observed):
             rest = flags | self._rest(group, slice(first, first + each))
-            batches += self._memory.finish(filled, rest, each)
+            variates = [self._variates(group, step) for step in range(first, first + each)]
+            batches += self._memory.finish(filled, rest, variates)
         return batches
+
+    def _variates(self, group: Group, step: int) -> Batch:
+        """The entries of spans of `ts.each` in the batch of a step."""
+        if not self._chain.variates:
+            return {}
+        located = group.located.of(range(step, step + 1))
+        return variate_entries(
+            self._chain.variates,
+            located.source,
+            located.anchors,
+            None if group.skips is None else group.skips[step],
+            {pack: of_pack[step] for pack, of_pack in group.keys.items()},
+            self._memory.entries.take,
+        )
 
     def _rest(self, group: Group, steps: slice) -> Batch:
         """The entries of some steps that are not gathered in windows."""
@@ -172,7 +196,7 @@ class HostAssembler:
             rest[name] = torch.from_numpy(values[steps].flatten())  # a view would keep the values of all steps
         return rest
 
-    def anchors(self, portion: Portion) -> Iterator[tuple[Placement, tuple[Int64s, list[Stretches]]]]:
+    def anchors(self, portion: Portion) -> Iterator[tuple[Placement, tuple[Int64s, list[Stretches | Candidates]]]]:
         """The windows of a portion in each stash: the slots of their anchors, and their stretches of rows."""
         located = portion.group.located.of(portion.steps)
         for placement, which, _, anchors in self._chain.parts(located):

@@ -112,16 +112,22 @@ class Recycled:
         self._early = early
         self.pools = [Pool(group.buffer_shape(1), group.dtype, spare) for group in plan.groups]
         self._plan = plan
+        self.entries = Entries(spare)
 
     def take(self, count: int) -> list[torch.Tensor]:
         """A buffer for each group of spans in a batch of `count` windows."""
         return [pool.take(count) for pool in self.pools]
 
     def finish(
-        self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], steps: int
+        self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], variates: Sequence[Batch]
     ) -> Sequence[Batch | Pending]:
-        """The batches of some steps: of the filled buffers and of other tensors, which stay on the host."""
-        batches = as_batches(self._plan.groups, self._plan.names, buffers, rest, steps)
+        """The batches of some steps: of the filled buffers and of other tensors, which stay on the host.
+
+        `variates` are the entries of each step that have a row for each column of each window.
+        """
+        batches = as_batches(self._plan.groups, self._plan.names, buffers, rest, len(variates))
+        for batch, entries in zip(batches, variates):
+            batch.update(entries)
         return batches if self._early is None else [self._early(batch) for batch in batches]
 
     def copy_seconds(self) -> float:
@@ -256,6 +262,7 @@ class Staged:
         self._casts = casts
         self._early = early
         self._gathered = Recycled(plan, spare=1) if casts or early else None  # holds batches until then
+        self.entries = Entries(1)
 
     def take(self, count: int) -> list[torch.Tensor]:
         """A buffer for each group of spans in a batch of `count` windows."""
@@ -265,9 +272,12 @@ class Staged:
         groups = enumerate(self._plan.groups)
         return [self._staging.part(k, group.buffer_shape(count), group.dtype) for k, group in groups]
 
-    def finish(self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], steps: int) -> list[Copied]:
+    def finish(
+        self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], variates: Sequence[Batch]
+    ) -> list[Copied]:
         """The batch of the filled buffers and of its other tensors, which is being copied to the device."""
-        assert steps == 1  # each batch is copied by itself
+        (entries,) = variates  # each batch is copied by itself
+        rest = {**rest, **entries}
         if self._gathered is not None:
             buffers, rest = [], as_batch(self._plan.groups, self._plan.names, buffers) | dict(rest)
             rest = rest if self._early is None else self._early(rest)

@@ -61,9 +61,9 @@ class Loader:
 
     Args:
         dataset: the windows to sample, a `ts.Mix` of several, or `ts.cluster.windows` of several machines.
-        batch_size: windows per batch and rank.
+        batch_size: windows per batch and rank. `None` is for `ts.ByTime()` alone: whole cross-sections.
         shuffle: as for `Sampler`.
-        order: as for `Sampler`, and `ts.ByTime()` for steps that hold windows of one time each.
+        order: as for `Sampler`, and `ts.ByTime()` for batches of one time each.
         seed: as for `Sampler`.
         device: where the batches go; `"accelerator"` is the device that torch finds on this machine, else the CPU. On
             CUDA, ROCm and XPU everything in a batch is copied from pinned memory in a stream of its own.
@@ -239,7 +239,7 @@ class Loader:
     ) -> Generator[_Made, None, None]:
         """Build the portions of a pass one after the other, in whichever thread iterates; it changes nothing."""
         groups = (self._sampled.locate(steps, schedule) for steps in schedule.groups(start))
-        build = timer.building(assembler.build, self._sampled.chain.plan.window_bytes)
+        build = timer.building(assembler.build, self._sampled.chain.window_bytes)
         for portion in assembler.portions(groups):
             steps, of_portion = portion.group.steps, portion.steps
             progress = steps.progress[of_portion.start : of_portion.stop]
@@ -287,7 +287,7 @@ class Loader:
 
     @property
     def _batch_bytes(self) -> int:
-        return max(1, self.sampler.batch_size * self._sampled.chain.plan.window_bytes)
+        return max(1, self.sampler.batch_size * self._sampled.chain.window_bytes)
 
     @cached_property
     def _packed(self) -> Entries:

@@ -20,6 +20,7 @@ from tensorstash.gather.span import Span
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from
+from tensorstash.windows.time_spans import Candidates
 
 _AHEAD = 2  # portions; more are no faster, and take more of the page cache
 _WORTH = 4  # pages: asking for fewer takes longer than waiting for them
@@ -102,10 +103,10 @@ def _extents(placement: Placement) -> list[_Extent]:
     entries = placement.stash.segment.entries
     columns: dict[tuple[int, int], dict[int, int]] = {}
     for span in placement.spans:
-        entry = entries[span.column]
-        row = entry.nbytes // max(1, entry.shape[0])
-        for slots in _slots(span, row):
-            columns.setdefault(slots, {})[entry.start] = row
+        for entry in (entries[name] for name in span.columns):
+            row = entry.nbytes // max(1, entry.shape[0])
+            for slots in _slots(span, row):
+                columns.setdefault(slots, {})[entry.start] = row
     return [
         _Extent(slots, *(np.array([*numbers])[:, None] for numbers in (rows, rows.values())))
         for slots, rows in columns.items()
@@ -126,7 +127,9 @@ def _slots(span: Span, row: int) -> list[tuple[int, int]]:
     return [(at, at + 1) for at in range(span.start, span.stop, span.step)]
 
 
-def ranges(placement: Placement, anchors: Int64s, stretches: Sequence[Stretches] = ()) -> tuple[Int64s, Int64s]:
+def ranges(
+    placement: Placement, anchors: Int64s, stretches: Sequence[Stretches | Candidates] = ()
+) -> tuple[Int64s, Int64s]:
     """The pages of windows with anchors at the slots `anchors` and stretches of rows: ranges of bytes in the file."""
     slots, page, starts, stops = placement.slots, mmap.PAGESIZE, [], []
     for extent in _extents(placement):
@@ -134,6 +137,8 @@ def ranges(placement: Placement, anchors: Int64s, stretches: Sequence[Stretches]
         starts.append((extent.start + low * extent.row).reshape(-1) // page * page)
         stops.append(-(-(extent.start + high * extent.row).reshape(-1) // page) * page)
     for time_span, rows in zip(placement.time_spans, stretches):
+        if time_span.stash is not placement.stash or not isinstance(rows, Stretches):
+            continue  # in another file, or found only when the batch is built
         start, row = _places(placement.stash, [span.column for span in time_span.spans])
         starts.append((start + (rows.stop - rows.rows) * row).reshape(-1) // page * page)
         stops.append(-(-(start + rows.stop * row).reshape(-1) // page) * page)

@@ -5,9 +5,9 @@ their ids, and sends these integers ahead. The values are gathered in the thread
 asks for a batch: they wait for nothing but the integers, and their memory belongs to the stream that uses it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tensorstash.batches.assemble import Group, OnDevice, Portion
 from tensorstash.batches.buffers import Batch, Pending, Sent, Staging
 from tensorstash.batches.devices import Copies, module_of
+from tensorstash.batches.variates_on_device import DeviceRows, device_variates, gather_variates, memory_of, rows_on_host
 from tensorstash.common.dtypes import Int32s, as_integers
 from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError
@@ -26,12 +27,13 @@ from tensorstash.gather.by_torch import Sources, TorchPlan
 from tensorstash.gather.computed import ComputedValues, computed_values
 from tensorstash.gather.gather import GatherPlan, compile_plan, gather_on_device
 from tensorstash.gather.memory import Memory
-from tensorstash.gather.rows import InSlots, Stretches
+from tensorstash.gather.rows import InSlots, Picked, Stretches
 from tensorstash.segments.limits import Limit, check_free, memory_limits
 from tensorstash.segments.segment import Block
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.during import ROW_TIMES
 from tensorstash.windows.placement import Chain
+from tensorstash.windows.time_spans import KNOWN_TIMES, ROW_TIMES
+from tensorstash.windows.variates import keys_of
 
 _RULE = "With resident=True the columns of the spans are held in the memory of the device"
 _GROUPS = 2  # one whose integers are copied, and one whose steps are being taken
@@ -76,7 +78,7 @@ def _column(stash: Stash, name: str, device: torch.device) -> torch.Tensor:
 
 def _rows_of(stash: Stash, name: str) -> torch.Tensor:
     """A column, or the times; of a stash of 0 rows one row, which is looked up for empty slots, but not used."""
-    column = stash.time if name == ROW_TIMES else stash[name]
+    column = stash.time if name == ROW_TIMES else stash.known if name == KNOWN_TIMES else stash[name]
     assert column is not None
     return column if len(column) else column.new_zeros(1, *column.shape[1:])
 
@@ -115,7 +117,9 @@ class _Ungathered:
     gather: Callable[["_Ungathered"], Batch]
     portion: Portion
     computed: list[ComputedValues]
-    sent: Sent | None  # the tensors of `computed`, if there are any
+    picked: Sequence[torch.Tensor]  # the rows of each span in time whose rows do not follow each other
+    rows: list[DeviceRows]  # of each `ts.each`
+    sent: Sent | None  # the tensors of all three, if there are any
 
     def complete(self) -> Batch:
         """Gather the batch."""
@@ -130,16 +134,23 @@ class ResidentAssembler:
         self._chain = chain
         device = torch.empty(0, device=device).device  # with its number
         parts = chain.spans_and_memories()
-        columns = [span.column for spans, _ in parts for span in spans]
-        self.columns = resident([(placement.stash, columns) for placement in chain.placements], device)
+        stashes = [stash for of_part in chain.stashes() for stash in of_part]
+        columns = [[span.column for span in spans] for spans, memories in parts for _ in memories]
+        apart = [(part.stash, plan.variates.columns) for plan in chain.variates for part in chain.placements]
+        self.columns = resident([*zip(stashes, columns), *apart], device)
+        held = iter(self.columns)
         self.plan = compile_plan(
-            [(spans, [*map(_on_device, memories, self.columns)]) for spans, memories in parts],
+            [(spans, [_on_device(memory, next(held)) for memory in memories]) for spans, memories in parts],
             together=False,
             by_kernel=False,
         )
         self.static = {name: as_integers(tensor).to(device, copy=True) for name, tensor in chain.static.items()}
+        self._variates = [
+            device_variates(plan, [next(held) for _ in chain.placements], device) for plan in chain.variates
+        ]
         # columns may be freed with the loader, when the device still gathers from them
         used = [*_tensors(self.plan), *self.static.values()]
+        used += [tensor for variates in self._variates for tensor in memory_of(variates)]
         self._memory = [*{tensor.untyped_storage().data_ptr(): tensor for tensor in used}.values()]
         self._integers = Staging(copies, _GROUPS)
         self._values = Staging(copies, stages)  # of computed slots
@@ -157,7 +168,8 @@ class ResidentAssembler:
         (source, _, anchors, stretches), skips = group.located, group.skips
         integers: dict[str, NDArray[np.generic]] = {**group.extras, _ANCHORS: anchors}
         for k, part in enumerate(stretches):
-            integers |= {f"{_STRETCH}{k}.{field}": array for field, array in enumerate(part)}
+            arrays = part if isinstance(part, Stretches) else (part.origin,)
+            integers |= {f"{_STRETCH}{k}.{number}": array for number, array in enumerate(arrays)}
         if source is not None:
             order = np.argsort(source, axis=1, kind="stable")
             source = np.take_along_axis(source, order, 1)
@@ -178,12 +190,27 @@ class ResidentAssembler:
         rows = InSlots(located.anchors, None if group.skips is None else group.skips[step])
         every = [one for part in self.plan.parts for one in part.computed]
         computed = [values for one in every for values in computed_values(one, located.source, rows)]
-        sent = None
-        if computed:
-            sent = self._values.copy_in([tensor for values in computed for tensor in (values.at, values.values)])
-            copied = zip(computed, sent.tensors[::2], sent.tensors[1::2])
-            computed = [replace(one, at=at, values=values) for one, at, values in copied]
-        return [_Ungathered(self._gather, portion, computed, sent)]
+        picked = [torch.from_numpy(rows.rows) for rows in self._chain.in_time(located) if isinstance(rows, Picked)]
+        of_variates = self._rows(group, step)
+        values = [tensor for one in computed for tensor in (one.at, one.values)]
+        values += [tensor for of_plan in of_variates for tensor in of_plan.integers]
+        sent = self._values.copy_in(picked + values) if picked or values else None
+        if sent is not None:
+            left = iter(sent.tensors)
+            picked = [*islice(left, len(picked))]
+            computed = [replace(one, at=next(left), values=next(left)) for one in computed]
+            of_variates = [replace(one, integers=[*islice(left, len(one.integers))]) for one in of_variates]
+        return [_Ungathered(self._gather, portion, computed, picked, of_variates, sent)]
+
+    def _rows(self, group: Group, step: int) -> list[DeviceRows]:
+        """The rows of spans of `ts.each` in the batch of a step."""
+        located = group.located.of(range(step, step + 1))
+        skips = None if group.skips is None else group.skips[step]
+        keys = {pack: of_pack[step] for pack, of_pack in group.keys.items()}
+        return [
+            rows_on_host(plan, located.source, located.anchors, skips, keys_of(plan, keys))
+            for plan in self._chain.variates
+        ]
 
     def _gather(self, pending: _Ungathered) -> Batch:
         """Gather a batch; called by the loop, in its thread."""
@@ -195,10 +222,10 @@ class ResidentAssembler:
         of_step = slice(step * group.count, (step + 1) * group.count)
         integers = {name: values[of_step] for name, values in on_device.integers.items()}
         skips = [values for name, values in integers.items() if name.startswith(_SKIPS)]
-        stretches = [
-            Stretches(*(integers[f"{_STRETCH}{k}.{field}"] for field in range(len(part))))
-            for k, part in enumerate(group.located.stretches)
-        ]
+        stretches, picked = list[Stretches | Picked](), iter(pending.picked)
+        for k, part in enumerate(group.located.stretches):
+            of_part = [values for name, values in integers.items() if name.startswith(f"{_STRETCH}{k}.")]
+            stretches.append(Stretches(*of_part) if isinstance(part, Stretches) else Picked(next(picked), *of_part))
         rows = self._chain.rows(integers[_ANCHORS], stretches, torch.stack(skips) if skips else None)
         sources = _sources(None if on_device.source is None else on_device.source[step], integers.get(_ORDER))
         batch = gather_on_device(self.plan, sources, rows, pending.computed)
@@ -206,6 +233,8 @@ class ResidentAssembler:
             batch[name] = _typed(tensor.index_select(0, integers[_STATIC]), self._chain.static[name].dtype)
         for name in group.extras:
             batch[name] = integers[name].clone()  # a view would keep the values of all steps
+        for variates, of_variates in zip(self._variates, pending.rows):
+            batch |= gather_variates(variates, of_variates)
         return batch
 
 

@@ -24,8 +24,8 @@ class Result:
 
     way: str
     first: float  # seconds until the first batch
-    windows: float  # per second of waiting: the speed of the batches alone
-    waiting: float  # share of the loop
+    windows: float  # windows per second of waiting: the speed of the batches alone
+    waiting: float  # the share of the loop's time that is spent waiting
     nbytes: int  # memory of the process and its workers; what they share counts once
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from tensorstash.cli.options import arguments, with_options
+from tensorstash.cli.options import arguments, known_option, with_options
 from tensorstash.common.text import aligned, size_text
 from tensorstash.errors import TensorstashError
 from tensorstash.segments import shared
@@ -141,6 +141,7 @@ def prune(older_than: timedelta | None, max_bytes: int | None) -> None:
     "'data/*.parquet' --columns x=temp,dewp,humid --columns y=temp --file weather.safetensors",
 )
 @with_options
+@known_option
 @click.option("--share", metavar="LABEL", help="The label. Default: the name of the first file.")
 @click.option("--file", metavar="PATH", help="Write a file for ts.open instead, which may be larger than memory.")
 @click.option("--overwrite", is_flag=True, help="With --file, replace an existing file of other contents.")
@@ -208,6 +209,7 @@ def shard_command(*, to: str, shards: int, engine: Literal["ray"] | None, **opti
     "weather.parquet --entity origin --time time_hour --html report.html",
 )
 @with_options
+@known_option
 @click.option("--html", "page", metavar="PATH", help="Also write a page with coverage, frequency and gaps.")
 @_as_json("Print a JSON object; sizes are in bytes.")
 def inspect(page: str | None, as_json: bool, **options: Any) -> None:

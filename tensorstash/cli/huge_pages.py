@@ -14,7 +14,7 @@ def huge_pages(folder: Path) -> str:
         return "not offered by this system"
     point, option = _mount(folder)
     shared, why = option, f"huge={option} of {point}"
-    if shmem in ("deny", "force"):  # for all mounts
+    if shmem in ("deny", "force"):  # these two hold for all mounts
         shared, why = shmem, f"shmem_enabled {shmem}"
     settings = (
         ("private stash", shmem, f"shmem_enabled {shmem}"),

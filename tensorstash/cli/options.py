@@ -38,6 +38,9 @@ def arguments(options: dict[str, Any]) -> tuple[str | list[str], dict[str, Any]]
     return [*files] if len(files) > 1 else files[0], others
 
 
+known_option = click.option("--known", metavar="COLUMN", help="The column that says when a row became known.")
+
+
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the arguments that say what is loaded."""
     forms = "a,b for two columns, x=a,b for a pack named x, y=a for another name; may be given several times"

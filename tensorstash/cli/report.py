@@ -64,10 +64,18 @@ def _times(planned: Planned, source: Any, given: Mapping[str, Any]) -> list[str]
     keys = {name: value for name, value in given.items() if name not in ("columns", "static", "dtype")}
     try:
         stash = load(source, {"loaded_time": given["time"]}, **keys)
+        if stash.known is not None:
+            return [picture(stash), f"<p>Rows are ordered by {escaped(_order(stash))}.</p>"]
         runs = find_runs(stash.offsets.numpy(), stash.time.numpy(), stash.clock, None, None)  # type: ignore[union-attr]
     except (TensorstashError, ValueError) as error:
         return [f"<p>A load is refused: {html.escape(str(error))}</p>"]
     return [picture(stash), table(("what", "how many"), _gaps(stash, runs))]
+
+
+def _order(stash: Stash) -> str:
+    """How the rows of an entity are ordered, where times have versions."""
+    names = str(stash.time_name), str(stash.known_name)
+    return " and then by ".join(names[::-1] if stash.is_by_known else names)
 
 
 def _gaps(stash: Stash, runs: Runs) -> list[tuple[str, str]]:
@@ -90,9 +98,11 @@ def _code(source: Any, given: Mapping[str, Any]) -> str:
     shown = {name: repr(value) for name, value in given.items() if value not in (None, ())} | names
     arguments = "".join(f"    {name}={value},\n" for name, value in shown.items())
     imports = "import torch\n\n" if names else ""
+    load = f"{imports}import tensorstash as ts\n\nstash = ts.load(\n    {source!r},\n{arguments})\n"
+    if given.get("known") is not None:  # windows are anchored on the rows of another stash
+        return load
     return (
-        f"{imports}import tensorstash as ts\n\nstash = ts.load(\n    {source!r},\n{arguments})\n"
-        "windows = ts.Windows(stash, history=96, horizon=24)\n"
+        f"{load}windows = ts.Windows(stash, history=96, horizon=24)\n"
         "loader = ts.Loader(windows, batch_size=256, shuffle=True, seed=0)\n"
         "for batch in loader:\n    ...\n"
     )

@@ -10,8 +10,9 @@ import torch.distributed as dist
 from tensorstash.cluster.shard_statistics import of_all, of_node
 from tensorstash.cluster.sharded_windows import Count, ShardedWindows, merge_counts
 from tensorstash.common.checks import names_in, shown
+from tensorstash.common.text import type_text
 from tensorstash.errors import NoWindowError
-from tensorstash.transforms.fitting import By, Kind, Unknown, check_kind
+from tensorstash.transforms.fitting import By, Kind, Unknown, check_kind, check_together
 from tensorstash.transforms.scaler import Scaler
 
 
@@ -20,7 +21,7 @@ class RankCounts(NamedTuple):
 
     node: int
     nodes: int
-    windows: dict[str, Any] | None  # their spans and stride; `None` if the rank has no window
+    windows: dict[str, Any] | None  # the spans and the stride; `None` if the rank has no window
     counts: dict[int, Count]
 
 
@@ -57,6 +58,7 @@ def fit_scaler(
     kind: Kind = "standard",
     by: By | None = None,
     unknown: Unknown = "error",
+    together: bool = False,
     group: Any = None,
 ) -> Scaler:
     """`ts.Scaler.fit` for the windows of shards, over the rows of all nodes: bit by bit the same on every rank.
@@ -70,13 +72,15 @@ def fit_scaler(
         kind: as for `ts.Scaler.fit`, but not `"robust"`: quartiles of several shards cannot be merged.
         by: `None`, or `"entity"`; batches then need `entity`, which `ts.Loader(..., with_ids=True)` gives them.
         unknown: as for `ts.Scaler.fit`.
+        together: as for `ts.Scaler.fit`.
         group: the process group of the data ranks of all nodes; `None` is the default group.
 
     Raises:
         ValueError: there is no process group for several nodes, or no window. Others as for `ts.Scaler.fit`.
     """
     check_kind(kind, by, unknown)
-    mine = of_node(_of_shards(windows).parts, names_in(columns, "columns"), kind, by)
+    check_together(together)
+    mine = of_node(_of_shards(windows).parts, names_in(columns, "columns"), kind, by, together=together)
     nodes = gather_from_ranks(mine, windows.division.nodes, group)
     return Scaler.of_statistics(
         windows, partial(of_all, windows.division.entity_offsets, nodes, kind), kind, by, unknown
@@ -85,7 +89,7 @@ def fit_scaler(
 
 def _of_shards(windows: ShardedWindows) -> ShardedWindows:
     if not isinstance(windows, ShardedWindows):
-        raise TypeError(f"windows must be those of shards, ts.cluster.windows(...), got a {type(windows).__name__}.")
+        raise TypeError(f"windows must be those of shards, ts.cluster.windows(...), got {type_text(windows)}.")
     return windows
 
 

@@ -19,7 +19,7 @@ class Leg(NamedTuple):
     """A number of steps of an epoch, taken with one layout."""
 
     nodes: int
-    ranks: int  # of each node
+    ranks: int  # ranks of each node
     batch_size: int
     steps: int
 
@@ -36,7 +36,7 @@ Legs = tuple[Leg, ...]
 class ShardTable:
     """The number of windows in each shard, which every rank knows."""
 
-    windows: Sequence[int]  # of each shard; an array of int64 takes the least memory
+    windows: Sequence[int]  # windows of each shard; an array of int64 takes the least memory
     holds: Holds
 
 
@@ -45,10 +45,10 @@ class Remainder:
     """What the nodes have left to show when a leg begins, and in how many steps."""
 
     held: Sequence[Sequence[int]]  # the shards of each node
-    shown: Sequence[int]  # windows of each shard in earlier legs
+    shown: Sequence[int]  # windows of each shard that earlier legs have shown
     left: Sequence[int]  # windows of each shard that are still to be shown
     totals: Sequence[int]  # windows that each node has left
-    steps: int  # until every node has shown all of them
+    steps: int  # steps until every node has shown all that it has left
 
 
 def shown_after(steps: int, total: int, every: int) -> int:

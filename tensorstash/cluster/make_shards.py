@@ -53,7 +53,8 @@ def shard(
     TMPDIR), so the disk needs room for the rows twice. Then each shard is loaded into its file. Memory is needed for
     a batch of rows per thread, and for what `ts.load(file=)` needs for two shards.
     Vocabularies, types and the frequency are those of the whole source. Rows of an entity without times keep their
-    order. The manifest is written last. A run that was killed resumes, if it is called again with the same source and
+    order. A table with known times, `known=` of `ts.load`, is not cut: each node loads it whole. The manifest is
+    written last. A run that was killed resumes, if it is called again with the same source and
     arguments: shards whose checksums are right are kept, and the others are made. Calls for one directory take turns.
 
     Args:

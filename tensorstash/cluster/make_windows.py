@@ -9,6 +9,7 @@ from typing import Concatenate, ParamSpec
 
 from tensorstash.cluster.sharded_windows import Division, ShardedWindows
 from tensorstash.cluster.shards import Shards, assign
+from tensorstash.common.text import type_text
 from tensorstash.errors import NoWindowError
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import During
@@ -34,14 +35,14 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
             UserWarning: what `ts.Windows` warns of, for the first shard of this node with such a warning.
         """
         if not isinstance(shards, Shards):
-            raise TypeError(f"ts.cluster.windows takes shards, ts.cluster.open(...), got a {type(shards).__name__}.")
+            raise TypeError(f"ts.cluster.windows takes shards, ts.cluster.open(...), got {type_text(shards)}.")
         if named.get("at") is not None:
             raise ValueError("at= names points of one stash, and each node has only some of the shards. Load a stash.")
         ignored = isinstance(gaps := named.get("gaps"), str) and gaps == "ignore"
         if named.get("frequency") is None and not ignored and not _all_in_time(named.get("spans")):
             named["frequency"] = shards.manifest.frequency
         parts: dict[int, Windows] = {}
-        texts: dict[int, str] = {}  # of the warnings, by shard
+        texts: dict[int, str] = {}  # the text of the warning of each shard
         refusal = None
         for shard, stash in shards.stashes.items():
             with warnings.catch_warnings(record=True) as caught:
@@ -49,7 +50,7 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
                 try:
                     parts[shard] = make(stash, *arguments, **named)
                 except NoWindowError as error:
-                    refusal = error if stash.rows or refusal is None else refusal  # that of an empty shard says least
+                    refusal = error if stash.rows or refusal is None else refusal  # that of an empty shard says less
             if caught:
                 texts[shard] = " ".join(str(warning.message) for warning in caught)
         if refusal is not None and not parts and shards.nodes == 1:
@@ -75,4 +76,4 @@ def _all_in_time(spans: object) -> bool:
     return isinstance(spans, Mapping) and all(isinstance(span, During) for span in spans.values())
 
 
-windows = _of_each_shard(Windows)  # so that the arguments are stated once, by `ts.Windows`
+windows = _of_each_shard(Windows)  # `ts.Windows` alone states the arguments

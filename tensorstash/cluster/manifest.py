@@ -29,13 +29,13 @@ class ShardRecord:
 class Manifest:
     """What a directory of shards holds: the record of each file, and what was decided once for all of them."""
 
-    version: int  #: of the manifest's format
+    version: int  #: the version of the manifest's format
     hash: str  #: the name of the function that gives each entity its shard: `ts.cluster.shard_of`
     arguments: Mapping[str, str]  #: what decides every byte of the shards: the source and the arguments, as texts
     shards: tuple[ShardRecord, ...]  #: the stash of each shard, by its number
     index: ShardRecord  #: a stash with a row for each entity of all shards: its shard, and its rows there
     frequency: str | int | None  #: the time step that most pairs of rows of all shards follow, if there is one
-    vocabularies: Mapping[str, tuple[Any, ...]]  #: of each text column
+    vocabularies: Mapping[str, tuple[Any, ...]]  #: the vocabulary of each text column
     types: Mapping[str, str]  #: the type of each column: a torch dtype, and the length of a pack
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tensorstash.common.checks import at_least
 
 _MOST_NODES = 1 << 16
-_NODE = ("GROUP_RANK", "NODE_RANK")  # set by torchrun, and by Ray Train and Lightning
+_NODE = ("GROUP_RANK", "NODE_RANK")  # the first is set by torchrun, the second by Ray Train and Lightning
 
 
 @dataclass(frozen=True, slots=True)

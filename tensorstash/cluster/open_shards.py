@@ -82,7 +82,7 @@ def open(  # noqa: A001  its name is ts.cluster.open
     index = opened(manifest.index, INDEX, "index")
     shard, rows, listed = index["shard"].numpy(), index["rows"].numpy(), len(manifest.shards)
     counted = np.bincount(shard, minlength=listed).tolist(), np.bincount(shard, rows, minlength=listed).tolist()
-    if [*zip(*counted)] != [(record.entities, record.rows) for record in manifest.shards]:  # of other nodes too
+    if [*zip(*counted)] != [(record.entities, record.rows) for record in manifest.shards]:  # of all nodes
         raise SegmentError(
             f"{where} is not a whole manifest: the rows and entities of its shards are not those of its index. Make "
             "the shards again: ts.cluster.shard(...)."

@@ -42,7 +42,7 @@ class ShardedOrder(Order):
         self._table = table
         self._node = node
         self._nodes = nodes
-        self._shards = [*shards]  # of this node: component k is shard `shards[k]`
+        self._shards = [*shards]  # the shards of this node: component k is shard `shards[k]`
         self._components = components
         self._shuffle = shuffle
 
@@ -87,7 +87,7 @@ class ShardedOrder(Order):
         part, earlier, taken = self._last_leg(since, layout)
         end = part.steps if most is None else min(part.steps, taken + most)
         at, total, every = self._at(part, seed, epoch), part.totals[self._node], part.steps
-        del part  # it has a few numbers for each shard, and the pass may take hours
+        del part  # frees a few numbers for each shard during a pass, which may take hours
         per_group = max(1, self._components.block // layout.batch_size)
         nodes, ranks, size, _ = self._leg(layout, 0)
         on_node = replace(layout, ranks=ranks, rank=layout.rank % ranks, tail="pad")

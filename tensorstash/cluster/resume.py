@@ -11,8 +11,8 @@ from tensorstash.common.threads import each, threads
 from tensorstash.errors import SegmentError
 
 _PARTIAL = "partial.json"
-_LONGEST = 100  # characters of an argument in a message
-_EACH = 64  # above so many shards, several are noted at once, because each note lists all of them
+_LONGEST = 100  # the most characters of an argument in a message
+_EACH = 64  # with more shards, several are noted at once, because a note lists all of them
 
 
 @dataclass

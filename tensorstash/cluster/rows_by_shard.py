@@ -90,7 +90,7 @@ class Rows:
             ) from error
         file = pa.ipc.open_file(pa.memory_map(str(path)))
         batches = [file.get_batch(k) for k in range(file.num_record_batches)]
-        edges = np.arange(self.shards + 1, dtype=np.int16)  # of this type, or the whole column would be cast
+        edges = np.arange(self.shards + 1, dtype=np.int16)  # the type of the column, which would be cast otherwise
         bounds = [np.searchsorted(batch.column(SHARD).to_numpy(), edges) for batch in batches]
 
         def rows_of(number: int) -> pa.Table:

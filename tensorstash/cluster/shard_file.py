@@ -44,7 +44,7 @@ class ShardWriter:
 
     store: Store
     arguments: dict[str, str]
-    plan: Planned  # of the whole source, with its vocabularies
+    plan: Planned  # the plan of the whole source, with its vocabularies
     static: pa.Table | None  # the rows of the table of static columns, with their shards
     units: tuple[tuple[int, str], ...]  # the first row of each unit of the source, and its name in errors
 
@@ -90,7 +90,7 @@ def read_shard(store: Store, record: ShardRecord, key: str) -> ShardReport | Non
 
 
 def frequency_of(reports: Sequence[ShardReport]) -> str | int | None:
-    """The frequency of most pairs of rows; of equally common ones one of the calendar, then the shortest."""
+    """The frequency of most pairs of rows. If several are equally common: one of the calendar, then the shortest."""
     pairs: Counter[Frequency] = Counter()
     for report in reports:
         pairs.update(report.pairs)
@@ -104,7 +104,7 @@ def _write(store: Store, file: str, key: str, source: Survey) -> ShardReport:
     with store.scratch() as folder, open(os.path.join(folder, file), "w+b") as target, ThreadPoolExecutor(1) as beside:
         limits = [disk_limit(target.fileno(), folder)]
         _, warnings = write_load(source, target.fileno(), limits, on_disk=True, key=key, progress=False)
-        digest = beside.submit(checksum, target.fileno())  # while the file goes to its disk
+        digest = beside.submit(checksum, target.fileno())  # computed while the file goes to its disk
         stash, nbytes = Stash(open_saved(target.name)), os.stat(target.fileno()).st_size
         store.put(target.name, file)
         record = ShardRecord(file, stash.rows, len(stash.offsets) - 1, nbytes, digest.result())

@@ -7,11 +7,13 @@ import numpy as np
 
 from tensorstash.common.dtypes import Int64s
 from tensorstash.stash.missing import values_of
+from tensorstash.transforms.bound import stash_with
 from tensorstash.transforms.fitting import (
     NO_WINDOWS,
     Doubt,
     Fitted,
     Statistics,
+    all_of_pack,
     fill_few,
     fit,
     merged,
@@ -29,14 +31,19 @@ class NodeStatistics:
     spans: dict[str, str] = field(default_factory=dict)  # maps each span to scale to its column
     packs: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the dimensions of a row of each column
     rows: dict[int, int] = field(default_factory=dict)  # the rows seen in each shard
-    every: dict[int, dict[str, Fitted]] = field(default_factory=dict)  # by shard and column, over all entities together
+    every: dict[int, dict[str, Fitted]] = field(default_factory=dict)  # by shard and column, of all entities together
     each: dict[int, dict[str, Fitted]] = field(
         default_factory=dict
-    )  # likewise, for each entity; only with `by="entity"`
+    )  # by shard and column, of each entity; only with `by="entity"`
 
 
-def of_node(parts: Mapping[int, Windows], columns: list[str], kind: str, by: str | None) -> NodeStatistics:
-    """The statistics of each shard of this node; raises `ValueError` for quartiles, which cannot be merged."""
+def of_node(
+    parts: Mapping[int, Windows], columns: list[str], kind: str, by: str | None, *, together: bool = False
+) -> NodeStatistics:
+    """The statistics of each shard of this node; raises `ValueError` for quartiles, which cannot be merged.
+
+    With `together` all numbers of a pack have the same statistics.
+    """
     if kind == "robust":
         raise ValueError(
             'kind="robust" needs one stash: quartiles of shards cannot be merged. Use "standard", "minmax" or "maxabs".'
@@ -45,15 +52,24 @@ def of_node(parts: Mapping[int, Windows], columns: list[str], kind: str, by: str
     for shard, part in parts.items():
         stash = part.stash
         node.spans.update(spans_of(part, columns))
-        names = dict.fromkeys(node.spans.values())
+        names = dict.fromkeys([*node.spans.values(), *columns])
+        for name in names:
+            if stash_with(part, name) is not stash:
+                raise ValueError(
+                    f"A row of a table may be seen by windows of several shards; {name!r} is a column of a table. Fit "
+                    "a scaler on the table."
+                )
         node.packs.update({name: tuple(stash[name].shape[1:]) for name in names})
         if not len(part):
             continue
-        rows = rows_seen(part)
+        rows = rows_seen(part, stash)
         node.rows[shard] = len(rows)
-        node.every[shard] = {name: fit([(values_of(stash, name), one_group(rows))], kind) for name in names}
+        values = {name: (values_of(stash, name), rows) for name in names}
+        if together:
+            values = {name: all_of_pack(*of_column, name) for name, of_column in values.items()}
+        node.every[shard] = {name: fit([(column, one_group(own))], kind) for name, (column, own) in values.items()}
         if by is not None:
-            node.each[shard] = {name: fit([(values_of(stash, name), rows)], kind) for name in names}
+            node.each[shard] = {name: fit([of_column], kind) for name, of_column in values.items()}
     return node
 
 

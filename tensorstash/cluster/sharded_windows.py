@@ -22,7 +22,7 @@ from tensorstash.windows.placement import Chain
 from tensorstash.windows.splits import Moment
 from tensorstash.windows.windows import Windows
 
-_UNEVEN = 0.1  # share of the steps of all nodes that is filler
+_UNEVEN = 0.1  # a larger share of filler in an epoch is a warning
 
 
 class Count(NamedTuple):
@@ -39,11 +39,11 @@ class Count(NamedTuple):
 class Counted:
     """The windows of all shards as every rank knows them, in 8 bytes per shard."""
 
-    windows: "array[int]"  # of each shard
+    windows: "array[int]"  # the number of windows of each shard
     first_time: int | None
     last_time: int | None
     runs: int  # a checksum of the counts of all shards
-    offsets: int  # and of where the rows of their entities begin and, with spans in time, of their times
+    offsets: int  # a checksum of where the rows of entities begin and, with spans in time, of their times
 
 
 def merge_counts(counts: Sequence[Count]) -> Counted:
@@ -60,10 +60,10 @@ def merge_counts(counts: Sequence[Count]) -> Counted:
 class Division:
     """How the entities of all shards are numbered, and which node holds which shard."""
 
-    node: int  # the number of this one
+    node: int  # the number of this node
     nodes: int
-    rows: int  # of all shards
-    entity_offsets: Int64s  # (shards + 1,) where the entities of each shard begin among those of all
+    rows: int  # the rows of all shards
+    entity_offsets: Int64s  # (shards + 1,) where the entities of each shard begin among those of all shards
     holds: Holds
     entities: Callable[[], Sequence[Any]]  # the names of the entities of all shards
 
@@ -131,7 +131,8 @@ class ShardedWindows(Divided):
         """The part of the fingerprint that all shards share; `None` if this node has no shard."""
         for part in self.parts.values():
             fingerprint = part.fingerprint()
-            return {name: fingerprint[name] for name in ("spans", "stride", *MEANINGS)}
+            kept = ("spans", "stride", "tables", *MEANINGS)
+            return {name: fingerprint[name] for name in kept if name in fingerprint}
         return None
 
     @cached_property
@@ -168,11 +169,11 @@ class ShardedWindows(Divided):
     @property
     def chain(self) -> Chain:  # type: ignore[override]  # an attribute there
         """What gathers the windows of this node."""
-        return self.mix_of_node().chain
+        return self._mix_of_node().chain
 
     def order(self, *, shuffle: bool) -> ShardedOrder:
         """The order of a sampler over these windows: each shard permuted in each epoch, or sequential."""
-        division, components = self.division, self.mix_of_node().components
+        division, components = self.division, self._mix_of_node().components
         return ShardedOrder(
             self.table,
             division.node,
@@ -191,16 +192,19 @@ class ShardedWindows(Divided):
         """The names of the entities of all shards, whose numbers count through all of them."""
         return [*self.division.entities()], (0,) * len(self.division.entity_offsets[1:])
 
-    def statistics(self, columns: list[str], kind: str, by: str | None) -> Callable[[str | None], Statistics]:
+    def statistics(
+        self, columns: list[str], kind: str, by: str | None, *, together: bool
+    ) -> Callable[[str | None], Statistics]:
         """The statistics of the rows that these windows see, for one node that has all of them."""
         if self.division.nodes > 1:
             raise ValueError(
                 f"{self.division.nodes} nodes must exchange their statistics: call "
                 "ts.cluster.fit_scaler(windows, columns) on every rank."
             )
-        return partial(of_all, self.division.entity_offsets, [of_node(self.parts, columns, kind, by)], kind)
+        node = of_node(self.parts, columns, kind, by, together=together)
+        return partial(of_all, self.division.entity_offsets, [node], kind)
 
-    def mix_of_node(self) -> Mix:
+    def _mix_of_node(self) -> Mix:
         """The windows of this node as one mix, whose components are `shard 0`, `shard 1` and so on.
 
         Raises `ValueError` on every node if any of them holds no window.
@@ -221,14 +225,14 @@ class ShardedWindows(Divided):
     def _held(self) -> Sequence[Sequence[int]]:
         return self.division.holds(self.division.nodes)
 
-    def unevenness(self) -> float:
+    def _unevenness(self) -> float:
         """The share of filler in an epoch, because some nodes hold fewer windows than others."""
         totals = [sum(self.table.windows[shard] for shard in shards) for shards in self._held]
         return 1 - sum(totals) / (len(totals) * max(totals)) if any(totals) else 0.0
 
     def warning(self) -> str | None:
         """A warning if more than a tenth of an epoch is filler."""
-        uneven = self.unevenness()
+        uneven = self._unevenness()
         if uneven <= _UNEVEN:
             return None
         return (
@@ -243,7 +247,7 @@ class ShardedWindows(Divided):
         text = f"node {division.node} of {division.nodes} has {held:,} in {len(self.parts):,} shards"
         if self.counts is None and division.nodes > 1:
             return f"ShardedWindows: {text}, and has not exchanged counts with the others"
-        filler = f"; {self.unevenness():.1%} filler, because nodes differ" if division.nodes > 1 else ""
+        filler = f"; {self._unevenness():.1%} filler, because nodes differ" if division.nodes > 1 else ""
         return f"ShardedWindows: {len(self):,} in {len(self._counts.windows):,} shards, {text}{filler}"
 
 

@@ -19,7 +19,7 @@ def assign(rows: Sequence[int], nodes: int) -> list[tuple[int, ...]]:
     Shards of equal length go by number, and nodes with equally many rows too.
     """
     held: list[list[int]] = [[] for _ in range(nodes)]
-    least = [(0, node) for node in range(nodes)]  # a heap of the rows of each node
+    least = [(0, node) for node in range(nodes)]  # a heap: the rows so far, and the node
     for shard in sorted(range(len(rows)), key=lambda shard: -rows[shard]):
         total, node = least[0]
         held[node].append(shard)
@@ -35,7 +35,7 @@ class Shards:
     node: int  #: the number of this node, from 0 on
     nodes: int
     origin: str  #: where `node` and `nodes` came from, for messages
-    stashes: Mapping[int, Stash]  #: of each shard that this node holds, by the shard's number, ascending
+    stashes: Mapping[int, Stash]  #: the stash of each shard that this node holds, by the shard's number, ascending
     index: Stash  #: a row for each entity of all shards: `index["shard"]`, and its rows there, `index["rows"]`
 
     @property

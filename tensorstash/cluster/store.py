@@ -19,7 +19,7 @@ from tensorstash.segments.on_disk import directory_of_file
 from tensorstash.segments.publish import NO_KEY, sync_directory
 from tensorstash.sources.file import HERE, place_of, without_secrets
 
-_CHUNK = 1 << 24  # bytes asked of a file system at a time
+_CHUNK = 1 << 24  # bytes read from a file system at a time
 _SCRATCH = ".rows-"
 
 
@@ -27,7 +27,7 @@ _SCRATCH = ".rows-"
 class Store:
     """A place for files that appear whole or not at all."""
 
-    url: str  # as it was given, for this and other machines
+    url: str  # as the caller gave it: it means the same on other machines
 
     @property
     def directory(self) -> str | None:
@@ -48,7 +48,7 @@ class Store:
         if self.directory is None:
             yield
             return
-        with suppress(OSError):  # opening it raises the better error
+        with suppress(OSError):  # opening the directory raises a better error
             os.makedirs(self.directory, exist_ok=True)
         with directory_of_file(self.directory) as directory:
             is_first = False

@@ -51,7 +51,7 @@ def write_with_ray(
         for row in data.groupby(SHARD).map_groups(write, batch_format="pyarrow").iter_rows():
             rest.discard(row["number"])
             yield row["number"], pickle.loads(row["report"])
-    for number in sorted(rest):  # shards without rows
+    for number in sorted(rest):  # these shards have no rows
         yield number, writer.write(number, rows.schema.empty_table())
 
 
@@ -60,7 +60,7 @@ def _session(ray: Any) -> Iterator[None]:
     """Shuffle by tasks, and raise errors as they were raised in a task."""
     context = ray.data.DataContext.get_current()
     before = context.shuffle_strategy
-    # its rows lie in Ray's object store; a run during which a node was killed made the same files
+    # it keeps the rows in Ray's object store; a run during which a node was killed made the same files
     context.shuffle_strategy = ray.data.context.ShuffleStrategy.SORT_SHUFFLE_PULL_BASED
     try:
         yield
@@ -68,7 +68,7 @@ def _session(ray: Any) -> Iterator[None]:
         cause: BaseException = error
         while (inner := getattr(cause, "cause", None) or cause.__cause__) is not None:
             cause = inner
-        raise cause from None  # what was raised in the task, without the errors of Ray around it
+        raise cause from None  # raises the error of the task, without those that Ray wraps around it
     except ray.exceptions.RayError as error:
         why = " ".join(str(error).split())
         raise SegmentError(

@@ -4,7 +4,9 @@ For each class, `columns/resolve.py` has a case that makes the column, and `inge
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+Unknown = Literal["keep", "error", "drop"]  # what becomes of a name that a vocabulary lacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class Ascending:
     """Codes for texts, in ascending order of the texts."""
 
     known: tuple[Any, ...] = field(default=(), repr=False)  # names that keep their codes; new names follow them
+    unknown: Unknown = "keep"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class ColumnCounts:
     """The greatest value or code."""
 
     def __add__(self, other: "ColumnCounts") -> "ColumnCounts":
-        """The counts of the rows of both."""
+        """The counts of both sets of rows together."""
         unknown = None if self.unknown is other.unknown is None else (self.unknown or 0) + (other.unknown or 0)
         lows = [value for value in (self.low, other.low) if value is not None]
         highs = [value for value in (self.high, other.high) if value is not None]
@@ -70,9 +70,9 @@ class Column:
     kind: Kind = "number"
     """`"number"` (booleans too), `"category"` (codes of a vocabulary), `"hashed"`, or the kind of a time."""
     unit: str | None = None
-    """Of times: `"s"`, `"ms"`, `"us"`, `"ns"` or `"d"`."""
+    """The unit of a time: `"s"`, `"ms"`, `"us"`, `"ns"` or `"d"`."""
     zone: str | None = None
-    """Of timestamps: their time zone."""
+    """The time zone of timestamps."""
     fill: Fill | None = None
     """The value of `fill=`, which replaces missing values of the source."""
     empty: Fill | None = None
@@ -82,11 +82,12 @@ class Column:
     is_scaled: bool = False
     """Whether `Scaler.apply` has scaled it."""
     counts: ColumnCounts = ColumnCounts()
-    """What a load counted; nothing yet in a plan."""
+    """What a load counted in the values; a plan has counted nothing yet."""
     # how values of the source are decoded; in a stash it is `Validity`, `Hashed` or `Plain`
     codec: Codec = field(default=PLAIN, repr=False)
     bits: bool = field(default=False, repr=False)  # whether the source holds bfloat16, as the bits of uint16
     digits: bool = field(default=False, repr=False)  # whether decimals of the source must keep all their digits
+    packed: bool = field(default=False, repr=False)  # whether it was asked for as a list, perhaps of one source column
 
     @property
     def is_coded(self) -> bool:

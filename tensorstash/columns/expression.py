@@ -1,5 +1,7 @@
 """Formulas: columns computed from columns of the source, such as polars expressions."""
 
+import base64
+import io
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from tensorstash.common.checks import shown
+from tensorstash.errors import SegmentError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 Compute = Callable[[Sequence[pa.Array], str, int], pa.Array]
 
 _PICKLE = b"\x80\x05\x95"  # how a Python function begins in a serialized expression: protocol 5, then a frame
+_FUNCTION = b"PLPY"  # what polars puts before it, and looks for before it unpickles it
 
 
 class Formula(Protocol):
@@ -37,7 +41,7 @@ class Expression:
     """A polars expression."""
 
     expr: "pl.Expr"
-    alias: str | None  # from the user
+    alias: str | None  # given by the user
     columns: tuple[str, ...]
 
     @property
@@ -80,6 +84,45 @@ def serialized(expr: "pl.Expr") -> bytes | None:
         return expr.meta.serialize()
     except Exception:  # pickling may raise any exception
         return None
+
+
+def kept(expression: Expression) -> str:
+    """The expression as text for the header of a stash; empty if it calls a Python function.
+
+    Polars reads a serialized form only in the release that wrote it, so its version comes first.
+    """
+    import polars as pl
+
+    form = serialized(expression.expr)
+    if form is None or _PICKLE in form or _FUNCTION in form:
+        return ""
+    return f"{pl.__version__} {base64.b64encode(form).decode()}"
+
+
+def restored(text: str, name: str) -> Expression:
+    """The expression of a column from the text that `kept` made."""
+    import polars as pl
+
+    remedy = "Give columns=, as for the first load."
+    if not text:
+        raise ValueError(
+            f"A saved stash keeps expressions of polars, and no Python functions; {name!r} calls one. {remedy}"
+        )
+    version, _, form = text.partition(" ")
+    if version != pl.__version__:
+        raise ValueError(
+            f"An expression is read by the release of polars that wrote it; {name!r} in like= was written by polars "
+            f"{version}, and this is {pl.__version__}. {remedy}"
+        )
+    try:
+        raw = base64.b64decode(form, validate=True)
+        if _PICKLE in raw or _FUNCTION in raw:  # it would run as it is read
+            raise ValueError("it has a Python function")
+        expr = pl.Expr.deserialize(io.BytesIO(raw))
+        member = source_of(expr)
+    except Exception as error:  # polars raises many types
+        raise SegmentError(f"The expression of {name!r} in like= cannot be read: {error}. {remedy}") from error
+    return member if isinstance(member, Expression) else Expression(expr, None, (str(member),))
 
 
 def is_expression(value: object) -> bool:

@@ -33,8 +33,23 @@ class TimeInfo:
     zone: str | None
     low: int | None
     high: int | None
-    duplicates: bool = False  # whether an entity has several rows of one time
-    checksum: int | None = None  # of all times in the order of the rows
+    duplicates: bool = False  # whether any entity has several rows at one time
+    checksum: int | None = None  # CRC-32 of all times, in the order of the rows
+
+
+@dataclass(frozen=True, slots=True)
+class KnownInfo:
+    """When the rows of a stash became known: the name of these times, their unit and zone, the first and the last."""
+
+    source: str
+    unit: str | None
+    zone: str | None
+    low: int | None
+    high: int | None
+    events: bool  # whether rows of one time are events, not versions of which the newest counts
+    is_first: bool  # whether the rows of an entity are ordered by the known time before the time
+    checksum: int  # of all known times in the order of the rows
+    expression: str | None = None  # what they were computed by, as `expression.kept` writes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +61,30 @@ class StashInfo:
     static: tuple[Column, ...]  # with a value per entity
     entity: str | tuple[str, ...] | None
     time: TimeInfo | None
+    known: KnownInfo | None = None
+    expressions: tuple[tuple[str, str], ...] = ()  # the members that are expressions, as `expression.kept` writes them
 
 
 def to_header(info: StashInfo) -> dict[str, Any]:
     """The metadata for the header of a segment, which has the types and shapes of the tensors itself."""
     columns, static = ([_column_to_header(column) for column in part] for part in (info.columns, info.static))
     time = {} if info.time is None else asdict(info.time)
-    return {"rows": info.rows, "columns": columns, "static": static, "entity": info.entity, "time": time}
+    fields = {"rows": info.rows, "columns": columns, "static": static, "entity": info.entity, "time": time}
+    fields |= {} if info.known is None else {"known": asdict(info.known)}
+    return fields | ({"expressions": info.expressions} if info.expressions else {})
 
 
 def _column_to_header(column: Column) -> dict[str, Any]:
     before, after = ({name: getattr(column, name) for name in names} for names in (_BEFORE_COUNTS, _AFTER_COUNTS))
-    return before | asdict(column.counts) | after
+    pack_of_one = {"packed": True} if column.packed and len(column.members) == 1 else {}
+    return before | asdict(column.counts) | after | pack_of_one
 
 
 def from_header(header: object, tensors: Mapping[str, Typed]) -> StashInfo:
     """Parse the metadata of a segment with these tensors. A `ValueError` names what is wrong in them."""
     fields = _fields(header, _STASH, "the schema")
     columns, static = (tuple(_column(item, part, tensors) for item in fields[part]) for part in ("columns", "static"))
-    info = StashInfo(fields["rows"], columns, static, fields["entity"], fields["time"])
+    info = StashInfo(**{**fields, "columns": columns, "static": static})
     lists = [("columns", columns), ("entity", info.entity), *(("members", c.members) for c in (*columns, *static))]
     if empty := [name for name, values in lists if values == ()]:
         raise ValueError(f"{empty[0]!r} is empty")
@@ -74,12 +94,19 @@ def from_header(header: object, tensors: Mapping[str, Typed]) -> StashInfo:
             raise ValueError(f"'unit' of a {column.kind} is {column.unit!r}")
         for name in ("nulls", "missing", "unknown"):
             _check_range(name, getattr(column, name), 0)
-    if info.time is not None:
-        if info.time.unit not in (None, *_TICKS, "d"):
-            raise ValueError(f"'unit' is {info.time.unit!r}")
-        for name in ("low", "high"):
-            _check_range(name, getattr(info.time, name), -(1 << 63))
+    for times in (info.time, info.known):
+        if times is not None:
+            _check_times(times)
+    if info.known is not None and (info.time is None or (info.time.unit is None) != (info.known.unit is None)):
+        raise ValueError("'known' does not suit 'time'")
     return info
+
+
+def _check_times(times: TimeInfo | KnownInfo) -> None:
+    if times.unit not in (None, *_TICKS, "d"):
+        raise ValueError(f"'unit' is {times.unit!r}")
+    for name in ("low", "high"):
+        _check_range(name, getattr(times, name), -(1 << 63))
 
 
 def _column(header: object, part: str, tensors: Mapping[str, Typed]) -> Column:
@@ -87,6 +114,7 @@ def _column(header: object, part: str, tensors: Mapping[str, Typed]) -> Column:
     counts = ColumnCounts(**{name: fields.pop(name) for name in _hints(ColumnCounts)})
     is_validity, buckets = fields.pop("is_validity"), fields.pop("buckets")
     codec = Validity() if is_validity else Hashed(buckets) if fields["kind"] == "hashed" else PLAIN
+    fields["packed"] |= len(fields["members"]) > 1
     if (name := fields["name"]) not in tensors:
         raise ValueError(f"column {name!r} has no tensor")
     return Column(**fields, dtype=tensors[name].dtype, shape=tensors[name].shape[1:], counts=counts, codec=codec)
@@ -95,12 +123,15 @@ def _column(header: object, part: str, tensors: Mapping[str, Typed]) -> Column:
 # what the header says of a column, in its order there
 _BEFORE_COUNTS = ("name", "members", "kind", "unit", "zone", "fill")
 _AFTER_COUNTS = ("empty", "calendar", "is_validity", "is_scaled", "buckets")
+_IF_TRUE = ("packed",)
 _STASH = {
     "rows": int,
     "columns": list,
     "static": list,
     "entity": str | tuple[str, ...] | None,
     "time": TimeInfo | None,
+    "known": KnownInfo | None,
+    "expressions": tuple[tuple[str, str], ...],
 }
 _TICKS = ("s", "ms", "us", "ns")
 _UNITS: dict[str, tuple[str | None, ...]] = {"timestamp": _TICKS, "time": _TICKS, "duration": _TICKS, "date": ("d",)}
@@ -117,6 +148,10 @@ _ABSENT = dict[str, Any](
     buckets=None,
     duplicates=False,
     checksum=None,
+    known={},
+    expressions=[],
+    expression=None,
+    packed=False,
 )
 
 
@@ -137,16 +172,23 @@ def _fields(value: object, hints: Mapping[str, Any], what: str) -> dict[str, Any
 
 def _parsed(hint: Any, value: Any, what: str) -> Any:
     """A value from JSON in the annotated type of its field; lists become tuples."""
-    for kind in get_args(hint) if isinstance(hint, UnionType) else (hint,):
-        items = get_args(kind)
-        if is_dataclass(kind) and type(value) is dict:
-            made: Any = kind
-            return made(**_fields(value, _hints(made), what)) if value else None
-        if get_origin(kind) is tuple and type(value) is list and (items[-1] is ... or len(items) == len(value)):
+    for kind, origin, items in _alternatives(hint):
+        if type(value) is kind:
+            return value
+        if origin is dict and type(value) is dict:
+            return kind(**_fields(value, _hints(kind), what)) if value else None
+        if origin is tuple and type(value) is list and (items[-1] is ... or len(items) == len(value)):
             return tuple(_parsed(items[0], item, f"a value in {what}") for item in value)
-        if type(value) is kind or (get_origin(kind) is Literal and value in items):
+        if origin is Literal and value in items:
             return value
     raise ValueError(f"{what} is {value!r}")
+
+
+@cache
+def _alternatives(hint: Any) -> tuple[tuple[Any, Any, tuple[Any, ...]], ...]:
+    """The types that an annotation allows, each with its origin, which is `dict` for a dataclass, and its arguments."""
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    return tuple((kind, dict if is_dataclass(kind) else get_origin(kind), get_args(kind)) for kind in kinds)
 
 
 _hints = cache(get_type_hints)
@@ -155,4 +197,4 @@ _hints = cache(get_type_hints)
 @cache
 def _column_hints() -> dict[str, Any]:
     of_column = _hints(Column) | {"is_validity": bool, "buckets": int | None}
-    return {name: of_column[name] for name in (*_BEFORE_COUNTS, *_AFTER_COUNTS)} | _hints(ColumnCounts)
+    return {name: of_column[name] for name in (*_BEFORE_COUNTS, *_AFTER_COUNTS, *_IF_TRUE)} | _hints(ColumnCounts)

@@ -26,6 +26,6 @@ def number_share(texts: Sequence[str]) -> float:
 
 def look_like_numbers(texts: Sequence[str]) -> bool:
     """Whether 90% of distinct texts are numbers. Fewer than ten are labels, unless one marks a missing value."""
-    sample = texts[:: 1 + len(texts) // _SAMPLE]  # spread over all texts, because digits sort before letters
+    sample = texts[:: 1 + len(texts) // _SAMPLE]  # texts are sorted, digits before letters: take some of all
     is_marked = any(text.strip().lower() in _MISSING for text in sample)
     return (is_marked or len(sample) >= _FEWEST) and number_share(sample) >= 0.9

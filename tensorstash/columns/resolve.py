@@ -52,7 +52,7 @@ def _validity(name: str, spec: ColumnSpec, fields: Sequence[pa.Field]) -> Column
             f"A pack of masks is made of plain columns; {name!r} is made of {list(members)}. Take one mask for each "
             "column."
         )
-    return Column(name, members, torch.bool, (len(parts),), codec=Validity())
+    return Column(name, members, torch.bool, (len(parts),), codec=Validity(), packed=True)
 
 
 def _given(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], known: Sequence[object]) -> Column:
@@ -100,7 +100,7 @@ def _pack(name: str, parts: list[Column]) -> Column:
     promoted = np.result_type(*(DTYPES[part.dtype][1] for part in parts))
     dtype = next(torch_ for torch_, (_, numpy_) in DTYPES.items() if numpy_ == promoted.name)
     members, digits = tuple(part.members[0] for part in parts), any(part.digits for part in parts)
-    return Column(name, members, dtype, (len(parts),), digits=digits)
+    return Column(name, members, dtype, (len(parts),), digits=digits, packed=True)
 
 
 def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.dtype | None) -> Column:
@@ -134,26 +134,42 @@ def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.d
     return replace(whole, dtype=chosen, fill=spec.fill, empty=spec.empty, calendar=spec.calendar, digits=digits)
 
 
-def time_column(schema: pa.Schema, name: str, where: str) -> Column:
-    """The time column: int64, with the unit and zone of its source column."""
+def time_column(schema: pa.Schema, name: str, where: str, argument: str = "time") -> Column:
+    """The times of `time=` or `known=`: int64, with the unit and zone of their source column."""
     field = field_of(schema, name, where)
     plain = value_type(field.type)
     if pa.types.is_timestamp(plain) or pa.types.is_date(plain):
-        column = from_arrow("__time", field)
+        column = from_arrow(f"__{argument}", field)
         try:
             zone_of(column.zone)
         except DataError as error:  # such times could not be shown, nor split at a date
             raise SchemaError(
-                f"time={name!r} is in the zone {column.zone!r}, which is not an offset from UTC such as '+05:30', and "
-                "which this machine does not know. Install tzdata, or convert the times to UTC."
+                f"{argument}={name!r} is in the zone {column.zone!r}, which is not an offset from UTC such as "
+                "'+05:30', and which this machine does not know. Install tzdata, or convert the times to UTC."
             ) from error
         return column
     if pa.types.is_integer(plain) and not is_bfloat16(field):
-        return Column("__time", (field.name,), torch.int64)
+        return Column(f"__{argument}", (field.name,), torch.int64)
     raise SchemaError(
-        f"time= must name a timestamp, date or integer column; {name!r} is {field_type(field)}. Convert it before "
-        f"loading{_as_time(field)}."
+        f"{argument}= must name a timestamp, date or integer column; {name!r} is {field_type(field)}. Convert it "
+        f"before loading{_as_time(field)}."
     )
+
+
+def check_comparable(time: Column, known: Column) -> None:
+    """Refuse known times that cannot be compared with the times."""
+    kinds = [_kind_of_times(column) for column in (time, known)]
+    if kinds[0] != kinds[1]:
+        raise SchemaError(
+            f"Times and known times are compared, so they must be of one kind; {time.members[0]!r} of time= holds "
+            f"{kinds[0]}, and {known.members[0]!r} of known= {kinds[1]}. Convert one of them."
+        )
+
+
+def _kind_of_times(column: Column) -> str:
+    if column.unit is None:
+        return "integers"
+    return "dates or timestamps without a zone" if column.zone is None else "timestamps with a zone"
 
 
 def _as_time(field: pa.Field) -> str:

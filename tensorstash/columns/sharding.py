@@ -9,9 +9,10 @@ import numpy as np
 from tensorstash.columns.hashing import digests
 from tensorstash.common.checks import at_least, is_integer, is_listed, shown
 from tensorstash.common.dtypes import Int64s
+from tensorstash.common.text import type_text
 
 HASH = "blake2b shard 1"  # the name of the definition, and the personalization of the hash
-MOST = 4096
+_MOST = 4096
 
 
 def shard_of(values: Iterable[Any], shards: int) -> Int64s:
@@ -51,8 +52,8 @@ def shard_of(values: Iterable[Any], shards: int) -> Int64s:
 def check_shards(shards: object) -> int:
     """Check `shards=`."""
     count = at_least(1, shards, "shards")
-    if count > MOST:
-        raise ValueError(f"shards must be at most {MOST:,}, got {count:,}.")
+    if count > _MOST:
+        raise ValueError(f"shards must be at most {_MOST:,}, got {count:,}.")
     return count
 
 
@@ -81,4 +82,4 @@ def _bytes_of(value: Any) -> bytes:
         return value.isoformat().encode()
     if is_integer(value):
         return b"%d" % value
-    raise TypeError(f"An entity must be a text, an integer or a date, got {value!r}, a {type(value).__name__}.")
+    raise TypeError(f"An entity must be a text, an integer or a date, got {value!r}, {type_text(value)}.")

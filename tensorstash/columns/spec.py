@@ -13,6 +13,7 @@ from tensorstash.columns.codec import PLAIN, Codec, Given, Hashed, Validity
 from tensorstash.columns.column import Fill
 from tensorstash.columns.expression import Formula, alias_of, source_of
 from tensorstash.common.checks import at_least, is_listed, shown
+from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def column(
         tensor([ 1,  2,  0, -1], dtype=torch.int32)
     """
     check_dtype(dtype)
-    codec = PLAIN if vocabulary is None else Given(vocabulary_of(vocabulary))
+    codec = PLAIN if vocabulary is None else Given(_vocabulary_of(vocabulary))
     return ColumnSpec(source_of(source), dtype, _fill_of(fill, "fill"), codec, _fill_of(empty, "empty"))
 
 
@@ -145,7 +146,7 @@ def named(columns: Columns, argument: str = "columns") -> list[tuple[str, Column
             f"{argument}= must be a list of names or a mapping, got the text {columns!r}. Write [{columns!r}]."
         )
     if not isinstance(columns, (Mapping, Sequence)):
-        raise TypeError(f"{argument}= must be a list of names or a mapping, got a {type(columns).__name__}.")
+        raise TypeError(f"{argument}= must be a list of names or a mapping, got {type_text(columns)}.")
     if isinstance(columns, Mapping):
         if wrong := [name for name in columns if not isinstance(name, str)]:
             raise TypeError(f"Names of columns must be texts, got {wrong[0]!r}. Write {str(wrong[0])!r}.")
@@ -160,7 +161,8 @@ def named(columns: Columns, argument: str = "columns") -> list[tuple[str, Column
             raise ValueError(f"A pack in a list needs a name, got {list(spec.source)}. Write {{'name': [...]}}.")
     names = [alias_of(spec.source) for spec in specs]
     if twice := sorted(name for name, count in Counter(names).items() if count > 1):
-        raise SchemaError(f"Column names must be unique; {twice} occur more than once. Use a mapping of names.")
+        given = ", ".join(map(repr, twice))
+        raise SchemaError(f"Column names must be unique, got {given} more than once. Use a mapping of names.")
     return [*zip(names, specs)]
 
 
@@ -197,7 +199,7 @@ def hashed(source: "Source", buckets: int) -> ColumnSpec:
     return ColumnSpec(parsed, codec=Hashed(int(buckets)))
 
 
-def vocabulary_of(vocabulary: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
+def _vocabulary_of(vocabulary: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
     """Check a vocabulary and convert its values to Python texts or integers."""
     if not is_listed(vocabulary):
         is_frame = hasattr(vocabulary, "columns")
@@ -205,7 +207,7 @@ def vocabulary_of(vocabulary: Iterable[object]) -> tuple[str, ...] | tuple[int, 
         raise TypeError(f"vocabulary= must be a list of texts or integers, got {shown(vocabulary)}. {remedy}")
     if isinstance(vocabulary, (set, frozenset, Mapping)):
         raise TypeError(
-            f"vocabulary= must be in the order of the codes, got a {type(vocabulary).__name__}. Write a list: "
+            f"vocabulary= must be in the order of the codes, got {type_text(vocabulary)}. Write a list: "
             "sorted(...) of a set, list(...) of the values of a mapping."
         )
     values: list[Any] = [_python_value(value, "vocabulary") for value in vocabulary]

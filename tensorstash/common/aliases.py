@@ -21,7 +21,7 @@ _WORDS = {
     "y": "Y YS YE A AS AE BA BAS BY BYS BYE year years yearly annual annually",
 }
 _UNITS = {word: unit for unit, words in _WORDS.items() for word in (unit, *words.split())}
-_SHORT = ("ns", "us", "ms", "s", "m", "h")  # of fixed length: a duration is a sum of these, the longest first
+_SHORT = ("ns", "us", "ms", "s", "m", "h")  # units of fixed length: a duration is a sum of these, the longest first
 _ALIAS = re.compile(r"(?:P|PT)?\s*(\d*\.?\d*)\s*([A-Za-z]+)(?:-[A-Z]{3})?")
 
 

@@ -5,13 +5,15 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
+from tensorstash.common.text import type_text
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Text = TypeVar("Text", bound="str | None")
 
 MOST_COUNT = 1 << 62  # the sum of two numbers of windows, steps or rows must fit into 64 bits
-_MOST_SHOWN = 100  # characters
+_MOST_SHOWN = 100  # characters of a repr
 
 
 def shown(value: object) -> str:
@@ -19,7 +21,7 @@ def shown(value: object) -> str:
     if isinstance(value, str):
         return repr(value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}...")
     text = repr(value)
-    return text if len(text) <= _MOST_SHOWN and "\n" not in text else f"a {type(value).__name__}"
+    return text if len(text) <= _MOST_SHOWN and "\n" not in text else type_text(value)
 
 
 def is_integer(value: object) -> bool:
@@ -50,7 +52,7 @@ def integer(value: object, what: str) -> int:
 
 
 def _is_truth_value(value: object) -> bool:
-    # by its name, because commands that do without numpy check flags too
+    # by the name of the type: some commands check flags without importing numpy
     return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
 
 
@@ -108,7 +110,7 @@ def is_listed(given: object) -> bool:
     """Whether a value is a sequence of items: neither a text nor a frame, which iterates over its columns."""
     if isinstance(given, (str, bytes, bytearray)) or hasattr(given, "columns"):
         return False
-    return isinstance(given, Iterable) and getattr(given, "ndim", 1) > 0  # a tensor without dimensions is "iterable"
+    return isinstance(given, Iterable) and getattr(given, "ndim", 1) > 0  # a tensor without dimensions is one too
 
 
 def array_of(values: Any, what: str) -> "NDArray[Any]":
@@ -119,7 +121,7 @@ def array_of(values: Any, what: str) -> "NDArray[Any]":
 
     try:
         return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
-    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists; sparse tensors
+    except (TypeError, ValueError, RuntimeError) as error:  # such as a ragged list or a sparse tensor
         raise TypeError(f"{what} must be one array, list or dense tensor of values, got {shown(values)}.") from error
 
 
@@ -128,5 +130,5 @@ def no_attribute(owner: object, name: str, words: Mapping[str, str]) -> Attribut
     if name in words:
         said = f"ts.{type(owner).__name__} has no method {name!r}. Write {words[name]}."
     else:
-        said = f"{type(owner).__name__!r} object has no attribute {name!r}"  # as Python says it
+        said = f"{type(owner).__name__!r} object has no attribute {name!r}"  # Python's own words
     return AttributeError(said, name=name, obj=owner)

@@ -35,7 +35,7 @@ UTC_NAMES = {None, "UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 _FRACTION = re.compile(r"(:\d\d)[.,](\d{1,9})\d*")
 # the ISO 8601 texts that every supported Python parses, without a fraction of a second
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d(:\d\d(:\d\d)?)?(Z|[+-]\d\d:\d\d(:\d\d)?)?)?")
-_ONE_DIGIT = re.compile(r"(?<=-)\d(?=-|$|[T ])")  # of a month or day
+_ONE_DIGIT = re.compile(r"(?<=-)\d(?=-|$|[T ])")  # a month or day of one digit
 
 
 def zone_of(name: str | None) -> tzinfo:

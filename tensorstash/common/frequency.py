@@ -111,7 +111,7 @@ class Frequency:
             return local + count * day
         if self.kind == "months":
             month: NDArray[np.datetime64] = _days(local, day).astype("datetime64[M]")
-            last = _first_day(month + count + 1) - 1  # of the later month, which may be shorter
+            last = _first_day(month + count + 1) - 1  # the last day of the later month, which may be shorter
             return np.minimum(_first_day(month + count) + local // day - _first_day(month), last) * day + local % day
         working = np.busday_offset(_days(local, day), count, roll="backward")
         return working.astype(np.int64) * day + local % day

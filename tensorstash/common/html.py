@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-_LONGEST = 80  # characters of a text
-_WIDTH = 600  # of a picture, in pixels
+from tensorstash.common.ranges import true_ranges
+
+_LONGEST = 80  # the most characters of a text
+_WIDTH = 600  # pixels of a picture
 _LABEL = 110  # pixels for the label of a lane
 _LANE = 14  # the height of a lane
 # from few to many; the shades also differ in lightness, and are visible on white and on black
@@ -49,7 +51,7 @@ def lanes(labels: Sequence[str], shares: NDArray[np.float64], foot: tuple[str, s
         strokes = "".join(
             f"M{_LABEL + low * step:.4g} {lane * _LANE + _LANE // 2}h{(high - low) * step:.4g}"
             for lane, row in enumerate(levels)
-            for low, high in _true_ranges(row == level)
+            for low, high in zip(*true_ranges(row == level))
         )
         drawn.append(f'<path d="{strokes}" stroke="{colour}" stroke-width="{_LANE - 4}"/>' if strokes else "")
     texts = [_text(cut(label, 16), 0, lane * _LANE + 11) for lane, label in enumerate(labels)]
@@ -78,19 +80,13 @@ def _line(numbers: NDArray[np.float64], left: float, width: float, height: int) 
     scale = max(abs(low), abs(high), 1e-300)
     rise = (high / scale - low / scale) or 1.0
     strokes = ""
-    for start, stop in _true_ranges(finite):
+    for start, stop in zip(*true_ranges(finite)):
         points = (
             f"{left + k * across:.4g} {height - 2 - (numbers[k] / scale - low / scale) / rise * (height - 4):.4g}"
             for k in range(start, stop)
         )
         strokes += "M" + "L".join(points) + ("" if stop - start > 1 else "h1")
     return f'<path d="{strokes}" fill="none" stroke="{_SHADES[1]}" stroke-width="1.2"/>'
-
-
-def _true_ranges(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """The half-open ranges of true values."""
-    edges = np.flatnonzero(np.diff(mask, prepend=False, append=False))
-    return [(int(low), int(high)) for low, high in zip(edges[::2], edges[1::2])]
 
 
 def _text(text: str, x: int, y: int, anchor: str = "start") -> str:

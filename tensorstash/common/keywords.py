@@ -65,6 +65,7 @@ KEYWORDS = {
     "label_len": "ts.Windows takes spans= whose slots may begin in the past, such as ('y', -48, 24).",
     "allow_missing_timesteps": 'For allow_missing_timesteps=True write gaps="mask" for ts.Windows.',
     # readers of tables and time series
+    "created_timestamp_column": "ts.load takes known=, when a row became known.",
     "filters": "ts.load takes filter=, an expression of pyarrow or polars.",
     "usecols": "ts.load takes columns=.",
     "group_ids": _ENTITY,
@@ -78,6 +79,7 @@ KEYWORDS = {
     # arguments of another function of this package
     "history": _HISTORY,
     "horizon": _HORIZON,
+    "known": "ts.load takes known=, when a row became known. Such a table is not cut into shards: each node loads it.",
     "frequency": "ts.Windows takes frequency=.",
     "batch_size": "ts.Loader takes batch_size=.",
     "shuffle": "ts.Loader takes shuffle=.",

@@ -1,6 +1,10 @@
-"""Text for people: sizes in bytes, and lines with aligned columns."""
+"""Text for people: sizes in bytes, counts, types, values, and lines with aligned columns."""
 
+import zlib
 from collections.abc import Collection, Sequence
+from typing import Any
+
+_LONGEST = 120  # characters of a value in a message
 
 
 def size_text(nbytes: float) -> str:
@@ -8,6 +12,17 @@ def size_text(nbytes: float) -> str:
     if nbytes < 1000:
         return f"{nbytes:,.0f} bytes"
     return f"{nbytes / 1e3:,.1f} kB" if nbytes < 1_000_000 else f"{nbytes / 1e6:,.0f} MB"
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things, named in the singular: "1 null", "2,000 nulls"."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def type_text(value: object) -> str:
+    """The type of a value with its article: "a list", "an int"."""
+    name = type(value).__name__
+    return f"an {name}" if name[0] in "aeioAEIO" or name == "ndarray" else f"a {name}"
 
 
 def aligned(lines: Sequence[tuple[str, ...]], right: Collection[str] = ()) -> str:
@@ -21,3 +36,9 @@ def aligned(lines: Sequence[tuple[str, ...]], right: Collection[str] = ()) -> st
         if any(cells[1:]):
             columns.append([cell.rjust(width) if cells[0] in right else cell.ljust(width) for cell in cells])
     return "\n".join("  ".join(cells).rstrip() for cells in zip(*columns))
+
+
+def told(value: Any) -> str:
+    """A value in a message; of a long one the begin, and a checksum."""
+    text = "none" if value is None else repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:80]}... (CRC {zlib.crc32(text.encode()):08x})"

@@ -28,8 +28,11 @@ def in_threads(jobs: Sequence[Job], work: Callable[[Job, Callable[[], None]], Re
     """Yield the results of all jobs in order, with at most one more job submitted than there are threads.
 
     Each job is given a function to call from time to time. It raises `Stopped` once another job has failed or the
-    caller has closed the iterator, so that neither waits for long.
+    caller has closed the iterator, so that neither waits for long. A single job runs in the thread of the caller.
     """
+    if len(jobs) == 1:  # to start a thread and to wait for it takes as long as a small job
+        yield work(jobs[0], lambda: None)
+        return
     stop = Event()
 
     def go_on() -> None:

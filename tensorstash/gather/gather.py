@@ -18,7 +18,7 @@ from tensorstash.gather.computed import Computed, ComputedValues, compute_in, co
 from tensorstash.gather.layout import Batch, Flags, SpanGroup, as_batch, flags_of, span_groups
 from tensorstash.gather.memory import Memory, by_source
 from tensorstash.gather.native import NativePlan, native_plan
-from tensorstash.gather.rows import InSlots, Rows, Stretches
+from tensorstash.gather.rows import InSlots, Rows
 from tensorstash.gather.span import Span
 from tensorstash.native import library
 from tensorstash.segments.limits import no_room_for_batch
@@ -87,7 +87,7 @@ def _part(spans: Sequence[Span], memories: Sequence[Memory], together: bool, by_
 
 def gather(plan: GatherPlan, source: Int32s | None, rows: Sequence[Rows]) -> Batch:
     """A fresh batch of the windows at `rows` of the memories `source`, `(batch,)`; see `select`."""
-    buffers = new_buffers(plan.groups, rows[0].windows, plan.window_bytes)
+    buffers = new_buffers(plan.groups, rows[0].windows if rows else 0, plan.window_bytes)
     (flags,) = select(plan, source, rows, [buffers])
     return as_batch(plan.groups, plan.names, buffers) | flags
 
@@ -113,12 +113,14 @@ def select(
         rows: of each part of the plan, the rows of all windows.
         buffers: of each batch, one per group, of its `buffer_shape` and dtype.
     """
+    if not rows:
+        return [Batch() for _ in buffers]
     count, flags, at = rows[0].windows // len(buffers), [Batch() for _ in buffers], 0
     for part, of_part in zip(plan.parts, rows):
         upto = at + len(part.groups)
         own = [of_batch[at:upto] for of_batch in buffers]
         at = upto
-        observed = [[] if part.flags is None else part.flags.empty(count) for _ in buffers]
+        observed = [() if part.flags is None else part.flags.empty(count) for _ in buffers]
         if isinstance(part.executor, NativePlan):
             native.fill(part.executor, source, of_part, own, observed)
         else:
@@ -162,18 +164,22 @@ def _finish(
     part: Part, source: Int32s | None, rows: Rows, buffers: Sequence[torch.Tensor], observed: Sequence[torch.Tensor]
 ) -> None:
     """Write what follows from the rows of a batch: computed values and distances. In numpy, for forked processes."""
-    if isinstance(rows, Stretches):
+    if not isinstance(rows, InSlots):
         for k in part.distances:
-            _to_distances(buffers[k].numpy(), rows.origin, observed[0].numpy())
+            ticks = part.groups[k].spans[0].distance
+            _to_distances(buffers[k].numpy(), ticks, rows.origin, observed[0].numpy())
         return
     for computed in part.computed:
         compute_in(computed, source, rows.anchors, buffers[computed.buffer], observed[computed.flags])
 
 
-def _to_distances(values: Any, origin: Any, observed: Any) -> None:
-    """Subtract values, `(spans * windows, time)`, from the origins of their windows, in place; 0 in empty slots."""
+def _to_distances(values: Any, ticks: int, origin: Any, observed: Any) -> None:
+    """Subtract values, `(spans * windows, time)`, each so many ticks, from the origins of their windows, in place.
+
+    An empty slot becomes 0.
+    """
     by_span = values.reshape(-1, *observed.shape)
-    by_span[:] = (origin[:, None] - by_span) * observed
+    by_span[:] = (origin[:, None] - by_span * ticks) * observed
 
 
 def gather_on_device(
@@ -187,6 +193,8 @@ def gather_on_device(
         rows: of each part of the plan, the rows of all windows.
         computed: the values of empty slots that the host has computed.
     """
+    if not rows:
+        return Batch()
     device, count, at = rows[0][0].device, rows[0].windows, 0
     buffers, flags = new_buffers(plan.groups, count, plan.window_bytes, device), Batch()
     for part, of_part in zip(plan.parts, rows):
@@ -195,9 +203,9 @@ def gather_on_device(
         observed = [] if part.flags is None else part.flags.empty(count, device)
         assert isinstance(part.executor, TorchPlan)
         by_torch.fill(part.executor, sources, of_part, own, observed)
-        if isinstance(of_part, Stretches):
+        if not isinstance(of_part, InSlots):
             for k in part.distances:
-                _to_distances(own[k], of_part.origin, observed[0])
+                _to_distances(own[k], part.groups[k].spans[0].distance, of_part.origin, observed[0])
         else:
             for values in computed:
                 values.write(own[values.computed.buffer])

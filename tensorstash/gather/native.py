@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tensorstash.common.dtypes import Int32s, as_array
 from tensorstash.gather.layout import Flags, SpanGroup
 from tensorstash.gather.memory import Filling, Fragments, Memory
-from tensorstash.gather.rows import InSlots, Rows, Stretches, as_fragments
+from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches, as_fragments
 from tensorstash.gather.span import Span, draw_number, draws_of
 from tensorstash.native import kernel
 
@@ -47,7 +47,7 @@ def native_plan(
             kernel.SlotRange(span.start, len(span), span.step, bits, draw_number(span, draws))
             for span, bits in zip(ordered, empty)
         ],
-        [_source([as_array(memory.columns[span.column]) for span in ordered], memory.filling) for memory in memories],
+        [source_of([as_array(memory.columns[span.column]) for span in ordered], memory.filling) for memory in memories],
         history=history,
         horizon=horizon,
     )
@@ -60,7 +60,8 @@ def native_plan(
     )
 
 
-def _source(items: list[NDArray[Any]], filling: Filling | None) -> kernel.Source:
+def source_of(items: list[NDArray[Any]], filling: Filling | None) -> kernel.Source:
+    """A memory, by the columns of the spans and its fragments, for the kernel."""
     if filling is None:
         return kernel.Source(items, None, None)
     fragments = filling.fragments
@@ -86,11 +87,11 @@ def fill(
 
     Each part has a buffer for each group of spans and gets as many windows as the others.
     """
+    count = rows.windows // len(parts)
     if isinstance(rows, Stretches):
         fragments, anchors = as_fragments(rows, native.length)
         native = replace(native, plan=kernel.with_fragments(native.plan, *_described(fragments)))
         rows = InSlots(anchors)
-    count = len(rows.anchors) // len(parts)
     out: list[int] = []
     for buffers in parts:
         bases = [buffer.data_ptr() for buffer in buffers]
@@ -102,4 +103,7 @@ def fill(
             for k, tensor in zip(native.written, tensors):
                 addresses[part * len(native.places) + k] = tensor.data_ptr()
     threads = torch.get_num_threads()
+    if isinstance(rows, Picked):
+        kernel.take(native.plan, rows.rows, out, addresses or [0] * len(out), source, threads, len(parts))
+        return
     kernel.gather(native.plan, rows.anchors, out, addresses, source, rows.skips, threads, len(parts))

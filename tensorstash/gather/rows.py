@@ -1,4 +1,4 @@
-"""Which rows the windows of a batch hold: those at consecutive slots, or stretches of rows.
+"""Which rows the windows of a batch hold: those at consecutive slots, stretches of rows, or rows in any order.
 
 Each kind says for every slot of a window which row it holds, or that it is empty. All spans over the same slots share
 that. Arrays are numpy's where the kernel gathers, and tensors, on the device of the columns, where torch does.
@@ -120,7 +120,41 @@ class Stretches(NamedTuple):
         return torch.where(slots >= -self.rows[:, None], self.stop[:, None] + slots, -1)
 
 
-Rows = InSlots | Stretches
+class Picked(NamedTuple):
+    """Rows of each window in any order."""
+
+    rows: Any  # (windows, time) -1 for an empty slot
+    origin: Any  # (windows,) from which distances are counted
+
+    @property
+    def windows(self) -> int:
+        """How many there are."""
+        return len(self.rows)
+
+    def of(self, which: Any) -> "Picked":
+        """The windows at an index."""
+        return Picked(*(array[which] for array in self))
+
+    def with_each(self, change: Callable[[Any], Any]) -> "Picked":
+        """The same windows with other arrays."""
+        return Picked(*map(change, self))
+
+    def whole(
+        self, fragments: FragmentTensors | None, history: int, horizon: int
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """No window is known to be rows that follow each other."""
+        assert fragments is None
+        assert (history, horizon) == (self.rows.shape[1], 0)
+        return self.origin, torch.zeros(len(self.origin), dtype=torch.bool)
+
+    def matrix(self, fragments: FragmentTensors | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
+        """The row of each slot, -1 for an empty one: `(windows, time)`. All spans have the same slots."""
+        assert fragments is None
+        assert (len(slots), draw) == (self.rows.shape[1], -1)
+        return self.rows.clone()
+
+
+Rows = InSlots | Stretches | Picked
 
 
 def as_fragments(stretches: Stretches, length: int) -> tuple[Fragments, Int64s]:

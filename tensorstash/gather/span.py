@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tensorstash.common.checks import is_integer, shown
+from tensorstash.gather.each import Variates
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +66,19 @@ class Span:
     """The slots `start, start + step, ...` before `stop` of a column, relative to a window's anchor."""
 
     name: str
-    column: str
+    column: str  # with variates, their text
     start: int  # with a draw, the lowest
     stop: int
     step: int = 1
     draw: Draw | None = None
-    is_distance: bool = field(default=False, repr=False)  # it holds the window's origin minus the values of the column
+    variates: Variates | None = None  # each of their columns is a row of its own
+    # if not 0, it holds the window's origin minus so many times the values of the column
+    distance: int = field(default=0, repr=False)
+
+    @property
+    def is_distance(self) -> bool:
+        """Whether it holds distances from the window's origin."""
+        return self.distance > 0
 
     def __len__(self) -> int:
         return len(range(self.start, self.stop, self.step))
@@ -80,14 +88,23 @@ class Span:
         return f"{self.name}={self.column}[{start}:{self.stop}{f':{self.step}' if self.step > 1 else ''}]"
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it holds."""
+        return (self.column,) if self.variates is None else self.variates.columns
+
+    @property
     def slots(self) -> tuple[range, Draw | None]:
         """Its slots relative to the anchor; spans for which this is equal share `<span>.observed`."""
         return range(self.start, self.stop, self.step), self.draw
 
 
 def draws_of(spans: Sequence[Span]) -> list[Draw]:
-    """The draws of windows in the order of their numbers; spans with equal draws share one."""
-    return [*dict.fromkeys(span.draw for span in spans if span.draw is not None)]
+    """The draws of windows in the order of their numbers; spans with equal draws share one.
+
+    Those of spans with variates come last, so that other spans, gathered without them, have the same numbers.
+    """
+    in_order = sorted(spans, key=lambda span: span.variates is not None)
+    return [*dict.fromkeys(span.draw for span in in_order if span.draw is not None)]
 
 
 def draw_number(span: Span, draws: Sequence[Draw]) -> int:

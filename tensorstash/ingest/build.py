@@ -23,7 +23,7 @@ _REORDERED = (
     "pl.concat([pl.scan_parquet(path) for path in paths])."
 )
 
-# Engines are imported by the functions that need them: a process that attaches a stash is spared most of a second.
+# Functions import the engines that they need: a process that only attaches a stash starts most of a second earlier.
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Target:
 
     label: str | None
     path: str | None
-    version: str | None  # which names the rows of the source, so that they need not be read
+    version: str | None  # names the rows of the source, which then need not be read
     overwrite: bool
     timeout: float | None
 

@@ -11,9 +11,9 @@ from tensorstash.errors import DataError, SourceError
 from tensorstash.sources.scan import Unit, read
 
 _SMALL = 1 << 15  # units with fewer rows are decoded together
-_ROWS = 1 << 17  # rows, and bytes, after which no more batches are added
+_ROWS = 1 << 17  # batches are concatenated until they have so many rows, or bytes
 _BYTES = 1 << 23
-_MOST = 256  # units of a bundle: Ctrl-C waits until one is decoded
+_MOST = 256  # the most units of a bundle: Ctrl-C waits until a bundle is decoded
 _SHARE = 8  # bundles for each thread, so that all threads end at about the same time
 
 Bundle = tuple[Unit, ...]

@@ -1,7 +1,9 @@
 """A decoder for each codec: from the Arrow arrays of a column to the values of its tensor."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,8 @@ from tensorstash.columns.codec import Ascending, Given, Hashed, Plain, Validity
 from tensorstash.columns.column import Column, ColumnCounts
 from tensorstash.columns.types import is_text
 from tensorstash.common.dtypes import Int32s
-from tensorstash.ingest.codes import Vocabulary, bucket_codes, given_codes, piece_of
+from tensorstash.errors import DataError
+from tensorstash.ingest.codes import Piece, Vocabulary, bucket_codes, given_codes, piece_of
 from tensorstash.ingest.values import flatten, from_bfloat16, values
 from tensorstash.sources.storage import decoded
 
@@ -22,11 +25,12 @@ from tensorstash.sources.storage import decoded
 class Decoder:
     """Decodes the batches of a column, which threads bring in any order."""
 
-    # from the arrays of the members and their place in the source, for errors, to `(n, *shape)` values
+    # takes the arrays of the members, and their place in the source for errors; returns `(n, *shape)` values
     decode: Callable[[Sequence[pa.Array], str], tuple[NDArray[Any], ColumnCounts]]
-    counts: ColumnCounts  # of all rows, to which the caller adds those of batches
+    counts: ColumnCounts  # the caller adds the counts of each batch
     vocabulary: Vocabulary | None = None  # ascending only after all batches have been decoded
     given: list[Any] | None = None  # a vocabulary that does not change
+    unknown: Counter[str] = field(default_factory=Counter)  # the texts taken as missing because `like=` lacks them
 
     @property
     def names(self) -> list[Any] | None:
@@ -50,9 +54,11 @@ def decoder_of(column: Column) -> Decoder:
             return Decoder(lambda arrays, place: values(arrays, column, place), ColumnCounts())
         case Validity():
             return Decoder(lambda arrays, place: _validity(arrays, column, place), ColumnCounts())
-        case Ascending(known):
+        case Ascending(known, unknown):
             fill, empty = (name if isinstance(name, str) else None for name in (column.fill, column.empty))
             ascending = Vocabulary(known, fill, empty)
+            if unknown != "keep":
+                return _closed(column, ascending, unknown)
             return Decoder(lambda arrays, _: ascending.encode(piece_of(arrays[0])), ColumnCounts(), ascending)
         case Given(vocabulary):
             code_of = {name: code for code, name in enumerate(vocabulary)}
@@ -64,6 +70,33 @@ def decoder_of(column: Column) -> Decoder:
         case Hashed(count):
             assert count is not None
             return Decoder(lambda arrays, _: bucket_codes(piece_of(arrays[0]), count), ColumnCounts())
+
+
+def _closed(column: Column, vocabulary: Vocabulary, unknown: str) -> Decoder:
+    """The decoder of texts to which the vocabulary gives no new codes."""
+    names, lock = {*vocabulary.names}, Lock()
+    decoder = Decoder(lambda arrays, place: encode(piece_of(arrays[0]), place), ColumnCounts(), vocabulary)
+
+    def encode(piece: Piece, place: str) -> tuple[Int32s, ColumnCounts]:
+        values = piece.values.to_pylist()
+        others = {k: text for k, text in enumerate(values) if text not in names}
+        if not others:
+            return vocabulary.encode(piece)
+        if unknown == "error":
+            raise DataError(
+                f"unknown='error' takes only texts that like= has; column {column.name!r} has {min(others.values())!r} "
+                f"in {place}, which like= lacks. Correct it, or take unknown='drop' or 'keep'."
+            )
+        rows = np.bincount(piece.indices[piece.indices >= 0], minlength=len(values))
+        with lock:
+            decoder.unknown.update({text: int(rows[k]) for k, text in others.items()})
+        places = np.full(len(values) + 1, -1, np.int32)  # the last one is for null
+        known = [k for k in range(len(values)) if k not in others]
+        places[known] = np.arange(len(known), dtype=np.int32)
+        codes, counts = vocabulary.encode(Piece(places[piece.indices], piece.values.take(pa.array(known, pa.int64()))))
+        return codes, replace(counts, nulls=counts.nulls - sum(int(rows[k]) for k in others))
+
+    return decoder
 
 
 def _validity(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDArray[Any], ColumnCounts]:

@@ -1,7 +1,7 @@
 """The entities of rows: their numbers, and the rows of one shard."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +24,11 @@ class Entities:
 
     def __init__(self, columns: int, known: Sequence[Any]) -> None:
         """Entities in `known` exist even without rows."""
-        self._parts = [Vocabulary() for _ in range(columns)]
+        self._parts = [Vocabulary(known)] if columns == 1 else [Vocabulary() for _ in range(columns)]
         self._pairs = [Vocabulary() for _ in range(columns - 1)]  # of (number of leading parts, next part)
-        values = [known] if columns == 1 else [*zip(*known)]
-        self._known = self.encode([piece_of(as_arrow(part)) for part in values]) if known else np.zeros(0, np.int32)
+        several = columns > 1 and len(known) > 0
+        of_known = self.encode([piece_of(as_arrow(part)) for part in zip(*known)]) if several else range(len(self))
+        self._known: Int64s = np.array(of_known, np.int64)
 
     def __len__(self) -> int:
         return len((self._pairs or self._parts)[-1])
@@ -50,7 +51,7 @@ class Entities:
         is_new = np.ones(len(self), np.bool_)
         is_new[self._known] = False
         order = np.lexsort(ranks[::-1])
-        return np.append(self._known.astype(np.int64), order[is_new[order]])
+        return np.append(self._known, order[is_new[order]])
 
     def values(self, order: Int64s) -> list[list[Any]]:
         """For each entity column, its values in these entities."""
@@ -68,23 +69,25 @@ class Entities:
         return [leading, *codes[::-1]]
 
 
-def without_nulls(array: pa.Array, name: str, scanned: Scan, row: int, *, is_time: bool = False) -> pa.Array:
-    """The array of an entity or time column, whose rows begin with `row`; a null in it is refused."""
+def without_nulls(
+    array: pa.Array, name: str, scanned: Scan, row: int, role: Literal["entity", "time", "known"] = "entity"
+) -> pa.Array:
+    """The array of a key in its role, whose rows begin with `row`; a null in it is refused."""
     if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
         array = decoded(array)
     if array.null_count:
-        remedy = "Drop or fill these rows before loading."
-        if is_time:
+        rule, remedy = "Every row needs an entity and a time; column", "Drop or fill these rows before loading."
+        if role == "time":
             remedy += (
                 f" If they describe an entity as a whole, load the others with "
                 f"filter=pyarrow.compute.field({name!r}).is_valid(), and give these as a table, "
                 f"static=frame.filter(polars.col({name!r}).is_null())."
             )
+        if role == "known":
+            rule = "Every row needs the time when it became known;"
+            remedy = "Fill it, or leave out rows that are not known yet, with filter=."
         place = scanned.name_row(row + int(np.argmax(array.is_null())))
-        raise DataError(
-            f"Every row needs an entity and a time; column {name!r} is null in source row {place} (the first such). "
-            f"{remedy}"
-        )
+        raise DataError(f"{rule} {name!r} is null in source row {place} (the first such). {remedy}")
     return array
 
 
@@ -98,6 +101,31 @@ def entities_of_rows(scanned: Scan, entity: Entity, arrays: Sequence[pa.Array], 
     places = entities.encode([piece_of(without_nulls(*column, scanned, row)) for column in zip(arrays, names)])
     parts = entities.values(np.arange(len(entities)))
     return parts[0] if isinstance(entity, str) else [*zip(*parts)], places
+
+
+def known_rows(scanned: Scan, entity: Entity, known: Sequence[Any], progress: bool | None) -> tuple[Scan, str]:
+    """The scan of the rows whose entity is known, and a warning that counts the others; empty if there are none."""
+    entity_column(scanned.schema, entity, scanned.label)  # refuses values that no entity has
+    names, others = {*known}, list[tuple[set[Any], int]]()
+
+    def rows_of_known(unit: Unit) -> tuple[NDArray[np.uint8], int]:
+        flags, strangers = [np.empty(0, np.bool_)], set[Any]()
+        for row, batch in read(unit, entity_columns(entity)):
+            found, places = entities_of_rows(scanned, entity, batch.columns, row)
+            flags.append(np.array([name in names for name in found], np.bool_)[places])
+            strangers.update(name for name in found if name not in names)
+        kept = np.concatenate(flags)
+        others.append((strangers, len(kept) - int(np.count_nonzero(kept))))
+        return np.packbits(kept), int(np.count_nonzero(kept))
+
+    kept = with_rows(scanned, rows_of_known, "like", progress)
+    strangers = set[Any]().union(*(part for part, _ in others))
+    if not strangers:
+        return kept, ""
+    return kept, (
+        f"unknown='drop' leaves out {sum(rows for _, rows in others):,} rows of {len(strangers):,} entities that like= "
+        f"lacks, such as {min(strangers)!r}."
+    )
 
 
 def of_shard(scanned: Scan, entity: Entity, shard: tuple[int, int], progress: bool | None) -> Scan:

@@ -24,7 +24,7 @@ class Found:
     def survey(self, progress: bool | None) -> "Survey":
         """What is in the source, and what a load of it will hold."""
         if self._survey is None:
-            from tensorstash.ingest.survey import survey  # here: a process that attaches a stash needs no engine
+            from tensorstash.ingest.survey import survey  # a process that attaches does without it
 
             self._survey = survey(self.request, self._files, progress)
         return self._survey

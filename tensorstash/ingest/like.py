@@ -1,41 +1,144 @@
-"""`like=`: entities and codes keep the numbers that they have in another stash."""
+"""`like=`: arguments that are left out, and the numbers of entities and codes, are those of another stash."""
 
-from dataclasses import replace
+import os
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import torch
 
-from tensorstash.columns.codec import Ascending
+from tensorstash.columns.calendar import Moment
+from tensorstash.columns.codec import PLAIN, Ascending, Codec, Given, Unknown, Validity
 from tensorstash.columns.column import Column
+from tensorstash.columns.expression import Formula, restored
 from tensorstash.columns.resolve import entity_columns
+from tensorstash.columns.spec import ColumnSpec
 from tensorstash.columns.types import is_text
+from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.stash.header import names_checksum
+from tensorstash.stash.open import open as open_stash
 from tensorstash.stash.stash import Stash
 
 
-def check_like(like: object, entity: Any) -> Stash | None:
-    """Raise unless `like` is a stash with the same number of entity columns."""
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The arguments `entity=`, `time=` and `known=` of a load."""
+
+    entity: Any
+    time: Any
+    known: Any
+
+
+def check_like(like: object) -> Stash | None:
+    """The stash, which may be given as the path of a saved one; raise for anything else."""
+    if like is None or isinstance(like, Stash):
+        return like
+    if isinstance(like, (str, os.PathLike)):
+        return open_stash(like)
+    raise TypeError(f"like= must be a stash, or the path of a saved one, got {type_text(like)}.")
+
+
+def keys_like(like: Stash | None, keys: Keys) -> Keys:
+    """The keys, with those of `like` where they are left out; raise for another number of entity columns."""
     if like is None:
-        return None
-    if not isinstance(like, Stash):
-        raise TypeError(f"like= must be a stash, got a {type(like).__name__}.")
+        return keys
+    entity = like.info.entity if keys.entity is None else keys.entity
     if len(like.entity_names) != len(entity_columns(entity)):
         raise ValueError(
             f"Entities keep their numbers in like= if both have as many entity columns; like= has "
             f"{list(like.entity_names)}, and entity= names {list(entity_columns(entity))}. Name the same columns."
         )
-    return like
+    if keys.time is not None:
+        return Keys(entity, keys.time, keys.known)
+    known = like.info.known
+    if keys.known is not None or known is None:
+        return Keys(entity, like.time_name, keys.known)
+    if known.expression is None:
+        return Keys(entity, like.time_name, known.source)
+    return Keys(entity, like.time_name, restored(known.expression, known.source).expr.alias(known.source))
 
 
-def numbered_like(column: Column, like: Stash | None) -> Column:
-    """The column, with the texts that keep their codes."""
-    if like is None or not isinstance(column.codec, Ascending):
+def columns_like(like: Stash, dtype: torch.dtype | None) -> dict[str, ColumnSpec]:
+    """The columns of `like` as `columns=` of another load; floating ones in `dtype`, if given."""
+    expressions = dict(like.info.expressions)
+
+    def member(name: str) -> str | Formula:
+        return restored(expressions[name], name) if name in expressions else name
+
+    specs = {}
+    for about in like.info.columns:
+        if about.is_scaled:
+            raise ValueError(
+                f"A scaled column does not say how its source is loaded; {about.name!r} of like= is scaled. Take the "
+                "stash from which it was made, or give columns=."
+            )
+        moments: tuple[str | Formula, ...] = tuple(Moment(field, form) for field, form in about.calendar)
+        members = moments or tuple(map(member, about.members))
+        kept = dtype if dtype is not None and about.dtype.is_floating_point else about.dtype
+        specs[about.name] = ColumnSpec(
+            members if moments or about.packed else members[0],
+            dtype=kept if about.kind == "number" and not about.is_validity else None,
+            fill=about.fill,
+            codec=_codec_like(like, about),
+            empty=about.empty,
+            calendar=about.calendar,
+        )
+    return specs
+
+
+def _codec_like(like: Stash, about: Column) -> Codec:
+    if about.kind == "hashed" and about.buckets is None:
+        raise SchemaError(
+            f"A file of an earlier release does not say how many buckets {about.name!r} has. Give columns=, with "
+            "ts.hashed."
+        )
+    if about.kind == "category" and about.unknown is not None:
+        return Given(tuple(like.vocabulary(about.name)))
+    return about.codec if about.kind == "hashed" or isinstance(about.codec, Validity) else PLAIN
+
+
+def check_columns_like(columns: tuple[Column, ...], like: Stash, dtype: torch.dtype | None, where: str) -> None:
+    """Raise if a column that is taken over from `like` is not what it is there."""
+    for column in columns:
+        about = like.about(column.name)
+        floating = dtype is not None and about.dtype.is_floating_point
+        for what in ("kind", "shape", "unit", "zone", *([] if floating else ["dtype"])):
+            here, there = getattr(column, what), getattr(about, what)
+            if here != there:
+                raise SchemaError(
+                    f"A column that like= names is the same in both; the {what} of {column.name!r} is {here} in "
+                    f"{where}, and {there} in like=. Convert it, or name the columns as columns=."
+                )
+
+
+def check_time_like(time: Column, like: Stash, where: str) -> None:
+    """Raise if the time column that is taken over from `like` has another unit or zone."""
+    here, there = ((times.unit or "integers", times.zone) for times in (time, like.clock))
+    if here != there:
+        raise SchemaError(
+            f"The times that like= names are the same in both; {time.members[0]!r} has the unit {here[0]} and the zone "
+            f"{here[1]} in {where}, and {there[0]} and {there[1]} in like=. Convert it, or name it as time=."
+        )
+
+
+def column_like(
+    column: Column, spec: ColumnSpec, like: Stash | None, dtype: torch.dtype | None, unknown: Unknown
+) -> Column:
+    """The column, with the texts that keep their codes, or the floating type that nothing else chooses."""
+    if like is None or column.name not in {*like, *like.static}:
         return column
-    if column.name not in {**like, **like.static} or like.about(column.name).kind != "category":
+    about = like.about(column.name)
+    if column.dtype.is_floating_point and about.dtype.is_floating_point and dtype is spec.dtype is None:
+        return replace(column, dtype=about.dtype, digits=False)
+    if not isinstance(column.codec, Ascending) or about.kind != "category":
         return column
     texts = tuple(like.vocabulary(column.name))
-    return replace(column, codec=Ascending(texts)) if all(isinstance(text, str) for text in texts[:1]) else column
+    return replace(column, codec=Ascending(texts, unknown)) if all(map(_is_text, texts[:1])) else column
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def entity_like(column: Column, like: Stash | None, schema: pa.Schema, where: str) -> Column:
@@ -55,4 +158,4 @@ def entity_like(column: Column, like: Stash | None, schema: pa.Schema, where: st
 
 def key_of_like(like: Stash) -> list[tuple[str, int]]:
     """The checksums of the names that keep their numbers."""
-    return [("", names_checksum(like)), *((name, names_checksum(like, name)) for name in {**like, **like.static})]
+    return [("", names_checksum(like)), *((name, names_checksum(like, name)) for name in (*like, *like.static))]

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tensorstash.columns.codec import Unknown
 from tensorstash.columns.spec import Columns
 from tensorstash.common.checks import flag_or_none
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.build import obtain_stash, target_of
 from tensorstash.ingest.found import Found
-from tensorstash.ingest.request import Duplicates, Request, Static, parse_request
+from tensorstash.ingest.request import Duplicates, Known, Like, Request, Static, parse_request
 from tensorstash.stash.stash import Stash
 
 if TYPE_CHECKING:
@@ -85,6 +86,11 @@ class Plan:
         return self.planned.time
 
     @property
+    def known(self) -> "Column | None":
+        """When each row became known, if that was named."""
+        return self.planned.known
+
+    @property
     def skipped(self) -> tuple[str, ...]:
         """Source columns that are never decoded."""
         return self.planned.skipped
@@ -97,10 +103,10 @@ class Plan:
     @cached_property
     def planned(self) -> "Planned":
         """All that was found in the source. A wrong column is an error here."""
-        from tensorstash.ingest.survey import with_ranges
+        from tensorstash.ingest.survey import to_show
 
         found = Found(self._request)
-        planned = with_ranges(found.survey(None))
+        planned = to_show(found.survey(None))
         self._found = found
         return planned
 
@@ -157,11 +163,13 @@ def plan(
     *,
     entity: str | Sequence[str] | None = None,
     time: str | None = None,
+    known: Known | None = None,
     static: Static | None = None,
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in pyarrow
     shard: tuple[int, int] | None = None,
-    like: Stash | None = None,
+    like: Like | None = None,
+    unknown: Unknown = "keep",
     duplicates: Duplicates = "error",
     filesystem: Any = None,
 ) -> Plan:
@@ -185,11 +193,13 @@ def plan(
             columns,
             entity=entity,
             time=time,
+            known=known,
             static=static,
             dtype=dtype,
             filter=filter,
             shard=shard,
             like=like,
+            unknown=unknown,
             duplicates=duplicates,
             filesystem=filesystem,
         )
@@ -203,11 +213,13 @@ def load(
     *,
     entity: str | Sequence[str] | None = None,
     time: str | None = None,
+    known: Known | None = None,
     static: Static | None = None,
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in pyarrow
     shard: tuple[int, int] | None = None,
-    like: Stash | None = None,
+    like: Like | None = None,
+    unknown: Unknown = "keep",
     duplicates: Duplicates = "error",
     filesystem: Any = None,
     share: str | bool | None = None,
@@ -223,7 +235,8 @@ def load(
     same call attach it, until `ts.shared.remove(label)`, `ts.shared.prune` or a reboot.
 
     With `file=` the columns are written to a file, which may be larger than memory, and mapped as `ts.open` does. The
-    load needs memory for decoding, and 24 bytes per row if rows are not grouped by entity and ordered by time.
+    load needs memory for decoding, and 24 bytes per row if rows are not grouped by entity and ordered by time; with
+    `known`, 8 bytes for each row of the largest entity, to count its times.
 
     Args:
         source: Parquet, CSV or TSV (`.csv`, `.csv.gz`, `.csv.zst`), or Arrow IPC files or streams, local or in any file
@@ -245,6 +258,12 @@ def load(
             entity is a tuple of their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64. Text in ISO 8601
             is read as timestamps in microseconds.
+        known: when each row became known, for a table of forecasts or of figures that are revised: a timestamp, date or
+            integer column, or a polars expression such as `pl.col("issued") + pl.duration(hours=5)`, because a run is
+            out hours after it is issued. It is a second time, `stash.known`, int64, with a unit of its own; text is
+            read as in `time`. Rows of one entity and time are then versions, each a whole row, and of two versions
+            that became known at one time, one is an error. Such a stash is a table of other windows, or is looked at
+            with `at=`.
         static: columns that have one value in each entity, written like `columns`; `stash.static` holds them,
             `(entities, ...)`. Values are compared as they are stored, and missing values are equal. Or a frame or table
             in memory, `static=stores`, that has the entity columns and one row for each entity; `static=(stores,
@@ -259,12 +278,19 @@ def load(
             unless the filter is of polars. Of the others the columns of the filter are read first.
         shard: `(k, n)` loads only the entities of shard k of n, by `ts.cluster.shard_of`, from the row groups that
             have any. For many shards, `ts.cluster.shard` reads the source once.
-        like: a stash whose entities and codes of text keep their numbers, as for a model that has embeddings of them;
-            new ones follow in ascending order. Entities of `like` without rows become series without rows, whose static
-            values are missing: NaN, code -1 or `fill=`, or else an error. A column's own vocabulary takes precedence.
+        like: a stash, or the path of a saved one, whose entities and codes of text keep their numbers, as for a model
+            that has embeddings of them; new ones follow in ascending order. A column's own vocabulary takes precedence.
+            `columns`, `entity`, `time`, `known` and `static` that are left out are those of `like`, with their types
+            and expressions; such static columns are not read, but have the values of `like`. So is the floating type of
+            a column that neither `dtype=` nor `ts.column` chooses. Entities without rows become series without rows,
+            and values that only rows of the source could give are missing: NaN, code -1 or `fill=`, or else an error.
+        unknown: with `like`, what becomes of entities and texts that it lacks: `"keep"` gives them numbers behind the
+            others; `"error"` raises a `DataError`; `"drop"` leaves the rows of such entities out and takes such texts
+            as missing, because a row left out would be a gap, with a warning.
         duplicates: `"error"` refuses a time that an entity has in several rows, which in regular series is a mistake.
             `"keep"` is for events: rows of one time stay in the order of the source. Their windows need
-            `gaps="ignore"`, or spans in time.
+            `gaps="ignore"`, or spans in time. With `known`, no row then replaces another of its time, and rows that
+            also became known at one time stay in the order of the source.
         filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None`: this machine, or
             for a URL what pyarrow or fsspec have for its scheme.
         share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
@@ -281,9 +307,11 @@ def load(
         progress: show a bar, in rows and MB/s; `None` shows it when the output is a terminal or a notebook.
 
     Returns:
-        A `Stash` whose rows are grouped by entity, the entities in ascending order, and ordered by time. Ctrl-C frees
-        all memory of the load. A `UserWarning` is given if no value of a given vocabulary occurs in its column, or if
-        most distinct values of a text column read as numbers.
+        A `Stash` whose rows are grouped by entity, the entities in ascending order, and ordered by time. With `known`
+        they are ordered by known time and then by time, if entities have at most as many known times as times, else,
+        and always with `duplicates="keep"`, by time and then by known time; `stash.is_by_known` says which. Ctrl-C
+        frees all memory of the load. A `UserWarning` is given if no value of a given vocabulary occurs in its column,
+        or if most distinct values of a text column read as numbers.
 
     Raises:
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type
@@ -314,11 +342,13 @@ def load(
         columns,
         entity=entity,
         time=time,
+        known=known,
         static=static,
         dtype=dtype,
         filter=filter,
         shard=shard,
         like=like,
+        unknown=unknown,
         duplicates=duplicates,
         filesystem=filesystem,
     )

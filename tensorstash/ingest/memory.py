@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tensorstash.columns.column import Column
 from tensorstash.segments.limits import Limit, check_free, memory_limits
 
-SORT_BYTES = 24  # per row: its run (if each row is one), its place by time, and a copy of its time
+SORT_BYTES = 24  # bytes per row: of its run (if each row is one), its place by time, and a copy of its time
 
 
 def check_columns(nbytes: int, source: str, limits: Sequence[Limit], on_disk: bool = False) -> None:
@@ -21,6 +21,8 @@ def check_columns(nbytes: int, source: str, limits: Sequence[Limit], on_disk: bo
 
 def check_static(static: Sequence[Column], entities: int, source: str) -> None:
     """Raise `NoMemoryError` if static columns do not fit, once the keys have told the number of entities."""
+    if not static:
+        return
     # while the values are gathered there is a second copy of them, and the row of each value
     check_free(
         entities * sum(2 * column.row_bytes + 8 for column in static),

@@ -22,20 +22,19 @@ _WIDEST = 26  # characters of a minimum or maximum that are shown: a time with i
 def column_line(
     column: Column, rows: int, types: Mapping[str, str], ranges: Mapping[str, Range], role: str = ""
 ) -> tuple[str, ...]:
-    """The line of a column with `rows` values, or in the role "static", "time" or "partition key".
+    """The line of a column with `rows` values, or in the role "static", "time", "known" or "partition key".
 
     `types` and `ranges` are those of the source columns.
     """
-    name = column.members[0] if role == "time" else column.name
-    origin = ", ".join(column.members) if column.members != (name,) else ""
+    origin = ", ".join(column.members) if column.members != (column.name,) else ""
     source = ", ".join(dict.fromkeys(_without_unit(types[member]) for member in column.members))
-    words = (role, "" if role == "time" else column.kind, column.unit, column.zone)
+    words = (role, "" if role in ("time", "known") else column.kind, column.unit, column.zone)
     kind = " ".join(word for word in words if word)
     dtype = str(column.dtype).removeprefix("torch.") + "".join(f" x {size}" for size in column.shape)
     megabytes = f"{rows * column.row_bytes / 1e6:,.1f}"
     most = f"<= {megabytes}" if role == "static" else megabytes  # the number of entities is at most that of rows
     cells = _range_cells(_range(column, ranges), column.zone)
-    return name, origin, source, kind, dtype, *cells, most
+    return column.name, origin, source, kind, dtype, *cells, most
 
 
 def _without_unit(name: str) -> str:

@@ -1,13 +1,15 @@
 """What `ts.load` or `ts.plan` was asked for: every argument checked and parsed once, before the source is looked at."""
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 
+from tensorstash.columns.codec import Unknown
 from tensorstash.columns.column import Column
-from tensorstash.columns.expression import Expression, Formula
+from tensorstash.columns.expression import Expression, Formula, is_expression, kept, source_of
 from tensorstash.columns.names import field_of, prefixes
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import check_shard
@@ -15,8 +17,9 @@ from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
 from tensorstash.columns.types import is_text
 from tensorstash.common.checks import one_of, shown
 from tensorstash.common.html import cut
+from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
-from tensorstash.ingest.like import check_like
+from tensorstash.ingest.like import Keys, check_like, columns_like, keys_like
 from tensorstash.ingest.plan_text import type_name
 from tensorstash.sources.locate import is_table
 from tensorstash.sources.scan import Scan, Wanted
@@ -29,6 +32,9 @@ _LONGEST = 80  # most characters of the name of a formula
 
 Specs = Mapping[str, ColumnSpec]
 Duplicates = Literal["error", "keep"]
+# a column or a polars expression
+Known = Any
+Like = Stash | str | os.PathLike[str]
 # static columns of the source, or a table with a row for each entity, or one and a choice of its columns
 Static = Any
 
@@ -47,23 +53,30 @@ class Request:
     formulas: Mapping[str, Formula]
     entity: str | tuple[str, ...] | None
     time: str | None
+    known: str | None  # the column or formula that says when a row became known
+    known_name: str | None  # what a stash calls it
     dtype: torch.dtype | None
     filter: "Filter | None"
     shard: tuple[int, int] | None = None  # (k, n): only the entities of shard k of n
     like: Stash | None = None  # the stash whose entities and codes keep their numbers
+    of_like: frozenset[str] = frozenset()  # which of "columns" and "time" were left out, and are those of `like`
+    carried: tuple[Column, ...] = ()  # static columns of `like`, whose values are taken over
+    unknown: Unknown = "keep"  # what becomes of entities and texts that `like` lacks
     duplicates: bool = False  # whether an entity may have several rows of one time
     table: "Request | None" = None  # the table that static columns are joined from
     argument: str = "columns"  # which argument of `ts.load` names the columns
 
     @property
     def keys(self) -> frozenset[str]:
-        """The entity columns and the time column."""
-        return frozenset((*entity_columns(self.entity), *([] if self.time is None else [self.time])))
+        """The entity columns, the time column, and the one of the known times if they are no formula."""
+        times = [name for name in (self.time, self.known) if name is not None and name not in self.formulas]
+        return frozenset((*entity_columns(self.entity), *times))
 
     @property
     def named(self) -> frozenset[str]:
         """The columns, and fields of them, that the arguments name; a filter may mention more."""
         members = [str(member) for spec in self.specs for member in spec.members]
+        members += [] if self.known is None else [self.known]
         inputs = [self.formulas[name].inputs(self.time) if name in self.formulas else (name,) for name in members]
         return self.keys.union(*inputs, () if self.filter is None else self.filter.named)
 
@@ -85,11 +98,13 @@ def parse_request(
     *,
     entity: str | Sequence[str] | None = None,
     time: str | None = None,
+    known: Known | None = None,
     static: Static | None = None,
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in ts.load
     shard: tuple[int, int] | None = None,
-    like: Stash | None = None,
+    like: Like | None = None,
+    unknown: Unknown = "keep",
     duplicates: Duplicates = "error",
     filesystem: Any = None,
 ) -> Request:
@@ -97,9 +112,52 @@ def parse_request(
 
     `ts.load` documents them. `ts.plan` and `ts.cluster.shard` repeat them, and a test compares the signatures.
     """
+    other = check_like(like)
+    one_of(unknown, get_args(Unknown), "unknown")
+    if other is None and unknown != "keep":
+        raise ValueError(f"unknown={unknown!r} is about what like= lacks, and there is no like=. Leave it out.")
+    check_dtype(dtype)
+    keys = keys_like(other, Keys(entity, time, known))
+    parsed = _parsed(
+        source,
+        columns_like(other, dtype) if other is not None and columns is None else columns,
+        keys=keys,
+        static=static,
+        dtype=dtype,
+        filter=filter,
+        shard=shard,
+        like=other,
+        unknown=unknown,
+        duplicates=duplicates,
+        filesystem=filesystem,
+    )
+    if other is None:
+        return parsed
+    carried = () if static is not None else other.info.static
+    return replace(
+        parsed,
+        of_like=frozenset(name for name, given in (("columns", columns), ("time", time)) if given is None),
+        carried=tuple(column for column in carried if column.name not in (parsed.columns or {})),
+    )
+
+
+def _parsed(
+    source: Any,
+    columns: Columns | None,
+    *,
+    keys: Keys,
+    static: Static | None,
+    dtype: torch.dtype | None,
+    filter: Any = None,  # noqa: A002  as in ts.load
+    shard: tuple[int, int] | None,
+    like: Stash | None,
+    unknown: Unknown,
+    duplicates: Duplicates = "error",
+    filesystem: Any = None,
+) -> Request:
+    entity, time, known = keys.entity, keys.time, keys.known
     if time is not None and not isinstance(time, str):
         raise TypeError(f"time must be the name of a column, got {shown(time)}.")
-    check_dtype(dtype)
     if dtype is not None and not dtype.is_floating_point:
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
     duplicates = one_of(duplicates, get_args(Duplicates), "duplicates")
@@ -112,7 +170,8 @@ def parse_request(
     chosen = check_shard(shard)
     if chosen is not None and entity is None:
         raise ValueError(f"A shard is of entities; got shard={chosen} and no entity=. Name the entity column.")
-    table = _table(static, entity, dtype, chosen, like)
+    table = _table(static, entity, dtype, chosen, like, unknown)
+    known_member, known_name = (None, None) if known is None else _known(known, entity, time, formulas)
 
     def specs(given: Any, argument: str) -> Specs:
         return {
@@ -128,17 +187,25 @@ def parse_request(
         formulas=formulas,
         entity=entity if entity is None or isinstance(entity, str) else entity_columns(entity),
         time=time,
+        known=known_member,
+        known_name=known_name,
         dtype=dtype,
         filter=condition,
         shard=chosen,
-        like=check_like(like, entity),
+        like=like,
+        unknown=unknown,
         duplicates=duplicates == "keep",
         table=table,
     )
 
 
-def _table(
-    static: Any, entity: str | Sequence[str] | None, dtype: torch.dtype | None, shard: tuple[int, int] | None, like: Any
+def _table(  # noqa: PLR0917  the arguments of `ts.load`
+    static: Any,
+    entity: str | Sequence[str] | None,
+    dtype: torch.dtype | None,
+    shard: tuple[int, int] | None,
+    like: Stash | None,
+    unknown: Unknown,
 ) -> Request | None:
     """The request for static columns that come from a table of their own; `None` if they are columns of the source."""
     chooses = isinstance(static, tuple) and len(static) == 2
@@ -147,12 +214,37 @@ def _table(
         return None
     if entity is None:
         raise ValueError(
-            f"Static columns of a table are joined by the entity columns; got a {type(table).__name__} as static= and "
+            f"Static columns of a table are joined by the entity columns; got {type_text(table)} as static= and "
             "no entity=. Name them as entity=."
         )
     if columns is not None:
         named(columns, "static")  # its errors name the argument
-    return replace(parse_request(table, columns, entity=entity, dtype=dtype, shard=shard, like=like), argument="static")
+    keys = Keys(entity, None, None)
+    parsed = _parsed(table, columns, keys=keys, static=None, dtype=dtype, shard=shard, like=like, unknown=unknown)
+    return replace(parsed, argument="static")
+
+
+def _known(
+    known: Any, entity: str | Sequence[str] | None, time: str | None, formulas: dict[str, Formula]
+) -> tuple[str, str]:
+    """The source column or formula of `known=`, and the name of the known times in a stash."""
+    if not isinstance(known, str) and not is_expression(known):
+        raise TypeError(f"known must be the name of a column or a polars expression, got {shown(known)}.")
+    if time is None:
+        raise ValueError("A known time is the second time of a row, so known= needs time=. Name the time column.")
+    source = source_of(known)
+    assert isinstance(source, (str, Expression))
+    member = _name_of(source, time, formulas)
+    name = "known" if member in formulas else member
+    # without an alias, polars calls an expression by its first column, whose values these times are not
+    if isinstance(source, Expression) and source.alias is not None and source.alias not in source.columns:
+        name = source.alias
+    if name != member and name in (time, *entity_columns(entity)):
+        raise SchemaError(
+            f"The known times need a name of their own; {name!r} is the name of an entity or time column. Give them "
+            "another: known=pl.col(...).alias(...)."
+        )
+    return member, name
 
 
 def _name_of(member: str | Formula, time: str | None, formulas: dict[str, Formula]) -> str:
@@ -176,6 +268,13 @@ def _same(formula: Formula, other: Formula) -> bool:
     return formula == other
 
 
+def kept_expressions(request: Request, columns: Sequence[Column]) -> dict[str, str]:
+    """The expressions of columns and of the known times, as the header of a stash keeps them."""
+    members = {member for column in columns for member in column.members} | {request.known}
+    formulas = {name: formula for name, formula in request.formulas.items() if name in members}
+    return {name: kept(formula) for name, formula in formulas.items() if isinstance(formula, Expression)}
+
+
 def check_names(request: Request, columns: Sequence[Column], static: Sequence[Column], where: str) -> None:
     """Refuse a load without columns, a name used for two columns, and the name of a key used for another column."""
     if not columns and request.argument == "static":
@@ -184,9 +283,14 @@ def check_names(request: Request, columns: Sequence[Column], static: Sequence[Co
         raise ValueError(f"A stash has at least one column; none of {where} was chosen. Name some in columns=.")
     _check_apart(columns, static)
     for column in (*columns, *static):
+        if column.name == request.known_name and column.members != (request.known,):
+            raise SchemaError(
+                f"A column has the name of the known times only if it holds them; {column.name!r} is "
+                f"{', '.join(column.members)}. Give it another name, or the known times: known=pl.col(...).alias(...)."
+            )
         if column.members != (column.name,):
             argument = request.argument if column in columns else "static"
-            _check_no_key(column, request.keys, ", ".join(column.members), argument)
+            _check_no_key(column, request.keys, f"made of {', '.join(map(repr, column.members))}", argument)
 
 
 def check_table(
@@ -195,7 +299,7 @@ def check_table(
     """Refuse a table of static columns that repeats the name of another column, or has entities of another type."""
     _check_apart(columns, static)
     for column in static:
-        _check_no_key(column, {request.time}, f"a column of {table.label}", "static")
+        _check_no_key(column, {request.time, request.known_name}, f"a column of {table.label}", "static")
     for name in entity_columns(request.entity):
         here, there = (field_of(side.schema, name, side.label).type for side in (scanned, table))
         if is_text(here) != is_text(there):

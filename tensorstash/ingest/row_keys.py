@@ -17,6 +17,7 @@ from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.progress import Progress
 from tensorstash.common.threads import in_threads
+from tensorstash.errors import DataError
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
 from tensorstash.ingest.codes import Piece, as_arrow, piece_of
 from tensorstash.ingest.decoders import Decoder
@@ -47,12 +48,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class RowKeys:
-    """The entities of the rows, their order, and the counts of the times."""
+    """The entities of the rows, their order, and what was counted in their times."""
 
     arranger: Arranger
     names: list[Any]  # of the entities: tuples for several entity columns, `[None]` for none
-    times: ColumnCounts | None
-    checksum: int | None  # checksum of the times in the order of the stash
+    counts: Mapping[str, ColumnCounts]  # of the times, and of the known times, by the names of their tensors
+    checksums: Mapping[str, int]  # of the same in the order of the stash
 
     @property
     def has_rows(self) -> Bools:
@@ -71,42 +72,44 @@ def read_keys(work: Work) -> RowKeys:
         entities=1 if entities is None else len(known),
         duplicates=planned.duplicates,
     )
-    times = _arrange(work, entities, arranger)
+    counts = _arrange(work, entities, arranger)
     order = np.arange(1) if entities is None else entities.order()
+    if entities is not None and planned.unknown == "error" and len(order) > len(known):
+        raise _unknown_entity(entities, order[len(known) :])
     names = [None] if entities is None else _write_entities(work, entities.values(order))
-    in_order = draft.array("__time") if planned.time else None
-    duplicate = arranger.finish(order, in_order)
+    times = {column.name: draft.array(column.name) for column in planned.times}
+    duplicate = arranger.finish(order, times.get("__time"), times.get("__known"))
     if duplicate:
         raise duplicate_time(planned, work.scanned, names[duplicate.entity], duplicate)
     draft.blob("__offsets", arranger.offsets, torch.int64)
-    return RowKeys(arranger, names, times, None if in_order is None else times_checksum(in_order))
+    return RowKeys(arranger, names, counts, {name: times_checksum(array) for name, array in times.items()})
 
 
-def _arrange(work: Work, entities: Entities | None, arranger: Arranger) -> ColumnCounts | None:
-    """Pass the entities to the arranger, write the times to the draft, and return the counts of the times."""
+def _arrange(work: Work, entities: Entities | None, arranger: Arranger) -> dict[str, ColumnCounts]:
+    """Pass the entities to the arranger, write the times to the draft, and return their counts."""
     planned = work.planned
     if not (planned.entity or planned.time):
         for start in range(0, planned.rows, _BLOCK):
             arranger.add(np.zeros(min(_BLOCK, planned.rows - start), np.int32))
-        return None
-    times = ColumnCounts()
+        return {}
+    counts = {column.name: ColumnCounts() for column in planned.times}
 
-    def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[tuple[list[_Batch], ColumnCounts]]:
+    def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[tuple[list[_Batch], dict[str, ColumnCounts]]]:
         return each_or_all(bundle, lambda units: _read_bundle(work, units, go_on))
 
     for parts in in_threads(bundles(work.scanned.units), read_keys_of):
         for batches, more in parts:
-            times += more
+            counts = {name: counts[name] + more[name] for name in counts}
             for rows, pieces in batches:
                 arranger.add(np.zeros(rows, np.int32) if entities is None else entities.encode(pieces))
-    return times if planned.time else None
+    return counts
 
 
-def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple[list[_Batch], ColumnCounts]:
-    entity, time = work.planned.entity, work.planned.time
+def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple[list[_Batch], dict[str, ColumnCounts]]:
+    entity, times = work.planned.entity, work.planned.times
     members = entity.members if entity else ()
-    names = list(dict.fromkeys([*members, *(time.members if time else ())]))
-    batches, counts, unit = [], ColumnCounts(), bundle[0]
+    names = list(dict.fromkeys([*members, *(column.members[0] for column in times)]))
+    batches, counts, unit = [], {column.name: ColumnCounts() for column in times}, bundle[0]
     with damage_named(unit, names):
         for row, batch in read_bundle(bundle, names):
             go_on()
@@ -115,15 +118,25 @@ def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple
             pieces = [_narrow(piece_of(key)) for key in keys]
             batches.append((batch.num_rows, pieces))
             nbytes = 0
-            if time:
-                name = time.members[0]
-                array = without_nulls(arrays[name], name, work.scanned, row, is_time=True)
-                times, more = values([array], time, unit.place)
-                counts += more
-                work.draft.write("__time", row, times)
-                nbytes = times.nbytes
-            work.progress.add(batch.num_rows * (len(members) + bool(time)), nbytes)
+            for column in times:
+                (name,) = column.members
+                array = without_nulls(arrays[name], name, work.scanned, row, "time" if column is times[0] else "known")
+                ticks, more = values([array], column, unit.place)
+                counts[column.name] += more
+                work.draft.write(column.name, row, ticks)
+                nbytes += ticks.nbytes
+            work.progress.add(batch.num_rows * (len(members) + len(times)), nbytes)
     return batches, counts
+
+
+def _unknown_entity(entities: Entities, strangers: Int64s) -> DataError:
+    """The error for entities that `like=` lacks."""
+    parts = entities.values(strangers[:1])
+    first = parts[0][0] if len(parts) == 1 else tuple(part[0] for part in parts)
+    return DataError(
+        f"unknown='error' takes only entities that like= has; {len(strangers):,} of the source are unknown, such as "
+        f"{first!r}. Leave them out with unknown='drop', or take 'keep'."
+    )
 
 
 def _narrow(piece: Piece) -> Piece:
@@ -144,7 +157,8 @@ def _write_entities(work: Work, parts: list[list[Any]]) -> list[Any]:
 
 def holds_keys(column: Column, planned: Planned) -> bool:
     """Whether `units_of_keys` yields a column: it is a key, or computed from the times."""
-    keys = [member for key in (planned.entity, planned.time) if key for member in key.members]
+    entity = [planned.entity] if planned.entity else []
+    keys = [member for key in (*entity, *planned.times) for member in key.members]
     return bool(column.calendar) or (not column.bits and set(column.members) <= {*keys})
 
 
@@ -160,10 +174,11 @@ def units_of_keys(work: Work, keys: RowKeys) -> list[Unit]:
         borders: Int64s = np.clip(offsets[first : end + 1], start, stop)
         codes = np.repeat(np.arange(first, end), np.diff(borders))
         columns = {name: pa.DictionaryArray.from_arrays(codes, values) for name, values in entities.items()}
+        for key in planned.times:
+            columns[key.members[0]] = pa.array(work.draft.read(key.name, start, stop - start))
         if planned.time:
-            times = work.draft.read("__time", start, stop - start)
+            times = columns[planned.time.members[0]].to_numpy()
             clock = Clock(planned.time.unit, planned.time.zone)
-            columns[planned.time.members[0]] = pa.array(times)
             for name in calendar.keys() & names:
                 columns[name] = pa.array(calendar_values([calendar[name]], times, clock)[:, 0])
         return [pa.RecordBatch.from_arrays([columns[name] for name in names], names=list(names))]

@@ -1,6 +1,6 @@
-"""The order of the rows of a stash: grouped by entity and ordered by time, without duplicate times."""
+"""The order of the rows of a stash: grouped by entity and ordered by time, or by time and known time, without ties."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +22,11 @@ Integers = NDArray[np.signedinteger[Any]]  # of 32 bits, if the number of rows a
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """A time that occurs twice in an entity, and the two rows of the source that have it."""
+    """A time, or with known times a version of it, that an entity has twice, and the two rows of the source."""
 
     entity: int
     time: int
+    known: int | None
     rows: tuple[int, int]
 
 
@@ -39,10 +40,11 @@ class Arranger:
         """`check(row_bytes)` raises an error if there is not enough memory to sort the rows.
 
         `entities` is the number of entities known in advance; rows may bring others. With `duplicates`, an entity may
-        have several rows of one time, which stay in the order of the source.
+        have several rows of one time (and one known time), which stay in the order of the source.
         """
         self.rows = rows
         self.repeats = False  # whether an entity has several rows of one time
+        self.known_first = False  # whether the rows of an entity are ordered by known time, then by time
         self.arranged = True  # whether the rows of the stash are in the order of the source
         self.offsets: Int64s = np.zeros(1, np.int64)
         self._check = check
@@ -109,8 +111,8 @@ class Arranger:
             self._is_grouped = False
             self._check(SORT_BYTES)
 
-    def finish(self, order: Int64s, times: Int64s | None) -> Duplicate | None:
-        """Bring the times from source order into stash order; returns a duplicate time, if there is one.
+    def finish(self, order: Int64s, times: Int64s | None, known: Int64s | None = None) -> Duplicate | None:
+        """Bring times and known times from source order into stash order; returns a duplicate, if there is one.
 
         `order` has the entities, as they were numbered, in the order of the stash.
         """
@@ -127,45 +129,94 @@ class Arranger:
         if not self.arranged:
             if self._is_grouped:
                 self._check(times.itemsize)
-            source = times.copy()
-            for start, stop in _blocks(0, self.rows):
-                times[self.places(start, stop)] = source[start:stop]
-        if self._in_time(times, 0, self.rows):
+            self._move(times)
+            if known is not None:
+                self._move(known)
+        keys = [times] if known is None else self._keys(times, known)
+        if self._in_order(keys, 0, self.rows):
             return None
         if self._is_grouped:
             self._check(SORT_BYTES)
-        return self._sort(times)
+        refused = self._sort(keys)
+        if refused is None:
+            return None
+        at, rows = refused
+        entity = int(np.searchsorted(self.offsets, at, "right")) - 1
+        return Duplicate(entity, int(times[at]), None if known is None else int(known[at]), rows)
 
-    def _in_time(self, times: Int64s, low: int, high: int) -> bool:
-        """Whether the times of each entity ascend between two places in the stash; equal ones are noted."""
-        repeats = False
+    def _move(self, key: Int64s) -> None:
+        source = key.copy()
+        for start, stop in _blocks(0, self.rows):
+            key[self.places(start, stop)] = source[start:stop]
+
+    def _keys(self, times: Int64s, known: Int64s) -> list[Int64s]:
+        """Times and known times, the one first that comes first in the order of the rows.
+
+        The fewer known times an entity has, the more rows became known together: they then stand side by side.
+        """
+        distinct = self._distinct(times)
+        self.repeats = distinct < self.rows
+        self.known_first = not self._allowed and self._distinct(known) <= distinct
+        return [known, times] if self.known_first else [times, known]
+
+    def _distinct(self, key: Int64s) -> int:
+        """How many different pairs of an entity and a key there are."""
+        if int(np.diff(self.offsets).max(initial=0)) > _BLOCK:
+            self._check(key.itemsize)
+        count = 0
+        for first, end in self._stretches():
+            values = key[self.offsets[first] : self.offsets[end]]
+            if not len(values):
+                continue
+            if end - first == 1:
+                values = np.sort(values)
+                is_new = values[1:] != values[:-1]
+            else:
+                codes = self._codes_between(first, end)
+                values = values[_by_time(codes, values)]
+                is_new = (values[1:] != values[:-1]) | (codes[1:] != codes[:-1])
+            count += 1 + int(np.count_nonzero(is_new))
+        return count
+
+    def _in_order(self, keys: Sequence[Int64s], low: int, high: int) -> bool:
+        """Whether the rows of each entity ascend by the keys between two places in the stash; ties are noted."""
+        ties = False
         for start, stop in _blocks(low, high - 1):
-            earlier, later = times[start:stop], times[start + 1 : stop + 1]
-            same_entity = np.ones(stop - start, np.bool_)
+            tied = np.ones(stop - start, np.bool_)
             first, end = np.searchsorted(self.offsets, [start + 1, stop + 1])
-            same_entity[self.offsets[first:end] - start - 1] = False
-            repeats |= bool((same_entity & (later == earlier)).any())
-            self.repeats |= repeats
-            if (same_entity & (later < earlier)).any():
-                return False
-        return self._allowed or not repeats
+            tied[self.offsets[first:end] - start - 1] = False
+            for key in keys:
+                earlier, later = key[start:stop], key[start + 1 : stop + 1]
+                if (tied & (later < earlier)).any():
+                    return False
+                tied &= later == earlier
+            ties |= bool(tied.any())
+            self.repeats |= ties
+        return self._allowed or not ties
 
-    def _sort(self, times: Int64s) -> Duplicate | None:
-        """Sort the times of the entities that are out of order; rows are already grouped by entity."""
+    def _sort(self, keys: Sequence[Int64s]) -> tuple[int, tuple[int, int]] | None:
+        """Sort the rows of the entities that are out of order; they are already grouped by entity.
+
+        Returns the place of a row that has the keys of the next one, and both rows of the source, if that is refused.
+        """
         by_time = np.empty(self.rows, self._integer)
         for first, end in self._stretches():
             low, high = int(self.offsets[first]), int(self.offsets[end])
             order: Int64s | slice = slice(None)
-            if not self._in_time(times, low, high):
-                codes = np.repeat(np.arange(end - first), np.diff(self.offsets[first : end + 1]))
-                order = _by_time(codes, times[low:high])
-                times[low:high] = ascending = times[low:high][order]
-                same = (ascending[1:] == ascending[:-1]) & (codes[1:] == codes[:-1])
+            if not self._in_order(keys, low, high):
+                codes = self._codes_between(first, end)
+                order = _by_keys(codes, [key[low:high] for key in keys])
+                same = codes[1:] == codes[:-1]
+                for key in keys:
+                    key[low:high] = ascending = key[low:high][order]
+                    same &= ascending[1:] == ascending[:-1]
                 self.repeats |= bool(same.any())
                 if same.any() and not self._allowed:
                     at = int(same.argmax())
-                    rows = self._source_row(low + int(order[at])), self._source_row(low + int(order[at + 1]))
-                    return Duplicate(first + int(codes[at]), int(ascending[at]), rows)
+                    return low + at, (
+                        self._source_row(low + int(order[at])),
+                        self._source_row(low + int(order[at + 1])),
+                    )
             by_time[low:high][order] = np.arange(low, high)
         self._place_by_time, self.arranged = by_time, False
         return None
@@ -177,6 +228,10 @@ class Arranger:
             end = int(np.searchsorted(self.offsets, self.offsets[first] + _BLOCK, "right")) - 1
             yield first, max(end, first + 1)
             first = max(end, first + 1)
+
+    def _codes_between(self, first: int, end: int) -> Int64s:
+        """The entity of each row of the entities `first` to `end`, counted from 0."""
+        return np.repeat(np.arange(end - first), np.diff(self.offsets[first : end + 1]))
 
     def _source_row(self, place: int) -> int:
         """The source row at a place in the stash; only valid before sorting."""
@@ -226,6 +281,14 @@ def _by_code(codes: Int32s) -> Int64s:
     return order[np.argsort((codes[order] >> 16).astype(np.uint16), kind="stable")]
 
 
+def _by_keys(codes: Int64s, keys: Sequence[Int64s]) -> Int64s:
+    """The stable order by code, then by the keys, the first one first. Codes are ascending."""
+    order = _by_time(codes, keys[-1])
+    for key in keys[-2::-1]:
+        order = order[_by_time(codes, key[order])]
+    return order
+
+
 def _by_time(codes: Int64s, times: Int64s) -> Int64s:
     """The stable order by code, then time. Codes are ascending.
 
@@ -239,15 +302,19 @@ def _by_time(codes: Int64s, times: Int64s) -> Int64s:
 
 
 def duplicate_time(planned: Planned, scanned: Scan, entity: object, duplicate: Duplicate) -> DataError:
-    """The error for a time that occurs twice in an entity."""
+    """The error for a time that occurs twice in an entity, or for two versions of it that became known together."""
     assert planned.time is not None
     clock, name = Clock(planned.time.unit, planned.time.zone), planned.time.members[0]
     whose = f"entity {entity!r}" if planned.entity else "the series (no entity= was given)"
     first, second = map(scanned.name_row, duplicate.rows)
+    remedy = _zone_remedy(name, clock, duplicate.time)
+    rule, twice = "A time occurs once in each entity", f"{name} {clock.format(duplicate.time)}"
+    if planned.known is not None and duplicate.known is not None:
+        since = Clock(planned.known.unit, planned.known.zone).format(duplicate.known)
+        rule, twice = "The versions of a time have different known times", f"{twice} with {planned.known_name} {since}"
     return DataError(
-        f"A time occurs once in each entity; {whose} has {name} {clock.format(duplicate.time)} in source rows {first} "
-        f"and {second}. {_zone_remedy(name, clock, duplicate.time)}rop one, name the column that distinguishes the "
-        'series as entity=, or keep events with duplicates="keep".'
+        f"{rule}; {whose} has {twice} in source rows {first} and {second}. {remedy}rop one, name the column that "
+        'distinguishes the series as entity=, or keep events with duplicates="keep".'
     )
 
 

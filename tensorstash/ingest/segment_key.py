@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import ColumnSpec
+from tensorstash.ingest.carried import carried_key
 from tensorstash.ingest.like import key_of_like
 from tensorstash.ingest.request import Request, Specs
 from tensorstash.segments.directory import check_label
@@ -21,6 +22,7 @@ from tensorstash.segments.format import VERSION
 from tensorstash.sources.file import WILDCARD, before_wildcard
 from tensorstash.sources.locate import is_paths, label_of_paths
 from tensorstash.sources.scan import Scan
+from tensorstash.stash.stash import Stash
 
 
 def contents(scanned: Scan, names: Sequence[str]) -> str:
@@ -62,12 +64,17 @@ def argument_keys(request: Request) -> dict[str, object]:
         "table": None if request.table is None else argument_keys(request.table),
         "entity": request.entity if isinstance(request.entity, str) else [*entity_columns(request.entity)],
         "time": request.time,
+        "known": None if request.known is None else (member_key(request.known), request.known_name),
         "dtype": request.dtype,
         "filter": None if request.filter is None else request.filter.key(),
         "shard": request.shard,
         "duplicates": request.duplicates,
-        "like": None if request.like is None else key_of_like(request.like),
+        "like": None if request.like is None else _of_like(request, request.like),
     }
+
+
+def _of_like(request: Request, like: Stash) -> tuple[object, ...]:
+    return key_of_like(like), request.unknown, carried_key(request.carried, like)
 
 
 def check_version(version: object, request: Request, *, kept: bool) -> None:

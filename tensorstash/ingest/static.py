@@ -19,8 +19,8 @@ from tensorstash.ingest.survey import Survey
 from tensorstash.sources.scan import Scan, read
 from tensorstash.sources.storage import without_views
 
-_SHOWN = 5  # entities in a message
-Bits = NDArray[np.signedinteger[Any]]  # (n, items) values as integers of their width, so that NaN can be compared
+_SHOWN = 5  # the most entities that a message names
+Bits = NDArray[np.signedinteger[Any]]  # (n, items) values as integers of the same width: NaN then equals NaN
 Deciding = tuple[Int64s, Int32s, Bits]  # rows of the source, their entities, and their values
 
 

@@ -8,17 +8,18 @@ from textwrap import indent
 
 import pyarrow as pa
 
+from tensorstash.columns.codec import Unknown
 from tensorstash.columns.column import Column
 from tensorstash.columns.names import field_of
-from tensorstash.columns.resolve import entity_column, resolve, time_column
+from tensorstash.columns.resolve import check_comparable, entity_column, resolve, time_column
 from tensorstash.columns.spec import ColumnSpec
 from tensorstash.common.html import table
 from tensorstash.common.text import aligned, size_text
-from tensorstash.errors import SchemaError
-from tensorstash.ingest.entities import of_shard
-from tensorstash.ingest.like import entity_like, numbered_like
+from tensorstash.errors import ColumnError, SchemaError
+from tensorstash.ingest.entities import known_rows, of_shard
+from tensorstash.ingest.like import check_columns_like, check_time_like, column_like, entity_like
 from tensorstash.ingest.plan_text import HEAD, NUMBERS, column_line, entity_lines, losses, type_name
-from tensorstash.ingest.request import Request, Specs, check_names, check_table
+from tensorstash.ingest.request import Request, Specs, check_names, check_table, kept_expressions
 from tensorstash.segments.format import MAX_HEADER, PAGE, pages
 from tensorstash.segments.limits import memory_limits, tightest
 from tensorstash.sources.derive import bound, check_utf8, fields_of
@@ -29,6 +30,7 @@ from tensorstash.sources.scan import Range, Scan, with_derived
 from tensorstash.sources.shapes import shaped
 from tensorstash.sources.source import scan
 from tensorstash.sources.storage import stored
+from tensorstash.stash.stash import Stash
 
 Inputs = Mapping[str, tuple[str, ...]]  # derived columns, and the source columns that each is computed from
 
@@ -42,17 +44,23 @@ class Planned:
     columns: tuple[Column, ...]
     entity: Column | None
     time: Column | None
+    known: Column | None  # when each row became known
+    known_name: str | None
     static: tuple[Column, ...]  # one value per entity
     derived: Inputs  # computed columns and fields of structs
-    free: int  # bytes of memory available now
     pieces: int  # row groups, record batches or slices of the source
     kept: int  # pieces in which the filter keeps rows
     notes: tuple[str, ...]  # differences between files that were unified, and casts that would fail
+    free: int = 0  # bytes of memory available when it was surveyed, where shown
     types: Mapping[str, str] = field(default_factory=dict)  # the Arrow type of each source column
     skipped: tuple[str, ...] = ()  # source columns that are never decoded
     ranges: Mapping[str, Range] = field(default_factory=dict)  # statistics of them before the filter, where shown
     chosen_by: str = ""  # the arguments that leave rows out
     duplicates: bool = False  # whether an entity may have several rows of one time
+    carried: tuple[Column, ...] = ()  # static columns of `like=`
+    unknown: Unknown = "keep"  # what becomes of entities that `like=` lacks
+    strangers: str = ""  # what was left out because `like=` lacks it, for a warning
+    expressions: Mapping[str, str] = field(default_factory=dict)  # as the header of a stash keeps them
     table: "Planned | None" = None  # the same of the table of static columns, joined by entity
     keys: frozenset[str] = frozenset()  # source columns that come from the paths of the files
 
@@ -60,7 +68,12 @@ class Planned:
     def stored(self) -> tuple[Column, ...]:
         """All columns of the segment with a value per row, in their order there: sorted by item size."""
         flat = sorted(self.columns, key=lambda c: (bool(c.shape), c.dtype.itemsize))
-        return (*flat, self.time) if self.time else tuple(flat)
+        return (*flat, *self.times)
+
+    @property
+    def times(self) -> tuple[Column, ...]:
+        """The times and the known times."""
+        return tuple(column for column in (self.time, self.known) if column)
 
     @property
     def joined(self) -> tuple[Column, ...]:
@@ -80,7 +93,7 @@ class Planned:
     @property
     def not_kept(self) -> tuple[str, ...]:
         """Source columns that are read only to compute others."""
-        keys = [column for column in (self.entity, self.time) if column]
+        keys = [*([self.entity] if self.entity else []), *self.times]
         kept = {member for column in (*self.columns, *self.static, *keys) for member in column.members}
         return tuple(dict.fromkeys(name for inputs in self.derived.values() for name in inputs if name not in kept))
 
@@ -92,9 +105,14 @@ class Planned:
     @property
     def header_bytes(self) -> int:
         """Room for a header that is not known yet: each name occurs in it up to eight times, escaped up to twice."""
-        named = [*self.stored, *self.static, *self.joined, *([self.entity] if self.entity else [])]
+        named = [*self.stored, *self.static, *self.joined, *self.carried, *([self.entity] if self.entity else [])]
         names = [json.dumps(name) for column in named for name in (column.name, *column.members)]
-        return 16_384 + 2048 * len(named) + sum(64 + 16 * len(name) for name in names)
+        names.append(json.dumps(self.known_name))
+        return 16_384 + 2048 * len(named) + sum(64 + 16 * len(name) for name in names) + self._expression_bytes
+
+    @property
+    def _expression_bytes(self) -> int:
+        return sum(64 + 8 * len(name) + len(text) for name, text in self.expressions.items())
 
     @property
     def lines(self) -> list[tuple[str, ...]]:
@@ -104,8 +122,11 @@ class Planned:
         lines += [column_line(column, *source, "static") for column in self.static]
         if self.table:
             lines += [column_line(column, self.table.rows, self.table.types, {}, "static") for column in self.joined]
+        lines += [(column.name, "like=", "", "static", *[""] * 5) for column in self.carried]
         lines += entity_lines(self.entity, self.types, self.ranges) if self.entity else []
-        return lines + ([column_line(self.time, *source, "time")] if self.time else [])
+        names = (self.time.members[0] if self.time else "", self.known_name)
+        named = [replace(column, name=str(name)) for column, name in zip(self.times, names)]
+        return lines + [column_line(column, *source, role) for column, role in zip(named, ("time", "known"))]
 
     def _role(self, column: Column) -> str:
         """What is said of a column that comes from the paths of the files alone: it is the same in all rows of one."""
@@ -132,7 +153,8 @@ class Planned:
         if self.not_kept:
             lines.append(f"read, not kept: {', '.join(self.not_kept)}")
         lines.append(f"skipped: {', '.join(self.skipped) or 'nothing'}")
-        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+        notes = (*self.notes, *([self.strangers] if self.strangers else []))
+        return "\n".join([*lines, *(f"note: {note}" for note in notes)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +164,7 @@ class Survey:
     scanned: Scan
     planned: Planned
     table: "Survey | None" = None
+    like: Stash | None = None  # where static columns are carried over from
 
 
 def survey(request: Request, files: Sequence[File] | None, progress: bool | None) -> Survey:
@@ -156,14 +179,16 @@ def survey(request: Request, files: Sequence[File] | None, progress: bool | None
     check_utf8(source)
     fields = fields_of(source, request.named, request.wanted.mentions)
     scanned = with_iso_time(stored(with_derived(source, fields)), request.time)
+    scanned = with_iso_time(scanned, request.known)
     formulas = bound(request.formulas, request.time, scanned)
     derived = {column.field.name: column.inputs for column in (*fields, *formulas)}
     specs = _chosen_columns(request, scanned.schema, derived)
     members = {str(member) for spec in (*specs.values(), *request.static.values()) for member in spec.members}
-    for name in (*request.keys, *sorted(members.difference(request.formulas))):
-        field_of(scanned.schema, name, scanned.label)  # a wrong name is refused before the filter reads its columns
-    rows, filter_columns = _chosen_rows(request, scanned, progress)
-    whole = shaped(with_derived(rows, formulas), members)
+    members |= set() if request.known is None else {request.known}
+    # a wrong name is refused before the filter reads its columns
+    _check_columns(request, scanned, (*request.keys, *sorted(members.difference(request.formulas))))
+    rows, filter_columns, strangers = _chosen_rows(request, scanned, progress)
+    whole = with_iso_time(shaped(with_derived(rows, formulas), members), request.known)
     planned = _planned(request, whole, specs, derived)
     types = {field.name: type_name(field.type) for field in (*whole.schema, *source.schema)}
     used = request.keys.union(members, filter_columns, *derived.values())
@@ -173,6 +198,7 @@ def survey(request: Request, files: Sequence[File] | None, progress: bool | None
         types={name: types[name] for name in whole.schema.names},
         table=None if table is None else table.planned,
         keys=source.keys,
+        strangers=strangers,
     )
     if table is not None:
         check_table(request, planned.columns, whole, table.planned.columns, table.scanned)
@@ -182,17 +208,31 @@ def survey(request: Request, files: Sequence[File] | None, progress: bool | None
             f"{whole.label} it may need {size_text(planned.header_bytes)}. Load fewer columns, or pack them: "
             'columns={"x": [...]}.'
         )
-    return Survey(whole, planned, table)
+    return Survey(whole, planned, table, request.like)
 
 
-def with_ranges(surveyed: Survey) -> Planned:
-    """What a load will hold, with the ranges of its columns and notes on the values that it will refuse."""
+def to_show(surveyed: Survey) -> Planned:
+    """What a load will hold, with what only a plan shows.
+
+    That is free memory, the ranges of its columns and notes on the values that it will refuse.
+    """
     planned = surveyed.planned
-    chosen = [*planned.columns, *planned.static, *(column for column in (planned.entity, planned.time) if column)]
+    chosen = [*planned.columns, *planned.static, *([planned.entity] if planned.entity else []), *planned.times]
     names = dict.fromkeys(member for column in chosen for member in column.members)
     ranges = {name: values for name in names if (values := surveyed.scanned.range_of(name)) != Range()}
     notes = [note for column in chosen for note in losses(column, ranges)]
-    return replace(planned, ranges=ranges, notes=(*planned.notes, *notes))
+    free = tightest(memory_limits()).free
+    return replace(planned, free=free, ranges=ranges, notes=(*planned.notes, *notes))
+
+
+def _check_columns(request: Request, scanned: Scan, names: Sequence[str]) -> None:
+    try:
+        for name in names:
+            field_of(scanned.schema, name, scanned.label)
+    except ColumnError as error:
+        if "columns" not in request.of_like:
+            raise
+        raise ColumnError(f"{error} It is one of like=: add it to the source, or say what to load.") from None
 
 
 def _chosen_columns(request: Request, schema: pa.Schema, derived: Inputs) -> Specs:
@@ -203,9 +243,9 @@ def _chosen_columns(request: Request, schema: pa.Schema, derived: Inputs) -> Spe
     return {name: ColumnSpec(name) for name in schema.names if name not in named}
 
 
-def _chosen_rows(request: Request, scanned: Scan, progress: bool | None) -> tuple[Scan, Sequence[str]]:
-    """The rows of the filter and the shard, and the columns that the filter reads."""
-    rows, filter_columns = scanned, list[str]()
+def _chosen_rows(request: Request, scanned: Scan, progress: bool | None) -> tuple[Scan, Sequence[str], str]:
+    """The rows of the filter, the shard and `like=`, the columns that the filter reads, and a text for a warning."""
+    rows, filter_columns, strangers = scanned, list[str](), ""
     if request.filter is not None:
         condition = request.filter.fitted(scanned.schema)
         filter_columns = columns_of(condition, scanned.schema, scanned.label)
@@ -219,29 +259,46 @@ def _chosen_rows(request: Request, scanned: Scan, progress: bool | None) -> tupl
         rows = replace(rows, schema=scanned.schema)
     if request.shard is not None and request.entity is not None:
         rows = of_shard(rows, request.entity, request.shard, progress)
-    return rows, filter_columns
+    if request.like is not None and request.entity is not None and request.unknown == "drop":
+        rows, strangers = known_rows(rows, request.entity, request.like.entities, progress)
+    return rows, filter_columns, strangers
 
 
 def _planned(request: Request, scanned: Scan, specs: Specs, derived: Inputs) -> Planned:
     schema, where, like = scanned.schema, scanned.label, request.like
     columns, static = (
-        tuple(numbered_like(column, like) for column in resolve(schema, part, request.dtype, where, argument))
+        tuple(
+            column_like(column, spec, like, request.dtype, request.unknown)
+            for column, spec in zip(resolve(schema, part, request.dtype, where, argument), part.values())
+        )
         for part, argument in ((specs, request.argument), (request.static, "static"))
     )
     check_names(request, columns, static, where)
+    if like is not None and "columns" in request.of_like:
+        check_columns_like(columns, like, request.dtype, where)
     entity = None if request.entity is None else entity_column(schema, request.entity, where)
+    time = None if request.time is None else time_column(schema, request.time, where)
+    if like is not None and time is not None and "time" in request.of_like:
+        check_time_like(time, like, where)
+    known = None if request.known is None else time_column(schema, request.known, where, "known")
+    if time is not None and known is not None:
+        check_comparable(time, known)
     return Planned(
         source=where,
         rows=scanned.rows,
         columns=columns,
         entity=None if entity is None else entity_like(entity, like, schema, where),
-        time=None if request.time is None else time_column(schema, request.time, where),
+        time=time,
+        known=known,
+        known_name=request.known_name,
         static=static,
+        carried=request.carried,
         derived=derived,
-        free=tightest(memory_limits()).free,
         pieces=scanned.pieces,
         kept=len(scanned.units),
         notes=scanned.notes,
         chosen_by=" and ".join(name for name in ("filter", "shard") if getattr(request, name) is not None),
         duplicates=request.duplicates,
+        unknown=request.unknown,
+        expressions=kept_expressions(request, columns),
     )

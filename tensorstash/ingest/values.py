@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tensorstash.columns.column import Column, ColumnCounts, Number
 from tensorstash.common.dtypes import DTYPES, Bools
+from tensorstash.common.text import counted
 from tensorstash.errors import DataError
 from tensorstash.sources.storage import decoded
 
@@ -75,10 +76,9 @@ def _member(array: pa.Array, column: Column, name: str, place: str) -> tuple[NDA
 def _null_error(column: Column, name: str, nulls: int, place: str) -> DataError:
     # an expression is shown by a text of polars that is no argument of ts.column
     source = "..." if "(" in name else repr(name if len(column.members) == 1 else [*column.members])
-    count = "1 null" if nulls == 1 else f"{nulls:,} nulls"
     as_nan = f"Keep nulls as NaN, ts.column({source}, dtype=torch.float32), or store"
     return DataError(
-        f"Integers, booleans and times have no missing value; column {name!r} has {count} in {place}. "
+        f"Integers, booleans and times have no missing value; column {name!r} has {counted(nulls, 'null')} in {place}. "
         f"{as_nan if column.kind == 'number' else 'Store'} a value that counts as data: ts.column({source}, fill=...)."
     )
 
@@ -102,8 +102,8 @@ def flatten(array: pa.Array, column: Column, name: str, place: str) -> pa.Array:
         size = array.type.list_size
         if array.null_count:
             raise DataError(
-                f"A list column has a list in every row; column {name!r} has {array.null_count:,} null lists in "
-                f"{place}. Fill them before loading."
+                f"A list column has a list in every row; column {name!r} has {counted(array.null_count, 'null list')} "
+                f"in {place}. Fill them before loading."
             )
         array = decoded(array.values.slice(array.offset * size, len(array) * size))
     if pa.types.is_date64(array.type):
@@ -145,12 +145,12 @@ def _cast(raw: NDArray[Any], column: Column, name: str, place: str) -> NDArray[A
     if lost is not None and lost.any():
         remedy = (
             "Times are kept as int64: leave those rows out with filter=, or count from a later moment."
-            if column.name == "__time"
+            if column.name in ("__time", "__known")
             else "Choose a wider type: ts.column(..., dtype=...)."
         )
         raise DataError(
             f"A cast must keep the values; {raw[int(lost.argmax())].item()} in column {name!r} ({place}; "
-            f"{int(lost.sum()):,} such values) does not fit into {dtype}. {remedy}"
+            f"{counted(int(lost.sum()), 'such value')}) does not fit into {dtype}. {remedy}"
         )
     return out
 
@@ -227,6 +227,6 @@ def _check_digits(array: pa.Array, floats: pa.Array, name: str, place: str) -> N
     if lost.any():
         raise DataError(
             f"Decimals are stored as float64 if they keep their digits; {array[int(np.argmax(lost))].as_py()} in "
-            f"column {name!r} ({place}; {int(np.count_nonzero(lost)):,} such values) does not. Accept the nearest "
-            "value: ts.column(..., dtype=torch.float64)."
+            f"column {name!r} ({place}; {counted(int(np.count_nonzero(lost)), 'such value')}) does not. Accept the "
+            "nearest value: ts.column(..., dtype=torch.float64)."
         )

@@ -12,11 +12,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tensorstash.columns.column import Column, ColumnCounts
-from tensorstash.columns.info import StashInfo, TimeInfo, to_header
+from tensorstash.columns.info import KnownInfo, StashInfo, TimeInfo, to_header
 from tensorstash.columns.number_texts import look_like_numbers
 from tensorstash.common.progress import Progress, rows_bar
 from tensorstash.common.threads import in_threads, threads
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
+from tensorstash.ingest.carried import carried_values
 from tensorstash.ingest.decoders import decoder_of
 from tensorstash.ingest.memory import check_columns, check_static
 from tensorstash.ingest.row_keys import RowKeys, Work, holds_keys, read_keys, units_of_keys, write_names
@@ -26,9 +27,11 @@ from tensorstash.ingest.survey import Survey
 from tensorstash.segments.draft import Draft
 from tensorstash.segments.limits import Limit
 from tensorstash.sources.scan import Unit, damage_named
+from tensorstash.stash.stash import Stash
 
 _BLOCK = 1 << 17  # rows looked at together
 _FIRST_ROWS = 4096  # whose times are looked at
+_WORTH_A_THREAD = 1 << 20  # values: to decode fewer takes less time than to start a thread and wait for it
 
 
 _Arrays = Mapping[str, NDArray[Any]]  # the mapped columns, if their rows do not come in the order of the stash
@@ -55,13 +58,13 @@ def write_load(
     check_columns(planned.nbytes, planned.source, limits, on_disk)
     tensors = [(column.name, column.dtype, (planned.rows, *column.shape)) for column in planned.stored]
     draft = Draft(tensors, planned.header_bytes, fd, on_disk)
-    read = (*planned.columns, *planned.static, planned.entity, planned.time)
+    read = (*planned.columns, *planned.static, planned.entity, *planned.times)
     values = planned.rows * sum(len(column.members) for column in read if column)
     decoders = {c.name: decoder_of(c) for c in (*planned.columns, *planned.static, *planned.joined)}
     with rows_bar(planned.rows, progress) as bar:
         work = Work(surveyed.scanned, planned, draft, Progress(bar, values, report), decoders)
         keys = read_keys(work)
-        check_static((*planned.static, *planned.joined), len(keys.names), planned.source)
+        check_static((*planned.static, *planned.joined, *planned.carried), len(keys.names), planned.source)
         joined, notes = join_table(surveyed.table, keys.names, keys.has_rows, decoders) if surveyed.table else ({}, ())
         static_values = _decode_columns(work, keys)
     for name, decoder in decoders.items():
@@ -72,12 +75,34 @@ def write_load(
         decoders[name].counts = held.count(decoders[name].counts)
     for column in planned.joined:
         draft.blob(column.name, joined[column.name], column.dtype)
-    draft.seal(to_header(_info(work, keys)), key)
+    carried = [] if surveyed.like is None else _carry(draft, planned.carried, surveyed.like, keys.names)
+    draft.seal(to_header(_info(work, keys, carried)), key)
     return draft, (*notes, *_warnings(work, keys))
+
+
+def _carry(draft: Draft, columns: Sequence[Column], like: Stash, entities: list[Any]) -> list[Column]:
+    """Write static columns of `like=`; returns them with their counts."""
+    carried = []
+    for column in columns:
+        values, counted = carried_values(column, like, entities)
+        draft.blob(column.name, values, column.dtype)
+        if column.kind == "category":
+            names = like.vocabulary(column.name)
+            write_names(draft, f"{column.name}.__vocabulary", names, bool(names) and isinstance(names[0], int))
+        carried.append(counted)
+    return carried
 
 
 def _warnings(work: Work, keys: RowKeys) -> Iterator[str]:
     planned = work.planned
+    if planned.strangers:
+        yield planned.strangers
+    for name, decoder in work.decoders.items():
+        if unknown := decoder.unknown:
+            yield (
+                f"unknown='drop' takes texts that like= lacks as missing: {sum(unknown.values()):,} values of "
+                f"{name!r}, such as {min(unknown)!r}."
+            )
     labels = {c.name for c in planned.columns if planned.entity and c.members[0] in planned.entity.members}
     for name, decoder in work.decoders.items():
         if decoder.vocabulary is not None and name not in labels and look_like_numbers(decoder.vocabulary.names):
@@ -87,8 +112,10 @@ def _warnings(work: Work, keys: RowKeys) -> Iterator[str]:
                 'become NaN. Before the cast, .str.replace(",", ".") reads a decimal comma, .str.replace_all(",", "") '
                 "commas between thousands. If they are labels, give them as vocabulary=."
             )
-    if planned.time and planned.time.unit is None and keys.times and _are_dates(work.draft, keys.times):
-        name = planned.time.members[0]
+    for column in planned.times:
+        if column.unit is not None or not _are_dates(work.draft, column.name, keys.counts[column.name]):
+            continue
+        name = column.members[0]
         yield (
             f"Times in {name!r} are integers that read as dates, such as 20240131, and their steps are irregular at "
             f"the end of a month. Load a LazyFrame with dates: frame.with_columns(pl.col({name!r}).cast(pl.String)"
@@ -96,10 +123,10 @@ def _warnings(work: Work, keys: RowKeys) -> Iterator[str]:
         )
 
 
-def _are_dates(draft: Draft, times: ColumnCounts) -> bool:
+def _are_dates(draft: Draft, name: str, times: ColumnCounts) -> bool:
     """Whether integer times are dates written as 20240131: the first and last ones, and those of the first rows."""
-    rows = min(_FIRST_ROWS, draft.entries["__time"].shape[0])
-    numbers = {times.low, times.high, *draft.read("__time", 0, rows).tolist()} - {None}
+    rows = min(_FIRST_ROWS, draft.entries[name].shape[0])
+    numbers = {times.low, times.high, *draft.read(name, 0, rows).tolist()} - {None}
     if len(numbers) < 2 or not all(19_000_101 <= number <= 21_001_231 for number in numbers):
         return False
     with suppress(ValueError):
@@ -114,7 +141,9 @@ def _decode_columns(work: Work, keys: RowKeys) -> dict[str, StaticValues]:
     of_keys = [column for column in planned.columns if holds_keys(column, planned)]
     others = [column for column in planned.columns if column not in of_keys]
     moved = [] if arranger.arranged else [column.name for column in others]
-    arrays = dict(zip(moved, in_threads(moved, lambda name, _: draft.array(name))))
+    groups = [moved] if planned.rows * len(moved) < _WORTH_A_THREAD else [[name] for name in moved]
+    mapped = in_threads(groups, lambda names, _: {name: draft.array(name) for name in names})
+    arrays = {name: array for group in mapped for name, array in group.items()}
     first = _decode(work, arranger, units_of_keys(work, keys), of_keys, {}) if of_keys else ()
     second = _decode(work, arranger, work.scanned.units, [*others, *planned.static], arrays)
     for name, rows in chain(first, second):
@@ -137,13 +166,15 @@ def _decode_columns(work: Work, keys: RowKeys) -> dict[str, StaticValues]:
 def _decode(
     work: Work, arranger: Arranger, units: Sequence[Unit], columns: Sequence[Column], arrays: _Arrays
 ) -> Iterator[tuple[str, Deciding]]:
-    """Decode several bundles at a time, or several columns of a bundle where there are few; yield static rows."""
+    """Decode several bundles at a time, or several columns of a large bundle where there are few; yield static rows."""
 
     def decode(job: _Job, go_on: Callable[[], None]) -> list[_Decoded]:
         return each_or_all(job[0], lambda bundle: _decode_bundle(work, arranger, (bundle, job[1]), arrays, go_on))
 
     parts = bundles(units)
-    shares = min(len(columns), -(-threads() // max(len(parts), 1)))
+    count = max(len(parts), 1)
+    worth = work.planned.rows // count * len(columns) // _WORTH_A_THREAD
+    shares = min(len(columns), max(worth, 1), -(-threads() // count))
     jobs = [(part, columns[share::shares]) for part in parts for share in range(shares)]
     for decoded in in_threads(jobs, decode):
         for counts, deciding in decoded:
@@ -185,16 +216,27 @@ def _fill_static(work: Work, keys: RowKeys, static_values: Mapping[str, StaticVa
         held.fill(entities, work.decoders[name].decode(nulls, place)[0])
 
 
-def _info(work: Work, keys: RowKeys) -> StashInfo:
-    planned, time, entity = work.planned, None, None
-    if planned.time and keys.times:
-        low, high = (None if at is None else int(at) for at in (keys.times.low, keys.times.high))
-        clock = planned.time.unit, planned.time.zone
-        time = TimeInfo(planned.time.members[0], *clock, low, high, keys.arranger.repeats, keys.checksum)
+def _info(work: Work, keys: RowKeys, carried: Sequence[Column]) -> StashInfo:
+    planned, time, known, entity = work.planned, None, None, None
+    if planned.time:
+        checksum = keys.checksums["__time"]
+        time = TimeInfo(planned.time.members[0], *_clock_and_range(planned.time, keys), keys.arranger.repeats, checksum)
+    if planned.known:
+        facts = planned.duplicates, keys.arranger.known_first, keys.checksums["__known"]
+        expression = planned.expressions.get(planned.known.members[0])
+        known = KnownInfo(str(planned.known_name), *_clock_and_range(planned.known, keys), *facts, expression)
     if planned.entity:
         entity = planned.entity.members if planned.entity.shape else planned.entity.members[0]
     columns, static = (
         tuple(replace(column, counts=work.decoders[column.name].counts) for column in part)
         for part in (planned.columns, (*planned.static, *planned.joined))
     )
-    return StashInfo(planned.rows, columns, static, entity, time)
+    members = {member for column in columns for member in column.members}
+    expressions = tuple((name, text) for name, text in planned.expressions.items() if name in members)
+    return StashInfo(planned.rows, columns, (*static, *carried), entity, time, known, expressions)
+
+
+def _clock_and_range(times: Column, keys: RowKeys) -> tuple[str | None, str | None, int | None, int | None]:
+    counts = keys.counts[times.name]
+    low, high = (None if at is None else int(at) for at in (counts.low, counts.high))
+    return times.unit, times.zone, low, high

@@ -28,12 +28,6 @@ INLINE void copy_rows(char *to, const char *from, int64_t n, const Span *span) {
   else copy_items(to, from, n, step, (size_t)bytes);
 }
 
-/* The lowest bytes of some bits, as often as eight bytes hold them. */
-static uint64_t repeated(uint64_t bits, int64_t bytes) {
-  for (int64_t n = 8 * bytes; n < 64; n *= 2) bits = bits << n | (bits & (((uint64_t)1 << n) - 1));
-  return bits;
-}
-
 static bool is_plan(const Plan *plan) {
   for (int64_t s = 0; s < plan->span_count; s++) {
     const Span *span = &plan->spans[s];
@@ -46,6 +40,8 @@ static bool is_plan(const Plan *plan) {
   }
   return plan->source_count >= 1 && plan->history >= 0 && plan->horizon >= 0;
 }
+
+INLINE int64_t width_of(const Plan *plan, int64_t source) { return plan->apart ? plan->sources[source].width : 1; }
 
 INLINE int64_t place_of(const Batch *batch, int64_t i) { return batch->places ? batch->places[i] : batch->anchors[i]; }
 
@@ -95,7 +91,7 @@ INLINE void ask_for_fragments(const Source *source, int64_t k) {
 static int64_t check_rows(const Plan *plan, const Batch *batch) {
   for (int64_t i = 0; i < batch->size; i++) {
     int64_t w = batch->which ? batch->which[i] : 0, anchor = batch->anchors[i];
-    if (w < 0 || w >= plan->source_count) return i;
+    if (w < 0 || w >= plan->source_count || width_of(plan, w) < 1) return i;
     if (anchor < plan->history || anchor > plan->sources[w].rows - plan->horizon) return i;
   }
   return DONE;
@@ -106,7 +102,7 @@ static int64_t find_places(const Plan *plan, const Batch *batch) {
   int64_t n = batch->size, starts[FOUND_TOGETHER], k[FOUND_TOGETHER];
   for (int64_t at = 0, some; at < n; at += some) {
     int64_t w = batch->which ? batch->which[at] : 0;
-    if (w < 0 || w >= plan->source_count) return at;
+    if (w < 0 || w >= plan->source_count || width_of(plan, w) < 1) return at;
     const Source *source = &plan->sources[w];
     int64_t upto = source->guide.count ? end_of(&source->guide, source->guide.count - 1) : source->rows;
     for (some = 0; some < FOUND_TOGETHER && at + some < n; some++) { /* neighbours of one source go together */
@@ -263,18 +259,51 @@ typedef struct {
   int64_t span, at;
 } Ahead;
 
+INLINE int64_t source_of(const Job *job, int64_t i) {
+  return job->tile ? job->tile->stretch[i].source : job->batch->which ? job->batch->which[i] : 0;
+}
+
+/* A span as it lies in the source of stretch or window number i, whose rows may be apart. */
+INLINE Span span_in(const Job *job, int64_t s, int64_t i) {
+  Span span = job->plan->spans[s];
+  span.step *= width_of(job->plan, source_of(job, i));
+  return span;
+}
+
 /* Where the rows of a span in stretch or window number i begin. */
 INLINE const char *rows_of(const Job *job, int64_t s, int64_t i) {
   const Span *span = &job->plan->spans[s];
-  const Stretch *one = job->tile ? &job->tile->stretch[i] : NULL;
-  int64_t source = one ? one->source : job->batch->which ? job->batch->which[i] : 0;
-  int64_t row = one ? one->row : place_of(job->batch, i) + span->start;
-  return job->plan->columns[source * job->plan->span_count + s] + row * span->row_bytes;
+  int64_t source = source_of(job, i);
+  int64_t row = job->tile ? job->tile->stretch[i].row : place_of(job->batch, i) + span->start;
+  int64_t apart = span->row_bytes * width_of(job->plan, source);
+  return job->plan->columns[source * job->plan->span_count + s] + row * apart;
 }
 
-/* The end of the next `blocks` blocks of a span, or of the span. */
-INLINE int64_t end_of_blocks(const Job *job, const Ahead *ahead, const Span *span, int64_t blocks) {
-  return least(ahead->at + blocks * block_of(span), job->last);
+/* The window of stretch number i, or window i. */
+INLINE int64_t window_of(const Job *job, const Span *span, int64_t i) {
+  return job->tile ? job->tile->stretch[i].slot / span->length : i;
+}
+
+/* Whether stretch or window number i is of another column of the pack than the one before, in the same window: then its
+ * rows lie in the lines that are read for that one. Parts of one window count too. */
+INLINE bool continues(const Job *job, int64_t s, int64_t i) {
+  const Plan *plan = job->plan;
+  if (!plan->apart || i == job->first) return false;
+  int64_t two = source_of(job, i), spans = plan->span_count;
+  if (plan->sources[two].width == 1) return false;
+  int64_t one = source_of(job, i - 1);
+  if (one == two) return window_of(job, &plan->spans[s], i - 1) == window_of(job, &plan->spans[s], i);
+  int64_t w = window_of(job, &plan->spans[s], i);
+  if (two < one || job->batch->anchors[w - 1] != job->batch->anchors[w]) return false;
+  int64_t between = plan->columns[two * spans + s] - plan->columns[one * spans + s];
+  return between > 0 && between < plan->sources[one].width * plan->spans[s].row_bytes;
+}
+
+/* The end of the block of a span that begins at number `at`, or of the span; columns of one window stay together. */
+INLINE int64_t end_of_block(const Job *job, int64_t s, const Span *span, int64_t at) {
+  int64_t end = least(at + block_of(span), job->last);
+  while (end < job->last && continues(job, s, end)) end++;
+  return end;
 }
 
 INLINE int64_t rows_at(const Job *job, const Span *span, int64_t i) {
@@ -289,8 +318,15 @@ INLINE Ahead moved_to(const Job *job, const Ahead *ahead, int64_t at) {
 INLINE void ask_next_pages(const Job *job, Ahead *pages) {
   if (pages->span == job->end) return;
   const Span span = job->plan->spans[pages->span];
-  int64_t i = pages->at, upto = end_of_blocks(job, pages, &span, 2);
-  for (; i < upto; i++) ask_pages(rows_of(job, pages->span, i), rows_at(job, &span, i), &span);
+  int64_t i = pages->at, upto = end_of_block(job, pages->span, &span, i);
+  if (upto < job->last) upto = end_of_block(job, pages->span, &span, upto);
+  for (; i < upto && !job->plan->apart; i++)
+    ask_pages(rows_of(job, pages->span, i), rows_at(job, &span, i), &span);
+  for (; i < upto; i++) {
+    if (continues(job, pages->span, i) && i > pages->at) continue;
+    const Span apart = span_in(job, pages->span, i);
+    ask_pages(rows_of(job, pages->span, i), rows_at(job, &span, i), &apart);
+  }
   *pages = moved_to(job, pages, i);
 }
 
@@ -298,8 +334,14 @@ INLINE void ask_next_pages(const Job *job, Ahead *pages) {
 INLINE void ask_next_lines(const Job *job, Ahead *lines) {
   if (lines->span == job->end) return;
   const Span span = job->plan->spans[lines->span];
-  int64_t i = lines->at, upto = end_of_blocks(job, lines, &span, 1);
-  for (; i < upto; i++) ask_lines(rows_of(job, lines->span, i), rows_at(job, &span, i), &span);
+  int64_t i = lines->at, upto = end_of_block(job, lines->span, &span, i);
+  for (; i < upto && !job->plan->apart; i++)
+    ask_lines(rows_of(job, lines->span, i), rows_at(job, &span, i), &span);
+  for (; i < upto; i++) {
+    if (continues(job, lines->span, i) && i > lines->at) continue;
+    const Span apart = span_in(job, lines->span, i);
+    ask_lines(rows_of(job, lines->span, i), rows_at(job, &span, i), &apart);
+  }
   *lines = moved_to(job, lines, i);
 }
 
@@ -325,6 +367,43 @@ INLINE void copy_stretch(const Job *job, int64_t s, int64_t i, const Span *span,
   else memcpy(seen + one->slot, mark, (size_t)n);
 }
 
+enum { COLUMNS = 64 }; /* that are copied together */
+
+/* Whether stretch or window number i is of a column that lies beside others, and has all its rows. */
+INLINE bool is_column(const Job *job, const Span *span, int64_t i) {
+  if (!job->plan->apart || span->row_bytes > 8 || width_of(job->plan, source_of(job, i)) == 1) return false;
+  return !job->tile || (job->tile->stretch[i].marks < 0 && job->tile->stretch[i].count);
+}
+
+/* Whether the rows of two columns of a window are the same ones. */
+INLINE bool same_rows(const Job *job, int64_t i, int64_t j) {
+  if (!job->tile) return place_of(job->batch, i) == place_of(job->batch, j);
+  const Stretch *one = &job->tile->stretch[i], *two = &job->tile->stretch[j];
+  return one->row == two->row && one->count == two->count;
+}
+
+/* Copies the rows of a column, number i, together with those of other columns of the window, up to number `end`;
+ * returns the number of the first that is left. Empty stretches between them are filled. */
+INLINE int64_t copy_beside(const Job *job, int64_t s, int64_t i, int64_t end, uint64_t empty) {
+  const Span apart = span_in(job, s, i);
+  const Batch *batch = job->batch;
+  int64_t bytes = apart.row_bytes, n = rows_at(job, &apart, i), count = 0, first = i;
+  Column column[COLUMNS];
+  for (; i < end && count < COLUMNS; i++) {
+    if (i > first && !continues(job, s, i)) break;
+    if (job->tile && !job->tile->stretch[i].count) {
+      copy_stretch(job, s, i, &apart, empty);
+      continue;
+    }
+    if (i > first && (!is_column(job, &apart, i) || !same_rows(job, first, i))) break;
+    int64_t slot = job->tile ? job->tile->stretch[i].slot : i * apart.length;
+    column[count++] = (Column){batch->out[s] + slot * bytes, rows_of(job, s, i)};
+    if (job->tile && batch->observed && batch->observed[s]) memset(batch->observed[s] + slot, 1, (size_t)n);
+  }
+  copy_columns(column, count, n, apart.step * bytes, bytes);
+  return i;
+}
+
 /* Before a block is copied, the lines of the next block are asked for, and every second time the pages of the two blocks
  * after it. The processor looks up several pages at a time, but all that follows in the program waits for them: so they
  * are not asked for one by one between the copies, nor just before their lines. */
@@ -335,17 +414,25 @@ INLINE void copy_job(const Job *job, int64_t s) {
   for (; s < job->end; s++) {
     const Span span = job->plan->spans[s];
     uint64_t empty = repeated(span.empty, span.item_bytes);
-    int64_t block = block_of(&span);
-    char *to = job->batch->out[s] + job->first * span.length * span.row_bytes;
+    char *to = job->batch->out[s];
     for (int64_t i = job->first, upto, number = 0; i < job->last; number++) {
       if (number % 2 == 0) ask_next_pages(job, &pages);
       ask_next_lines(job, &lines);
-      upto = least(i + block, job->last);
-      if (job->tile) {
-        for (; i < upto; i++) copy_stretch(job, s, i, &span, empty);
-      } else
-        for (; i < upto; i++, to += span.length * span.row_bytes)
-          copy_rows(to, rows_of(job, s, i), span.length, &span);
+      upto = end_of_block(job, s, &span, i);
+      if (!job->plan->apart) {
+        if (job->tile)
+          for (; i < upto; i++) copy_stretch(job, s, i, &span, empty);
+        else
+          for (; i < upto; i++) copy_rows(to + i * span.length * span.row_bytes, rows_of(job, s, i), span.length, &span);
+        continue;
+      }
+      for (int64_t next; i < upto; i = next) {
+        const Span apart = span_in(job, s, i);
+        next = i + 1;
+        if (is_column(job, &span, i)) next = copy_beside(job, s, i, upto, empty);
+        else if (job->tile) copy_stretch(job, s, i, &apart, empty);
+        else copy_rows(to + i * span.length * span.row_bytes, rows_of(job, s, i), span.length, &apart);
+      }
     }
   }
 }

@@ -1,5 +1,6 @@
 /* The kernel: which windows come next (`permutation.c`, `mix.c`, `weighted.c`), where they are (`lookup.c`), their bytes
- * (`gather.c`, and `expand.c` where slots are empty), and batches without empty slots (`pack.c`).
+ * (`gather.c`, `expand.c` where slots are empty, `columns.c` where columns lie side by side; `versions.c` by time, as rows
+ * were known), and batches without empty slots (`pack.c`).
  *
  * Every function does a bounded amount of work, allocates nothing and keeps nothing but sleeping threads (`threads.c`),
  * which a forked child starts anew, so that it may run without the interpreter's lock and in any process. Each checks
@@ -24,7 +25,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
 
-enum { VERSION = 11 }; /* of the functions and structs; `library.py` refuses another */
+enum { VERSION = 13 }; /* of the functions and structs; `library.py` refuses another */
 enum { DONE = -1, MALFORMED = -2 };
 enum { FOUND_TOGETHER = 256 };
 
@@ -42,6 +43,16 @@ INLINE int64_t end_of(const Guide *guide, int64_t k) { return guide->records[k *
 /* The pieces of n numbers. */
 int64_t find_pieces(const Guide *guide, const int64_t *numbers, int64_t n, int64_t *k);
 
+/* Of each of n ranges of ascending numbers, the first place whose number is at least its bound. */
+EXPORT int64_t tensorstash_first_rows(const int64_t *numbers, int64_t count, const int64_t *low, const int64_t *high,
+                                      const int64_t *bounds, int64_t n, int64_t *first);
+
+/* The lowest bytes of some bits, as often as eight bytes hold them. */
+INLINE uint64_t repeated(uint64_t bits, int64_t bytes) {
+  for (int64_t n = 8 * bytes; n < 64; n *= 2) bits = bits << n | (bits & (((uint64_t)1 << n) - 1));
+  return bits;
+}
+
 /* Writes n bytes, the same eight again and again. */
 INLINE void fill(char *to, int64_t n, uint64_t bits) {
   int64_t at = 0;
@@ -53,6 +64,15 @@ INLINE void fill(char *to, int64_t n, uint64_t bits) {
  * the others. */
 void expand(char *to, const char *from, int64_t count, int64_t step, int64_t bytes, const uint8_t *mark, int64_t n,
             uint64_t empty);
+
+/* Where rows of one column begin, and where they go. */
+typedef struct {
+  char *to;
+  const char *from;
+} Column;
+
+/* n rows of each of some columns of a pack, of up to 8 bytes and `apart` bytes from each other, in ascending order. */
+void copy_columns(const Column *column, int64_t count, int64_t n, int64_t apart, int64_t bytes);
 
 /* Slots start, start + step, ... of a column, relative to a window's anchor. */
 typedef struct {
@@ -77,7 +97,8 @@ typedef struct {
  * The rows 4 to 8 follow each other in memory, so the span is one stretch: 7 slots, 5 rows from row 4 on, and the marks
  * that say which slots they go to. Where the rows of the next fragment lie elsewhere, another stretch begins. */
 typedef struct {
-  int64_t rows;
+  int64_t rows, width;                /* the columns hold `width` rows side by side, of which windows take one: a pack
+                                         is as many sources as it has columns */
   const int64_t *first, *row, *count; /* (guide.count,) */
   Guide guide;
 } Source;
@@ -88,6 +109,7 @@ typedef struct {
   const char *const *columns; /* (source_count, span_count) where the first row of each is */
   int64_t span_count, source_count;
   int64_t history, horizon; /* slots of a window before its anchor, and from it on */
+  int64_t apart;            /* whether any source is wider than 1 */
 } Plan;
 
 /* The windows of a call. */

@@ -6,6 +6,7 @@ GIL.
 """
 
 import ctypes
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -123,6 +124,36 @@ def first_rows(ascending: Int64s, low: Int64s, high: Int64s, bounds: Int64s) -> 
     return first
 
 
+def pick(  # noqa: PLR0917  in the order of the structs
+    times: Int64s,
+    known: Int64s | None,
+    reach: Int64s | None,
+    numbers: tuple[int, int, int, int, bool],
+    low: Int64s,
+    high: Int64s,
+    begin: Int64s,
+    end: Int64s,
+    late: Int64s | None,
+) -> Int64s:
+    """The rows of windows by their times, `(windows, slots)`, -1 for an empty slot: see `native/versions.c`.
+
+    `numbers` are the ticks in a unit of the times, the ticks of a bucket or 0, the slots, the ticks between different
+    times, and whether rows of one time do not replace each other.
+    """
+    count, rows = low.size, np.empty((low.size, numbers[2]), np.int64)
+    of = library.VersionsStruct(
+        _address(times, np.int64),
+        0 if known is None else _address(known, np.int64, times.size),
+        0 if reach is None else _address(reach, np.int64, times.size // 64),
+        times.size,
+        *numbers,
+    )
+    ranges = (_address(array, np.int64, count) for array in (low, high, begin, end))
+    moments = library.MomentsStruct(*ranges, 0 if late is None else _address(late, np.int64, count), count)
+    _refuse(_call("pick", of, moments, _address(rows, np.int64)), low)
+    return rows
+
+
 def descend(nodes: Nodes, numbers: Int64s) -> tuple[Int32s, Int64s]:
     """The leaf that each number reaches, and how many smaller numbers reach the same leaf."""
     count = len(nodes.two_left)
@@ -151,25 +182,47 @@ def draw(ends: Int64s, table: Int32s | Int64s, shift: int, keys: tuple[int, int]
     return owners
 
 
-def compile_plan(spans: Sequence[SlotRange], sources: Sequence[Source], history: int, horizon: int) -> Compiled:
-    """Spans and sources as the C struct that a gather takes."""
+def compile_plan(
+    spans: Sequence[SlotRange], sources: Sequence[Source], history: int, horizon: int, *, apart: bool = False
+) -> Compiled:
+    """Spans and sources as the C struct that a gather takes.
+
+    With `apart` each item of the rows of a source is a source of its own, numbered one after the other.
+    """
     first = sources[0].columns
+    row_bytes = [column.itemsize if apart else column[:1].nbytes for column in first]
     span_structs = (library.SpanStruct * len(spans))(
         *(
-            library.SpanStruct(
-                span.start, span.length, span.step, column[:1].nbytes, column.itemsize, span.draw, span.empty
-            )
-            for span, column in zip(spans, first)
+            library.SpanStruct(span.start, span.length, span.step, nbytes, column.itemsize, span.draw, span.empty)
+            for span, column, nbytes in zip(spans, first, row_bytes)
         )
     )
     described = (library.SourceStruct * len(sources))(*map(_source, sources))
     columns = np.array([[_address(column, first[k].dtype) for k, column in enumerate(s.columns)] for s in sources])
     columns = columns.astype(np.uintp)
+    if apart:
+        described, columns = _apart(sources, described, columns)
     struct = library.PlanStruct(
-        span_structs, described, columns.ctypes.data, len(spans), len(sources), history, horizon
+        span_structs, described, columns.ctypes.data, len(spans), len(described), history, horizon, apart
     )
     fragmented = any(source.fragments is not None for source in sources)
     return Compiled(struct, len(spans), fragmented, (span_structs, described, columns, tuple(sources)))
+
+
+def _apart(
+    sources: Sequence[Source], described: "ctypes.Array[Any]", columns: NDArray[np.uintp]
+) -> tuple["ctypes.Array[Any]", NDArray[np.uintp]]:
+    """The structs and the addresses of all items of the sources."""
+    for source in sources:
+        if len({column.shape[1:] for column in source.columns}) != 1:
+            raise ValueError("The columns of a source must have rows of one length to be taken apart.")
+    widths = np.array([math.prod(source.columns[0].shape[1:]) for source in sources])
+    numbers = np.frombuffer(bytes(described), np.int64).reshape(len(sources), -1).repeat(widths, axis=0)
+    numbers[:, 1] = widths.repeat(widths)
+    item = np.arange(len(numbers)) - (widths.cumsum() - widths).repeat(widths)
+    itemsizes = np.array([column.itemsize for column in sources[0].columns])
+    made = (library.SourceStruct * len(numbers)).from_buffer_copy(numbers.tobytes())
+    return made, (columns.repeat(widths, axis=0) + item[:, None] * itemsizes).astype(np.uintp)
 
 
 def with_fragments(plan: Compiled, fragments: tuple[Int64s, Int64s, Int64s], within: Pieces) -> Compiled:
@@ -179,9 +232,16 @@ def with_fragments(plan: Compiled, fragments: tuple[Int64s, Int64s, Int64s], wit
     numbers = np.frombuffer(sources, np.int64).reshape(len(sources), -1)
     numbers[:] = np.frombuffer(ctypes.string_at(struct.sources, numbers.nbytes), np.int64).reshape(numbers.shape)
     guide = np.frombuffer(bytes(within.struct), np.int64)
-    numbers[:, 1:] = [*(_address(array, np.int64, count) for array in fragments), *guide]
+    numbers[:, 2:] = [*(_address(array, np.int64, count) for array in fragments), *guide]
     moved = library.PlanStruct(
-        struct.spans, sources, struct.columns, struct.span_count, len(sources), struct.history, struct.horizon
+        struct.spans,
+        sources,
+        struct.columns,
+        struct.span_count,
+        len(sources),
+        struct.history,
+        struct.horizon,
+        struct.apart,
     )
     return Compiled(moved, plan.spans, True, (plan, sources, fragments, within))
 
@@ -220,6 +280,37 @@ def gather(  # noqa: PLR0917  in the order of the struct
     bad = _call("gather", plan.struct, batch)
     if bad >= 0:
         raise IndexError(f"Windows must lie in their source; window {bad}, with the anchor {anchors[bad]}, does not.")
+
+
+def take(  # noqa: PLR0917  as `gather`
+    plan: Compiled,
+    rows: Int64s,
+    out: Sequence[int],
+    observed: Sequence[int],
+    which: Int32s | None = None,
+    threads: int = 1,
+    buffers: int = 1,
+) -> None:
+    """Fill buffers with rows in any order, `(size, slots)`, -1 for an empty slot; otherwise as `gather`.
+
+    All spans of the plan have as many slots.
+    """
+    size, addresses = len(rows), buffers * plan.spans
+    batch = library.BatchStruct(
+        0,
+        0 if which is None else _address(which, np.int32, size),
+        0,
+        _addresses(out, addresses),
+        _addresses(observed, addresses),
+        0,
+        size,
+        0,
+        threads,
+        buffers,
+    )
+    bad = _call("take", plan.struct, batch, _address(rows, np.int64, size * plan.struct.spans[0].length))
+    if bad >= 0:
+        raise IndexError(f"Rows must lie in their source; one of window {bad} does not.")
 
 
 def _addresses(numbers: Sequence[int], spans: int) -> "ctypes.Array[Any]":
@@ -275,9 +366,9 @@ def _source(source: Source) -> library.SourceStruct:
     if len(rows) != 1:
         raise ValueError(f"The columns of a source must have one number of rows, got {sorted(rows)}.")
     if source.fragments is None or source.pieces is None:
-        return library.SourceStruct(rows.pop())
+        return library.SourceStruct(rows.pop(), 1)
     counts = (_address(array, np.int64, len(source.pieces.records)) for array in source.fragments)
-    return library.SourceStruct(rows.pop(), *counts, source.pieces.struct)
+    return library.SourceStruct(rows.pop(), 1, *counts, source.pieces.struct)
 
 
 def _address(array: NDArray[Any], dtype: Any, size: int | None = None) -> int:

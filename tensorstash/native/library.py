@@ -9,7 +9,7 @@ from ctypes import POINTER, c_int64, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
-_VERSION = 11  # of the functions and structs below; must equal the version in kernel.h
+_VERSION = 13  # of the functions and structs below; must equal the version in kernel.h
 _SWITCH = "TENSORSTASH_NATIVE"  # 0: not used; a path: this library instead of the one beside this file
 _ROUNDS = 6
 
@@ -52,7 +52,7 @@ class SpanStruct(ctypes.Structure):
 class SourceStruct(ctypes.Structure):
     """Rows that windows are taken from, and their fragments among the slots, if there are any."""
 
-    _fields_ = (("rows", c_int64), *_fields("first row count", ""), ("guide", GuideStruct))
+    _fields_ = (*_fields("", "rows width"), *_fields("first row count", ""), ("guide", GuideStruct))
 
 
 class PlanStruct(ctypes.Structure):
@@ -61,7 +61,7 @@ class PlanStruct(ctypes.Structure):
     _fields_ = (
         ("spans", POINTER(SpanStruct)),
         ("sources", POINTER(SourceStruct)),
-        *_fields("columns", "span_count source_count history horizon"),
+        *_fields("columns", "span_count source_count history horizon apart"),
     )
 
 
@@ -73,6 +73,18 @@ class BatchStruct(ctypes.Structure):
         *((name, POINTER(c_void_p)) for name in ("out", "observed")),
         *_fields("skips", "size draws threads buffers"),
     )
+
+
+class VersionsStruct(ctypes.Structure):
+    """Rows by their times, and by the times from which they were known, and the slots of a window that take them."""
+
+    _fields_ = _fields("times known reach", "rows unit every slots apart all")
+
+
+class MomentsStruct(ctypes.Structure):
+    """Of each window its rows, its stretch of time, and the first known time that is too late."""
+
+    _fields_ = _fields("low high begin end late", "n")
 
 
 class Packed(ctypes.Structure):
@@ -92,6 +104,8 @@ _ARGUMENTS = {
     "find": (POINTER(GuideStruct), c_void_p, c_int64, c_void_p),
     "locate": (POINTER(GuideStruct), c_int64, c_void_p, c_int64, c_void_p, c_void_p),
     "first_rows": (c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64, c_void_p),
+    "pick": (POINTER(VersionsStruct), POINTER(MomentsStruct), c_void_p),
+    "take": (POINTER(PlanStruct), POINTER(BatchStruct), c_void_p),
     "permute": (c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p),
     "descend": (POINTER(TreeStruct), c_void_p, c_int64, c_void_p, c_void_p),
     "draw": (POINTER(Shares), c_uint64, c_uint64, c_void_p, c_int64, c_void_p),

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tensorstash.common.checks import shown
 from tensorstash.common.clock import zone_of
 from tensorstash.common.dtypes import Int64s
+from tensorstash.common.text import type_text
 from tensorstash.errors import DataError
 from tensorstash.stash.printed import entity_text
 from tensorstash.stash.stash import Stash
@@ -29,10 +30,15 @@ def pyplot(name: str) -> Any:
 
 
 def check_stash(stash: object) -> None:
-    """Raise `TypeError` for anything but a stash."""
+    """Raise `TypeError` for anything but a stash, and `ValueError` for one with several versions of a time."""
     if not isinstance(stash, Stash):
         remedy = " Take windows.stash." if isinstance(stash, Windows) else ""
-        raise TypeError(f"The first argument must be a stash, got a {type(stash).__name__}.{remedy}")
+        raise TypeError(f"The first argument must be a stash, got {type_text(stash)}.{remedy}")
+    if stash.known is not None:
+        raise ValueError(
+            "A picture over time has a row for each time; the rows of this stash are versions of times, known by "
+            f"{stash.known_name!r}. Load one version of each, without known=."
+        )
 
 
 def check_axes(plt: Any, axes: object) -> None:

@@ -29,7 +29,7 @@ from tensorstash.windows.runs import entity_runs, find_runs
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_BINS = 500  # a bin narrower than a pixel might not be drawn, and a short gap would vanish
+_BINS = 500  # so few that a bin is a pixel wide: a narrower one might not be drawn, and a short gap would vanish
 _MOST_ENTITIES = 200
 _MOST_NAMES = 40
 # the colours also differ in lightness

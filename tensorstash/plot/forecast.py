@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.checks import array_of, shown
+from tensorstash.common.text import type_text
 from tensorstash.plot.axes import COLOURS, check_axes, label_in_zone, pyplot, show_zone
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ def _checked(given: Mapping[str, object]) -> dict[str, Numbers]:
 
 def _numbers(values: object, name: str) -> Numbers:
     if not isinstance(values, torch.Tensor):
-        raise ValueError(f"{name} must be a tensor, got a {type(values).__name__}.")
+        raise ValueError(f"{name} must be a tensor, got {type_text(values)}.")
     shape = {"history": "(history,)", "quantiles": "(horizon, n)"}.get(name, "(horizon,)")
     dimensions = 2 if name == "quantiles" else 1
     if values.ndim != dimensions:

@@ -135,7 +135,7 @@ def _draw(
 ) -> None:
     info = stash.about(name)
     flat = values.flatten(1) if values.ndim > 1 else values[:, None]
-    lines = len(axes.lines) // 2  # of the entities drawn before
+    lines = len(axes.lines) // 2  # lines of entities that were drawn before
     for k in range(flat.shape[1]):
         numbers = flat[:, k].to(torch.float64).numpy()
         if info.is_coded:

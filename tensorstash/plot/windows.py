@@ -7,6 +7,7 @@ import numpy as np
 
 from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import Int64s
+from tensorstash.common.text import type_text
 from tensorstash.plot.axes import check_axes, entity_lanes, legend_above, pyplot, show_times, time_axis, time_label
 from tensorstash.stash.printed import chosen_entities
 from tensorstash.stash.stash import Stash
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_ENTITIES = 40
-_SHARE = 0.8  # of the height of an entity; the rest keeps entities apart
+_SHARE = 0.8  # how much of an entity's height is drawn; the rest keeps entities apart
 _PARTS = ("#14507a", "#c8641b", "#5b8c3e", "#7a4f9c", "#8a8a8a")
 
 
 def windows(parts: Windows | Mapping[str, Windows], *, axes: "Axes | None" = None) -> "Axes":
-    """Draw which times of each entity the parts of a split use: a lane per part, pale where only histories time_span.
+    """Draw which times of each entity the parts of a split use: a lane per part, pale where only histories reach.
 
     The full colour covers the horizons of the windows (without a horizon, whole windows), by which a split divides; the
     pale colour covers their histories. Of more than 40 entities, 40 at equal distances are drawn.
@@ -86,7 +87,7 @@ def _stash_of(parts: object) -> Stash:
         if not isinstance(name, str):
             raise ValueError(f"Names of parts must be texts, got {shown(name)}.")
         if not isinstance(part, Windows):
-            raise ValueError(f"Each part must be a Windows; {name!r} is a {type(part).__name__}.")
+            raise ValueError(f"Each part must be a Windows; {name!r} is {type_text(part)}.")
     first, *others = parts.values()
     if any(part.stash is not first.stash for part in others):
         raise ValueError("Parts must be windows of one stash; these are of several. Draw each stash separately.")
@@ -112,8 +113,11 @@ def _covered_at_points(placement: Placement) -> tuple[Int64s, Int64s, Int64s, In
     ids = np.arange(len(placement))
     anchors = placement.anchor_slots(ids)
     moments = placement.window_times(ids, anchors)
-    starts = [moments, *(time_span.start.moved(moments) for time_span in placement.time_spans)]
-    stops = [moments, *(time_span.stop.moved(moments) for time_span in placement.time_spans)]
+    starts, stops = [moments], [moments]
+    for time_span in placement.time_spans:
+        around, ticks = time_span.table.moments(moments), time_span.table.window_ticks
+        starts.append(time_span.start.moved(around) // ticks)
+        stops.append(time_span.stop.moved(around) // ticks)
     if placement.spans:
         starts.append(_times(placement, anchors - placement.history))
         stops.append(_times(placement, anchors + placement.horizon - 1) if placement.horizon else moments)

@@ -4,6 +4,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tensorstash.common.text import type_text
 from tensorstash.sampling.order import Count, Order
 from tensorstash.sampling.ordinary import Sequential, Shuffled
 from tensorstash.sampling.own_ids import OwnIds
@@ -38,5 +39,5 @@ def bound(shuffle: object, order: Any, dataset: Dataset) -> Order:
         return OwnIds(order, len(dataset))
     made = order.bind(dataset)
     if not isinstance(made, Order):
-        raise TypeError(f"bind(windows) of order= must return an Order, got a {type(made).__name__} of {order!r}.")
+        raise TypeError(f"bind(windows) of order= must return an Order, got {type_text(made)} of {order!r}.")
     return made

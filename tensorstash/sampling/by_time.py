@@ -1,4 +1,4 @@
-"""Steps that each hold windows of one anchor time, in the order of their entities."""
+"""Batches that each hold windows of one anchor time, in the order of their entities."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,20 +11,22 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.native.permutation import BLOCK, shuffled
 from tensorstash.sampling.hashes import checksum
 from tensorstash.sampling.order import Count, Ids, Order, ids_by_entity
-from tensorstash.sampling.sections import Cuts, Sections, count_steps, cuts, largest, sections
+from tensorstash.sampling.sections import Cuts, Sections, count_steps, cuts, largest, sections, whole
 from tensorstash.sampling.steps import Layout, Progress, Steps, Tail, share
 from tensorstash.windows.windows import Windows
 
 
 @dataclass(frozen=True, slots=True)
 class ByTime:
-    """An order whose steps each hold windows of one anchor time (exactly equal), in the order of their entities.
+    """An order whose batches each hold windows of one anchor time (exactly equal), in the order of their entities.
 
-    Times ascend; with `shuffle=True` they are permuted in each epoch. With `batch_size=None` a step holds all windows
-    of its time, so that steps vary in size; `tail="pad"` then makes the parts of the ranks equal, and `"drop"` is
-    refused. With a size, each time is cut into steps of that size, and its last step may be incomplete. All
-    ranks share each step. Each rank holds a table of 4 bytes per window; building it takes 16 bytes per window, 24 at
-    given points.
+    Times ascend; with `shuffle=True` they are permuted in each epoch. With `batch_size=None` a batch is a whole
+    cross-section, all windows of its time, on any number of ranks: in step s, counted from 0, rank r has time number
+    `s * num_replicas + r`. Batches then vary in size. A rank that has no time in the last step gets the windows of the
+    first rank, all with `valid` false; only `tail="keep"` is allowed. With a size, each time is cut into steps of that
+    size, which the ranks share, and its last step may be incomplete: what is computed over a batch, such as a rank, is
+    then of a part of the cross-section. Each rank holds a table of 4 bytes per window; building it takes 16 bytes per
+    window, 24 at given points.
 
     Example:
         >>> import tensorstash as ts
@@ -67,26 +69,28 @@ class ByTimeOrder(Order):
         self._shuffle = shuffle
 
     @cached_property
-    def largest_step(self) -> int:  # type: ignore[override]  # a value of the protocol
+    def largest_batch(self) -> int:  # type: ignore[override]  # a value of the protocol
         """The number of windows of the largest time."""
         return largest(self._table)
 
     def check_tail(self, tail: Tail, *, varies: bool) -> None:
-        """Refuse to leave out steps that are whole by definition."""
-        if varies and tail == "drop":
+        """Refuse to fill up or to leave out batches that are whole by definition."""
+        if varies and tail != "keep":
             raise ValueError(
-                'tail="drop" leaves out steps that are not full, but without batch_size= each step has all windows of '
-                'its time. Use tail="keep" or "pad".'
+                'tail must be "keep" without batch_size=, because each batch has all windows of its time, got '
+                f'{tail!r}. Use tail="keep", or give batch_size=.'
             )
 
     def count(self, seed: int, epoch: int, layout: Layout, since: Progress) -> int:
         """The number of steps left in an epoch."""
+        if since is None and layout.varies:
+            return -(-len(self._table.ends) // layout.ranks)
         if since is None:
             return count_steps(self._table, layout.size, layout.tail == "drop")
         return sum(len(group.consumed) for group in self._cuts(seed, epoch, since, layout))
 
     def steps(self, seed: int, epoch: int, since: Progress, layout: Layout, most: int | None) -> Iterator[Steps]:
-        """The rank's part of the steps left in an epoch; a group has steps of one size."""
+        """The rank's part of the steps left in an epoch; a group has batches of one size."""
         for group in self._cuts(seed, epoch, since, layout):
             wanted = len(group.start) if most is None else min(most, len(group.start))
             counts = (group.stop - group.start)[:wanted]
@@ -112,13 +116,18 @@ class ByTimeOrder(Order):
     def _cuts(self, seed: int, epoch: int, since: Progress, layout: Layout) -> Iterator[Cuts]:
         times = len(self._table.ends)
         order: Ids = shuffled(times, seed, epoch) if self._shuffle else lambda positions: positions
+        if layout.varies:
+            return whole(self._table, order, since or 0, layout.ranks, layout.rank)
         return cuts(self._table, order, since or 0, layout.size, layout.tail == "drop")
 
     def _part(self, group: Cuts, which: slice, epoch: int, layout: Layout) -> Steps:
         """This rank's part of steps that all have the same number of windows."""
-        begins, consumed = group.start[which], group.consumed[which]
+        begins, starts = group.start[which], group.position[which]
         count = int(group.stop[which.start] - group.start[which.start])
-        starts = consumed - count
-        positions, valid = share(starts, count, layout)
+        valid: int | Int64s
+        if layout.varies:
+            positions, valid = starts[:, None] + np.arange(count), np.where(group.is_filler[which], 0, count)[:, None]
+        else:
+            positions, valid = share(starts, count, layout)
         ids = self._table.ids[positions + (begins - starts)[:, None]].astype(np.int64)
-        return Steps(ids, positions, valid, epoch, consumed.tolist())
+        return Steps(ids, positions, valid, epoch, group.consumed[which].tolist())

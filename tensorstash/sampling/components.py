@@ -21,8 +21,8 @@ from tensorstash.sampling.tree import Tree, choose, tree, whole_weights
 
 _SMALL = 1 << 12  # up to here a permutation is drawn uniformly, as a whole
 _ROUNDS = 6
-_DRAWN = 1 << 18  # hashes that are sorted at a time
-_MANY_COMPONENTS = 100  # from here on larger calls pay for their fixed cost
+_DRAWN = 1 << 18  # the most hashes sorted at a time
+_MANY_COMPONENTS = 100  # with more components, calls for more positions at a time are faster
 
 # `feistel` broadcasts: sides and keys may be arrays with one item per position
 _network = cast("Callable[[Uint64s, Uint64s, Uint64s, list[Uint64s]], Uint64s]", feistel)
@@ -36,7 +36,7 @@ class Components:
     sizes: Int64s  # (components,) windows of each
     weights: list[int]
     tree: Tree
-    first: Int64s  # (components,) the number of the first window of each, all windows one component after the other
+    first: Int64s  # (components,) the number of its first window, if windows are numbered through all components
 
     @property
     def block(self) -> int:
@@ -88,10 +88,10 @@ def mix_draws(of: Components, shuffle: bool, seed: int) -> Callable[[Int64s], tu
     def at(positions: Int64s) -> tuple[Int32s, Int64s]:
         component, within, before = choose(of.tree, positions)
         begun, into = np.divmod(before, sizes)
-        may_end = (into + within.max(initial=0) >= sizes).any()  # an epoch of some component
+        may_end = (into + within.max(initial=0) >= sizes).any()  # whether a component may end an epoch
         within += into.take(component)  # takes half the time of an index
         later = np.zeros_like(within)
-        if may_end:  # dividing all of them would take as long as the rest
+        if may_end:  # dividing every position would double the time
             beyond = np.flatnonzero(within >= sizes.take(component))
             size = sizes[component[beyond]].view(np.uint64)  # unsigned numbers are divided faster
             later[beyond], within[beyond] = np.divmod(within[beyond].view(np.uint64), size)

@@ -1,10 +1,9 @@
 """In what two fingerprints differ, for errors."""
 
-import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_LONGEST = 120  # characters of a value in a message
+from tensorstash.common.text import told
 
 
 def differences(saved: Mapping[str, Any], here: Mapping[str, Any], within: str = "") -> Iterator[str]:
@@ -23,9 +22,3 @@ def _differs(old: object, new: object) -> bool:
         return bool(old != new)
     except Exception:  # values of any library, which compare in their own way
         return True
-
-
-def told(value: Any) -> str:
-    """A value in a message; of a long one the begin, and a checksum."""
-    text = "none" if value is None else repr(value)
-    return text if len(text) <= _LONGEST else f"{text[:80]}... (CRC {zlib.crc32(text.encode()):08x})"

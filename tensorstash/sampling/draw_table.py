@@ -133,6 +133,6 @@ def checked_weights(values: Any, count: int, what: str, names: Sequence[Any]) ->
 
 
 def as_array(values: Any) -> NDArray[Any]:
-    """Weights of any library as an array, not copied where that is possible."""
-    is_bfloat16 = isinstance(values, torch.Tensor) and values.dtype == torch.bfloat16  # which numpy lacks
+    """Weights of any library as an array, without a copy where that is possible."""
+    is_bfloat16 = isinstance(values, torch.Tensor) and values.dtype == torch.bfloat16  # numpy has no such type
     return array_of(values.float() if is_bfloat16 else values, "weights")

@@ -13,6 +13,7 @@ from tensorstash.sampling.order import Ids, SequenceOrder
 from tensorstash.sampling.steps import Layout, Steps
 from tensorstash.windows.placement import Chain, Placement
 from tensorstash.windows.slots import run_edges
+from tensorstash.windows.variates import drawn_packs
 from tensorstash.windows.windows import Windows
 
 
@@ -104,6 +105,11 @@ def _check_continued(windows: Windows) -> None:
         raise ValueError(
             "With ts.Lanes each window begins where the past of the window before it ended, so no start may be a "
             f"ts.Draw, got {', '.join(map(str, windows.spans))}. Give a fixed start, or take another order."
+        )
+    if packs := drawn_packs(windows.spans):
+        raise ValueError(
+            "With ts.Lanes each window continues the one before, with the same columns, so max_variates= may not draw "
+            f"them, got ts.each of {packs[0]!r} with it. Leave it out, or take another order."
         )
     # spans that end before the anchor are lags, and spans that begin at or after it are the future
     past = max((-span.start for span in windows.spans if span.start < 0 <= span.stop), default=windows.history)

@@ -1,9 +1,8 @@
 """`Mix`: windows of several stashes, sampled by weights or concatenated; a `Loader` takes a mix in place of windows."""
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,12 +14,12 @@ from tensorstash.common.html import table
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.errors import SchemaError
 from tensorstash.sampling.components import components
-from tensorstash.sampling.differences import told
 from tensorstash.sampling.mixed import MixedOrder
 from tensorstash.sampling.several import Several
-from tensorstash.windows.identity import meanings, where
+from tensorstash.windows.identity import columns_of, meanings, where, widths_of
 from tensorstash.windows.ids import Ids
-from tensorstash.windows.placement import Chain
+from tensorstash.windows.placement import Chain, Placement
+from tensorstash.windows.traits import Trait, clock_traits, column_traits, static_trait
 from tensorstash.windows.windows import Windows
 
 
@@ -122,10 +121,10 @@ class Mix(Several):
 
     def _checked_meanings(self) -> dict[str, dict[str, Any]]:
         """What the entries of all batches mean; a component in which they mean something else is refused."""
-        known: dict[str, tuple[str, _Trait]] = {}
+        known: dict[str, tuple[str, Trait]] = {}
         whole: dict[str, dict[str, Any]] = {}
         for name, windows in self.windows.items():
-            found = meanings(windows.placement)
+            found = _common(windows.placement)
             for trait in _traits(windows, found):
                 first, expected = known.setdefault(trait.text, (name, trait))
                 if trait.value != expected.value:
@@ -167,54 +166,29 @@ class Mix(Several):
 _SHOWN = 8  # components in a repr
 
 
-# of each trait of a column its name in messages, and what makes it alike
-_TRAITS = {
-    "type": ("type", "Load both with the same dtype=, or ts.column(..., dtype=...)."),
-    "kind": ("kind", "Load the column from the same kind of values in both."),
-    "unit": ("unit", "Convert it to one unit before loading."),
-    "zone": ("time zone", "Convert it to one time zone before loading."),
-    "fields": ("fields", "Take the same fields of ts.calendar in the same order."),
-    "members": ("members", "Pack the same columns in the same order."),
-    "shape": ("shape", "Pack as many columns in both loads, or leave the column out with columns= or spans=."),
-    "buckets": ("number of buckets", "Give both the same number in ts.hashed."),
-    "vocabulary": ("vocabulary", "Give both one vocabulary=, or load one with like= of the other."),
-    "fill": ("fill=", "Give both the same."),
-    "empty": ("value in empty slots", "Give both the same empty=."),
-    "validity": ("columns marked by the ts.is_valid", "Take ts.is_valid of the same columns."),
-    "scaling": ("scaling", "Apply a scaler to both, or to neither."),
-}
-# a component without empty slots needs no value for them, and a column of lists has no names for its items
-_OPTIONAL = {"empty", "members"}
+_OF_PACKS = {"shape", "members"}  # components may differ in these if each column is a row of its own
 
 
-class _Trait(NamedTuple):
-    """A property that all components must share."""
-
-    text: str
-    value: Any
-    remedy: str
-    shown: Callable[[], Any] | None = None  # in place of the value
-
-    @property
-    def told(self) -> str:
-        """The value for a message."""
-        return told(self.value if self.shown is None else self.shown())
+def _common(placement: Placement) -> dict[str, dict[str, Any]]:
+    """What the entries of a batch mean, without what components need not share."""
+    found = meanings(placement)
+    whole = {span.column for span in placement.shown if span.variates is None}
+    for name in widths_of(placement).keys() - whole:
+        found["columns"][name] = {trait: v for trait, v in found["columns"][name].items() if trait not in _OF_PACKS}
+    return found
 
 
-def _traits(windows: Windows, found: Mapping[str, Mapping[str, Any]]) -> Iterator[_Trait]:
+def _traits(windows: Windows, found: Mapping[str, Mapping[str, Any]]) -> Iterator[Trait]:
     placement, stash = windows.placement, windows.stash
     texts = [*map(str, placement.spans), *(text for time_span in placement.time_spans for text in time_span.texts)]
-    yield _Trait("spans", texts, "Give both the same spans=, or the same history and horizon.")
-    yield _Trait("columns of at=", sorted(found["labels"]), "Give both frames the same columns.")
+    apart = [span.name for span in placement.spans if span.variates is not None]
+    yield Trait("spans of ts.each", apart, "Take ts.each in the same spans of both.")
+    yield Trait("spans", texts, "Give both the same spans=, or the same history and horizon.")
+    yield Trait("columns of at=", sorted(found["labels"]), "Give both frames the same columns.")
     for name, kind in found["labels"].items():
-        yield _Trait(f"type of {name!r} in at=", kind, "Cast it in one of the frames.")
-    yield _Trait("static columns", sorted(found["static"]), "Load both with the same static=.")
+        yield Trait(f"type of {name!r} in at=", kind, "Cast it in one of the frames.")
+    yield static_trait(found["static"])
+    columns = columns_of(placement)
     for name, traits in (*found["columns"].items(), *found["static"].items()):
-        for trait, (text, remedy) in _TRAITS.items():
-            value = traits.get(trait, "number" if trait == "kind" else None)
-            shown = partial(stash.vocabulary, name) if trait == "vocabulary" else None
-            if trait not in _OPTIONAL or trait in traits:
-                yield _Trait(f"{text} of {name!r}", value, remedy, shown)
-    convert = "Convert the times of one before loading, such as with .dt.{} of polars."
-    yield _Trait("unit of times", found["clock"].get("unit"), convert.format("cast_time_unit('us')"))
-    yield _Trait("zone of times", found["clock"].get("zone"), convert.format("convert_time_zone('UTC')"))
+        yield from column_traits(*(columns[name][:2] if name in columns else (stash, name)), traits, name)
+    yield from clock_traits(found["clock"])

@@ -69,8 +69,8 @@ class Order(ABC):
     has_filler: bool = False
     """Whether any batch may hold filler, and so all carry `valid`, whatever the layout."""
 
-    largest_step: int | None = None
-    """The number of windows in the largest step, if steps without a batch size are defined; they then vary in size."""
+    largest_batch: int | None = None
+    """The most windows of one rank in a step, if steps without a batch size are defined; batches then vary in size."""
 
     def check_tail(self, tail: Tail, *, varies: bool) -> None:  # noqa: B027  any tail, by default
         """Raise `ValueError` if the order has no such tail. `varies`: there is no batch size."""

@@ -15,8 +15,8 @@ from tensorstash.sampling.steps import Progress
 
 Kept = TypeVar("Kept")
 
-_KEPT_EPOCHS = 2  # whose ids are kept: the current one, and the one being prefetched
-_KEPT_CHECKSUMS = 1 << 13  # of epochs: a thread that prefetches is at most 4,096 steps ahead of the loop
+_KEPT_EPOCHS = 2  # the current epoch, and the one that is being prefetched
+_KEPT_CHECKSUMS = 1 << 13  # a prefetching thread is at most 4,096 steps ahead of the loop, and an epoch has a step
 
 
 class OwnIds(SequenceOrder):
@@ -44,7 +44,7 @@ class OwnIds(SequenceOrder):
         self._given = ids
         self._windows = windows
         self._epochs: dict[int, Int64s] = {}
-        self._checksums: dict[int, int] = {}  # of the ids of epochs
+        self._checksums: dict[int, int] = {}  # of the ids of each epoch
         self._expected: tuple[int, int] | None = None  # the epoch of a loaded state, and the checksum of its ids
 
     def begin(self, seed: int, epoch: int) -> None:

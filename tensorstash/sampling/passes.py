@@ -13,8 +13,8 @@ class Position(NamedTuple):
 
     epoch: int = 0
     progress: Progress = None  # of the epoch, over all ranks together
-    number: int = 0  # of the pass
-    taken: int = 0  # steps of the pass
+    number: int = 0  # the number of the pass
+    taken: int = 0  # steps taken in the pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Schedule:
     order: Order
     seed: int
     layout: Layout
-    steps: int | None  # per pass; None: a pass is an epoch
+    steps: int | None  # steps of a pass; `None`: a pass is an epoch
 
     def next(self, here: Position, begun: bool, asked: int | None) -> Position:
         """Where the next pass begins: after `here` if a pass has `begun` there, or where `set_epoch` asked for it."""

@@ -47,16 +47,16 @@ class Sampler:
 
     Args:
         n: the number of windows; or the windows or the mix, if the order needs more than their number.
-        batch_size: ids per step and rank.
+        batch_size: ids per step and rank. `None` is for `order=ts.ByTime()` alone: whole cross-sections.
         shuffle: `True` for a new permutation in each epoch, `False` for the sequential order.
         order: another order, instead of `shuffle`: `ts.Blocks(size)` for permuted blocks of consecutive windows,
             `ts.Lanes(count)` for pieces of the sequential order side by side, `ts.Weighted(weights)` for draws with
-            replacement, or your ids: an iterable with a length, such as a list, an array or a
-            `torch.utils.data.Sampler`, that gives the window ids of an epoch one by one, the same on every rank. Its
-            `set_epoch(epoch)` is called before each epoch, if it has one. A state holds the number and checksum of your
-            ids, but not the state of their iterable: the run can be resumed if the iterable yields the same ids again
-            for the same epoch; otherwise it is a `ValueError`. Or an order of your own: whatever has a method
-            `bind(windows)` that returns a `tensorstash.sampling.order.Order`.
+            replacement, `ts.ByTime()` for batches of one time each, or your ids: an iterable with a length, such as a
+            list, an array or a `torch.utils.data.Sampler`, that gives the window ids of an epoch one by one, the same
+            on every rank. Its `set_epoch(epoch)` is called before each epoch, if it has one. A state holds the number
+            and checksum of your ids, but not the state of their iterable: the run can be resumed if the iterable yields
+            the same ids again for the same epoch; otherwise it is a `ValueError`. Or an order of your own: whatever has
+            a method `bind(windows)` that returns a `tensorstash.sampling.order.Order`.
         seed: the seed of the permutations, any integer.
         num_replicas: the number of ranks. By default it is taken from the default process group, else from the
             environment (`WORLD_SIZE`, `RANK`), else it is 1; it is looked up when a pass begins. Ranks that share a
@@ -119,7 +119,7 @@ class Sampler:
             _warn_of_shared_parts(self._ranks[0])
 
     def _checked_sizes(self, of_rank: int | None, of_all: int | None) -> tuple[int | None, int | None]:
-        if (of_rank is None) == (of_all is None) and (of_rank is not None or self.order.largest_step is None):
+        if (of_rank is None) == (of_all is None) and (of_rank is not None or self.order.largest_batch is None):
             raise ValueError(
                 "Either batch_size (windows per step and rank) or global_batch_size (windows per step over all ranks) "
                 f"must be given, got {of_rank} and {of_all}."
@@ -139,7 +139,7 @@ class Sampler:
 
     @property
     def _varies(self) -> bool:
-        """Whether steps vary in size, because there is no batch size."""
+        """Whether batches vary in size, because there is no batch size."""
         return self._rank_size is None and self._global_size is None
 
     @property
@@ -155,7 +155,7 @@ class Sampler:
 
     @property
     def batch_size(self) -> int:
-        """Ids per step and rank; with `global_batch_size=` it depends on the number of ranks."""
+        """Ids per step and rank, the most if they vary; with `global_batch_size=` it depends on the number of ranks."""
         return self._layout().batch_size
 
     @property
@@ -271,8 +271,8 @@ class Sampler:
     def _layout(self) -> Layout:
         """How steps are divided among the present ranks."""
         ranks, rank, _ = self.ranks
-        if self._varies and self.order.largest_step is not None:
-            return Layout(ranks, rank, -(-self.order.largest_step // ranks), self.tail, varies=True)
+        if self._varies and self.order.largest_batch is not None:
+            return Layout(ranks, rank, self.order.largest_batch, self.tail, varies=True)
         if self._rank_size is not None:
             return Layout(ranks, rank, self._rank_size, self.tail)
         batch, rest = divmod(self._global_size or 0, ranks)

@@ -1,4 +1,4 @@
-"""Windows sorted by their times, and steps that each hold windows of one time only.
+"""Windows sorted by their times, and steps in which each rank has windows of one time only.
 
 The table of ids by time takes 4 bytes per window and 4 per distinct time; from 2**31 windows on, 8 of each.
 """
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.dtypes import Bools, Int32s, Int64s
 from tensorstash.sampling.hashes import chunks
 from tensorstash.sampling.order import Ids
 from tensorstash.segments.limits import check_free, memory_limits
@@ -30,7 +30,9 @@ class Cuts(NamedTuple):
 
     start: Int64s  # (steps,)
     stop: Int64s
+    position: Int64s  # of the first of these windows in the order of the epoch
     consumed: Int64s  # windows of the epoch's order that are consumed after each step
+    is_filler: Bools  # whether the windows are those of another rank
 
 
 def sections(times_of: Ids, windows: int, by_entity: Int64s | None = None) -> Sections:
@@ -90,32 +92,62 @@ def _distinct(times_of: Ids, windows: int) -> Int64s:
     return times[:count].copy()
 
 
-def count_steps(of: Sections, size: int | None, drop: bool = False) -> int:
-    """Steps of a whole epoch with `size` windows per step over all ranks; with `None`, one step per time."""
-    if size is None:
-        return len(of.ends)
+def count_steps(of: Sections, size: int, drop: bool = False) -> int:
+    """Steps of a whole epoch with `size` windows per step over all ranks."""
     counts = (_bounds(of, np.arange(low, high))[1] for low, high in chunks(len(of.ends)))
     return sum(int(_steps_in(count, size, drop).sum()) for count in counts)
 
 
-def cuts(of: Sections, order: Ids, consumed: int, size: int | None, drop: bool = False) -> Iterator[Cuts]:
+def cuts(of: Sections, order: Ids, consumed: int, size: int, drop: bool = False) -> Iterator[Cuts]:
     """The steps of an epoch after the first `consumed` windows of its order, many steps at a time.
 
-    A partly consumed time continues with its remaining windows, whatever size earlier steps had. `drop` leaves out
-    steps of fewer than `size` windows.
+    A step has at most `size` windows of one time, which all ranks share. A partly consumed time continues with its
+    remaining windows, whatever size earlier steps had. `drop` leaves out steps of fewer than `size` windows.
     """
-    before = 0  # windows of earlier times
-    for low, high in chunks(len(of.ends)):
-        begin, count = _bounds(of, order(np.arange(low, high)))
+    for times in _left(of, order, consumed, 1):
+        yield from _cut(*times, size, drop)
+
+
+def whole(of: Sections, order: Ids, consumed: int, ranks: int, rank: int) -> Iterator[Cuts]:
+    """The windows of one rank in the steps after the first `consumed` windows of the epoch's order, many at a time.
+
+    A step has the next `ranks` times, and rank r all windows of the r-th of them. In the last step of an epoch, a rank
+    without a time has the windows of the first rank as filler. A partly consumed time has its remaining windows.
+    """
+    for begin, count, ends in _left(of, order, consumed, ranks):
+        first = np.arange(0, len(ends), ranks)
+        is_filler = first + rank >= len(ends)
+        mine = first + np.where(is_filler, 0, rank)
+        after = ends[np.minimum(first + ranks, len(ends)) - 1]
+        yield Cuts(begin[mine], begin[mine] + count[mine], (ends - count)[mine], after, is_filler)
+
+
+def _left(of: Sections, order: Ids, consumed: int, ranks: int) -> Iterator[tuple[Int64s, Int64s, Int64s]]:
+    """The times of an epoch after the first `consumed` windows of its order, in blocks of a multiple of `ranks`.
+
+    Of each: where its ids begin, their number, and the position in the order behind them.
+    """
+    passed, before = _passed(of, order, consumed) if consumed else (0, 0)
+    for low, high in chunks(len(of.ends) - passed, multiple=ranks):
+        begin, count = _bounds(of, order(np.arange(passed + low, passed + high)))
         ends = before + np.cumsum(count)
+        skip = max(0, consumed - before)
+        begin[0] += skip
+        count[0] -= skip
         before = int(ends[-1])
-        if before > consumed:
-            left = slice(int(np.searchsorted(ends, consumed, "right")), None)
-            begin, count, ends = begin[left], count[left], ends[left]
-            skip = max(0, consumed - int(ends[0] - count[0]))
-            begin[0] += skip
-            count[0] -= skip
-            yield from _cut(begin, count, ends, int(count.max()) if size is None else size, drop)
+        yield begin, count, ends
+
+
+def _passed(of: Sections, order: Ids, consumed: int) -> tuple[int, int]:
+    """How many times the first `consumed` windows of an epoch's order hold completely, and the windows of these."""
+    before = 0
+    for low, high in chunks(len(of.ends)):
+        ends = before + np.cumsum(_bounds(of, order(np.arange(low, high)))[1])
+        if consumed < ends[-1]:
+            k = int(np.searchsorted(ends, consumed, "right"))
+            return low + k, int(ends[k - 1]) if k else before
+        before = int(ends[-1])
+    return len(of.ends), before
 
 
 def _cut(begin: Int64s, count: Int64s, ends: Int64s, size: int, drop: bool) -> Iterator[Cuts]:
@@ -127,7 +159,10 @@ def _cut(begin: Int64s, count: Int64s, ends: Int64s, size: int, drop: bool) -> I
         time = np.searchsorted(upto, step, "right")
         first = (step - (upto - steps)[time]) * size
         last = np.minimum(first + size, count[time])
-        yield Cuts(begin[time] + first, begin[time] + last, (ends - count)[time] + last)
+        position = (ends - count)[time]
+        yield Cuts(
+            begin[time] + first, begin[time] + last, position + first, position + last, np.zeros(len(step), bool)
+        )
 
 
 def _steps_in(count: Int64s, size: int, drop: bool) -> Int64s:

@@ -13,9 +13,9 @@ from tensorstash.windows.windows import Windows
 class Several(ABC):
     """Windows of several stashes that a `Loader` samples in an order of their own."""
 
-    kind: str  # in messages
+    kind: str  # what messages call them
     parts: Mapping[Any, Windows]  # the windows of each stash that this process has
-    chain: Chain  # which gathers them
+    chain: Chain  # gathers the windows of all parts
 
     @abstractmethod
     def __len__(self) -> int:
@@ -35,7 +35,7 @@ class Several(ABC):
 
     @abstractmethod
     def numbers(self) -> tuple[Int64s, Int64s]:
-        """The number of each part in `source` of batches, and of its first entity in `entity`."""
+        """The number of each part in the batch entry `source`, and the number of its first entity in `entity`."""
 
     @abstractmethod
     def entities(self) -> tuple[list[Any], tuple[int, ...]]:

@@ -20,7 +20,7 @@ class Layout:
     rank: int
     batch_size: int
     tail: Tail
-    varies: bool = False  # whether steps vary in size, so that `batch_size` is only the largest
+    varies: bool = False  # whether batches vary in size, also between ranks, so that `batch_size` is only the largest
 
     @property
     def size(self) -> int:
@@ -59,7 +59,7 @@ def share(starts: Int64s, count: int | Int64s, layout: Layout) -> tuple[Int64s, 
     first = layout.rank * each + np.minimum(layout.rank, more)
     width = int(np.max(mine, initial=1))
     if layout.tail == "pad":
-        width = -(-int(np.max(count)) // layout.ranks) if layout.varies else layout.batch_size
+        width = layout.batch_size
     valid = mine[:, None] if isinstance(mine, np.ndarray) else int(mine)
     place = np.arange(width)
     within = np.where(place < valid, np.expand_dims(first, -1) + place, 0)

@@ -21,8 +21,8 @@ from tensorstash.native import kernel, library
 
 _TOTAL = 1 << 32  # the sum of fractional weights as integers
 _HEAVIEST = 1 << 60  # the largest sum of weights, so that a remainder of the tree fits into int64
-_WIDEST = 1 << 48  # positions in one call, so that a quotient in float64 is at most one off
-_MOST = 1 << 16  # components, so that rounding small weights up to 1 takes less than the largest weight
+_WIDEST = 1 << 48  # the most positions between two of a call: a quotient in float64 is then at most one off
+_MOST = 1 << 16  # the most components: rounding small weights up to 1 then takes less than the largest weight
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,8 +30,8 @@ class Tree:
     """Node 0 is the root, and a parent comes before its children. A child is a node, or `~k` for component k."""
 
     components: int
-    nodes: kernel.Nodes  # with the remainders at position 0
-    only: int | None  # without nodes: the component of all positions
+    nodes: kernel.Nodes  # the remainders in it are those at position 0
+    only: int | None  # the component of all positions, if there are no nodes
 
 
 def whole_weights(weights: Sequence[float]) -> list[int]:
@@ -90,7 +90,7 @@ def _before(of: Tree, n: int) -> tuple[list[int], list[int]]:
     two_left, two_weight = (
         of.nodes.two_left.tolist(),
         of.nodes.two_weight.tolist(),
-    )  # products exceed int64
+    )  # as Python's integers, because products exceed int64
     reached, rest, done = [n] * len(two_left), [0] * len(two_left), [0] * of.components
     if of.only is not None:
         done[of.only] = n

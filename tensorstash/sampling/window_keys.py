@@ -21,6 +21,12 @@ def draws(seed: int, steps: Steps, number: int, count: int) -> Int64s:
     return (_hashes(seed, steps, number + 1) % np.uint64(count)).astype(np.int64)
 
 
+def variate_keys(seed: int, steps: Steps, pack: str) -> Uint64s:
+    """The hash of each window by which columns of a pack are drawn, `(steps, batch)`."""
+    first, second, *_ = keys(f"tensorstash variates 1, seed {seed}, epoch {steps.epoch}, pack {pack}")
+    return hashes(steps.positions, first, second)
+
+
 def _hashes(seed: int, steps: Steps, number: int) -> Uint64s:
     first, second, *_ = keys(f"tensorstash key 1, seed {seed}, epoch {steps.epoch}, number {number}")
     return hashes(steps.positions, first, second)

@@ -126,7 +126,7 @@ def open_file(directory: Directory, name: Name, flags: int, mode: int = 0o600) -
             why = "it is closed to you"
         if why is None and flags & os.O_CREAT:
             raise not_writable(directory, error) from error
-        raise not_a_file(directory, name, why or f"it cannot be opened: {error.strerror}") from error
+        raise _not_a_file(directory, name, why or f"it cannot be opened: {error.strerror}") from error
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         why = "it is not a regular file"
@@ -135,10 +135,10 @@ def open_file(directory: Directory, name: Name, flags: int, mode: int = 0o600) -
     else:
         return fd
     os.close(fd)
-    raise not_a_file(directory, name, why)
+    raise _not_a_file(directory, name, why)
 
 
-def not_a_file(directory: Directory, name: Name, why: str) -> SegmentError:
+def _not_a_file(directory: Directory, name: Name, why: str) -> SegmentError:
     """The error for a name of ours that belongs to something else."""
     kind = "A lock" if name.suffix else "A segment"
     remedy = ", or choose a path in a directory that nobody else can write to" if directory.chosen else ""
@@ -197,7 +197,7 @@ def listed(directory: Directory) -> list[tuple[Name, os.stat_result]]:
         if not name.suffix:
             with suppress(FileNotFoundError):  # another process has removed it meanwhile
                 segments.append((name, os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False)))
-    return sorted(segments, key=lambda segment: segment[1].st_mtime_ns)  # of one time by name, as `names` has them
+    return sorted(segments, key=lambda segment: segment[1].st_mtime_ns)  # equal times stay in the order of the names
 
 
 def remove_unused(directory: Directory, name: Name) -> bool:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tensorstash.common.dtypes import DTYPES
 from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError, SegmentError
-from tensorstash.segments.format import Entry, header_bytes, pages
+from tensorstash.segments.format import PAGE, Entry, header_bytes, pages
 from tensorstash.segments.segment import POPULATE_WRITE, close_with, populate
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
@@ -37,16 +37,17 @@ class Draft:
         room: int,
         fd: int | None = None,
         on_disk: bool = False,
+        blob_page: int = PAGE,
     ) -> None:
-        """Lay out the tensors after `room` bytes for a header.
+        """Lay out the tensors after `room` bytes for a header. Blobs begin at multiples of `blob_page` bytes.
 
         `fd` is an empty file, which the caller closes; with `None` the draft makes an unnamed file in memory. A file
         `on_disk` may be larger than memory, and is allocated at once.
         """
-        self._on_disk = on_disk
+        self._on_disk, self._blob_page = on_disk, blob_page
         self.start = end = pages(room)
         self.entries: dict[str, Entry] = {}
-        self.checksums: dict[str, int] = {}  # of the blobs
+        self.checksums: dict[str, int] = {}  # CRC-32 of each blob
         for name, dtype, shape in tensors:
             self.entries[name] = entry = Entry(name, DTYPES[dtype][0], shape, end)
             end += pages(entry.nbytes)
@@ -75,7 +76,7 @@ class Draft:
     def blob(self, name: str, values: NDArray[Any], dtype: torch.dtype) -> None:
         """Append a whole tensor whose size was not known at the start; the header will hold its checksum."""
         self.entries[name] = entry = Entry(name, DTYPES[dtype][0], values.shape, self.end)
-        self.end += pages(entry.nbytes)
+        self.end += pages(entry.nbytes, self._blob_page)
         resize(self.fd, self.end)
         self.checksums[name] = zlib.crc32(_bytes(values))
         write(self.fd, _bytes(values), entry.start)
@@ -87,7 +88,7 @@ class Draft:
             return np.empty(entry.shape, DTYPES[entry.dtype][1])
         _allocate(self.fd, entry.start, pages(entry.nbytes))
         memory = mmap.mmap(self.fd, self.end)
-        if not self._on_disk:  # there it would fill memory with empty pages, and then write them to the disk
+        if not self._on_disk:  # on a disk, empty pages would fill memory and then be written
             populate(memory, POPULATE_WRITE, entry.start, pages(entry.nbytes))
         flat = np.frombuffer(memory, DTYPES[entry.dtype][1], math.prod(entry.shape), entry.start)
         return flat.reshape(entry.shape)

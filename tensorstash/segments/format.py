@@ -3,8 +3,9 @@
     u64 N | JSON header, padded with spaces | tensor | __pad.0 | tensor | __pad.1 | ... | blobs
 
 Every tensor begins at a multiple of 4,096 bytes, so that columns of one item size are equally far apart. Blobs
-(offsets, static columns, texts), whose size is known only after decoding, follow the columns. The header is written
-last. It holds a CRC of itself and of each blob; columns, which may be larger than memory, have none.
+(offsets, static columns, texts), whose size is known only after decoding, follow the columns; in a stash without rows
+they begin at multiples of 64. The header is written last. It holds a CRC of itself and of each blob; columns, which may
+be larger than memory, have none.
 The format of safetensors: https://github.com/huggingface/safetensors#format.
 """
 
@@ -67,9 +68,9 @@ class Entry:
         return _ITEM_BYTES[self.code] * math.prod(self.shape)
 
 
-def pages(nbytes: int) -> int:
+def pages(nbytes: int, size: int = PAGE) -> int:
     """`nbytes` rounded up to whole pages."""
-    return -(-nbytes // PAGE) * PAGE
+    return -(-nbytes // size) * size
 
 
 def header_bytes(
@@ -83,14 +84,14 @@ def header_bytes(
 ) -> bytes:
     """The first bytes of the file, `8 + N`, without the padding that fills them up to `start`, the first tensor."""
     tensors: dict[str, Any] = {}
-    offset = 0
-    for k, entry in enumerate(entries):
+    every = [*entries]
+    ends = [*(entry.start for entry in every[1:]), size]
+    for k, (entry, end) in enumerate(zip(every, ends)):
+        offset, after = entry.start - start, end - start
         stop = offset + entry.nbytes
         tensors[entry.name] = {"dtype": entry.code, "shape": list(entry.shape), "data_offsets": [offset, stop]}
-        offset += pages(entry.nbytes)
-        if offset > stop:
-            tensors[f"__pad.{k}"] = {"dtype": "U8", "shape": [offset - stop], "data_offsets": [stop, offset]}
-    assert start + offset == size
+        if after > stop:
+            tensors[f"__pad.{k}"] = {"dtype": "U8", "shape": [after - stop], "data_offsets": [stop, after]}
     fields = {
         "tensorstash.version": VERSION,
         "tensorstash.crc": _NO_CRC,

@@ -21,7 +21,7 @@ _POLL = 0.01  # seconds between two attempts to take the lock
 _SILENCE = 1.0  # seconds of waiting before a log entry names the process
 _LINE = 200  # least bytes of a line in the lock file: a shorter one would not overwrite the line before
 
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)  # on some network file systems
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)  # raised by some network file systems
 
 _log = logging.getLogger("tensorstash")
 

@@ -37,13 +37,13 @@ class UnpublishedFile:
         keep_from_children(self.fd)
 
     def _create(self, label: str) -> int:
-        mode = 0o666 if self.directory.chosen else 0o600  # less the umask
+        mode = 0o666 if self.directory.chosen else 0o600  # the system subtracts the umask
         if hasattr(os, "O_TMPFILE") and os.path.isdir(_DESCRIPTORS):
             # some file systems do not support it
             with suppress(OSError):
                 return os.open(".", os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, mode, dir_fd=self.directory.fd)
         while True:  # other processes leave the name alone while the file is locked
-            self._temporary = temporary_name(label)
+            self._temporary = _temporary_name(label)
             fd = open_file(self.directory, self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
             _lock_shared(fd)
             if os.fstat(fd).st_nlink:
@@ -88,7 +88,7 @@ class UnpublishedFile:
     def _replace(self, file: str) -> None:
         directory = self.directory.fd
         if self._temporary is None:  # an unnamed file cannot replace another
-            temporary = temporary_name(f".{file}")
+            temporary = _temporary_name(f".{file}")
             self._link_in(self.directory, temporary)
             self._temporary = temporary
         os.replace(str(self._temporary), file, src_dir_fd=directory, dst_dir_fd=directory)
@@ -147,7 +147,7 @@ def sync_directory(fd: int) -> None:
             raise
 
 
-def temporary_name(label: str) -> Name:
+def _temporary_name(label: str) -> Name:
     """A new name for a file of a label."""
     return Name(label, NO_KEY, f".tmp.{secrets.token_hex(8)}")
 

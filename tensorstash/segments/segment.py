@@ -36,7 +36,7 @@ _NORESERVE = 0x4000 if sys.platform == "linux" else 0  # Python's mmap has a nam
 class Block:
     """Columns of one item size side by side: column k begins at item `k * stride` of `items`."""
 
-    items: torch.Tensor  # (n,) the memory of all columns, as integers of that size
+    items: torch.Tensor  # (n,) the memory of all these columns, as integers of the item size
     names: tuple[str, ...]
     stride: int
 
@@ -51,8 +51,8 @@ class Segment:
         """
         header = parse(fd, path, label)
         self.entries, self.metadata, self.crc = header.entries, header.metadata, header.crc
-        self.key = header.key  # of the load that made the file; `None` of a private one
-        self.checksums = header.checksums  # of the blobs
+        self.key = header.key  # of the load that made the file; `None` for a private stash
+        self.checksums = header.checksums  # CRC-32 of each blob
         self.fd = fd
         self.path = path
         self.label = label
@@ -82,7 +82,7 @@ class Segment:
         """`count` items of the mapping from byte `start` on, as a flat tensor."""
         if not count:
             return torch.empty(0, dtype=dtype)
-        # not by numpy: thousands of columns would have three more objects each for the garbage collector to visit
+        # numpy would make three more objects for each of thousands of columns, which slows the garbage collector
         if not self.strict:
             return torch.frombuffer(self.memory, dtype=dtype, count=count, offset=start)
         with warnings.catch_warnings():  # torch has no read-only tensors, and warns about that

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MISSING = ["", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None"]
 _JUDGED = 10_000  # rows from which types are inferred
-_COPIED = 1 << 22  # bytes at a time
+_COPIED = 1 << 22  # bytes copied at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class _Csv:
         """The first line with more or fewer values than the header, for messages."""
         with open(self.path, newline="", encoding="utf-8-sig", errors="replace") as lines:
             records = csv.reader(lines, delimiter=self.separator)
-            with suppress(csv.Error):  # a value that is too long for this reader
+            with suppress(csv.Error):  # the reader refuses very long values
                 for record in records:
                     if len(record) != len(self.names) and (record or len(self.names) > 1) and records.line_num > 1:
                         return f"line {records.line_num:,} has {len(record)} of {len(self.names)} values"

@@ -52,7 +52,7 @@ def _check_elementwise(expr: "pl.Expr", schema: "pl.Schema") -> None:
     if is_elementwise(expr, schema):
         return
     culprit = expr
-    for part in _parts(expr, schema):  # each comes before its own parts: the last part that fails is a smallest one
+    for part in _parts(expr, schema):  # whole before parts: the last one that fails is smallest
         with suppress(pl.exceptions.PolarsError):  # pl.element() has a type only inside its list
             if part.meta.root_names() and not is_elementwise(part, schema):
                 culprit = part
@@ -101,7 +101,7 @@ def _needs_one_row(expr: "pl.Expr", schema: "pl.Schema") -> bool:
 
     def source(_columns: Any, _predicate: Any, rows: int | None, _batch: Any) -> "Iterator[pl.DataFrame]":
         asked.append(rows)
-        raise InterruptedError  # so that nothing is computed
+        raise InterruptedError  # before polars computes anything
 
     with suppress(InterruptedError, pl.exceptions.ComputeError):
         register_io_source(source, schema=schema).with_columns(expr.alias("")).head(1).collect(engine="in-memory")
@@ -144,12 +144,12 @@ def _computing(expr: "pl.Expr", name: str, schema: "pl.Schema", fields: Sequence
             values = pl.DataFrame(dict(zip(schema, series))).with_columns(expr.alias(name))[name]
             if values.dtype != dtype:
                 raise TypeError(f"its values are {values.dtype}, not {dtype}")
-        except (Exception, pl.exceptions.PanicException) as error:  # of polars or of a Python function
+        except (Exception, pl.exceptions.PanicException) as error:  # raised by polars or by a Python function
             raise DataError(
                 f"An expression must have a value in every row; {name!r} fails in {place}: {first_line(error)}. "
                 "Make it null there, as cast(..., strict=False) does, or leave such rows out with filter=."
             ) from error
-        return values.alias("").to_arrow()  # which would fail if the name had a NUL
+        return values.alias("").to_arrow()  # a name with a NUL would fail
 
     return compute
 
@@ -172,7 +172,7 @@ def _arrow_type(name: str, dtype: Any) -> pa.DataType:
 def _polars_type(field: pa.Field) -> Any:
     import polars as pl
 
-    if pa.types.is_dictionary(field.type) and field.metadata:  # which may mark an enum
+    if pa.types.is_dictionary(field.type) and field.metadata:  # the metadata may mark an enum
         with suppress(pa.ArrowException):
             dtype = pl.Series(pl.from_arrow(pa.schema([field]).empty_table())).dtype
             if isinstance(dtype, pl.Enum):

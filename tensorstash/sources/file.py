@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
+from tensorstash.common.text import type_text
 from tensorstash.errors import SourceError
 
 # endings of the files that are read from directories
@@ -19,7 +20,7 @@ TABS = (".tsv", ".tsv.gz", ".tsv.zst")
 CSV = (".csv", ".csv.gz", ".csv.zst", *TABS)
 HERE = fs.LocalFileSystem()
 REQUESTS = 16  # concurrent requests to a remote file system
-WILDCARD = re.compile(r"[*?\[]")  # in a glob pattern
+WILDCARD = re.compile(r"[*?\[]")  # the special characters of a glob pattern
 
 Stamp = tuple[str | int | None, ...]  # path, size, mtime_ns, ctime_ns and inode; or URL, size, mtime_ns, version
 
@@ -28,7 +29,7 @@ Stamp = tuple[str | int | None, ...]  # path, size, mtime_ns, ctime_ns and inode
 class File:
     """A file of a source, or a path to search for files."""
 
-    path: str  # in its file system
+    path: str  # within the file system
     system: fs.FileSystem | None = None  # `None`: the local file system
     scheme: str = ""  # such as "s3://", printed before the path in messages
     keys: tuple[tuple[str, str | None], ...] = ()  # from directories `key=value` below the named directory
@@ -48,7 +49,7 @@ class File:
 
 def given_system(filesystem: Any) -> File:
     """The file system given as `filesystem=`, with an empty path."""
-    import fsspec  # here and below, because it is slow to import
+    import fsspec  # imported in functions, because it is slow to import
 
     if isinstance(filesystem, fs.LocalFileSystem):
         return File("")
@@ -56,7 +57,7 @@ def given_system(filesystem: Any) -> File:
         return File("", filesystem, f"{filesystem.type_name.rpartition('+')[2]}://")
     if not isinstance(filesystem, fsspec.AbstractFileSystem):
         raise TypeError(
-            f"filesystem= must be a pyarrow.fs.FileSystem or an fsspec file system, got a {type(filesystem).__name__}."
+            f"filesystem= must be a pyarrow.fs.FileSystem or an fsspec file system, got {type_text(filesystem)}."
         )
     names = filesystem.protocol if isinstance(filesystem.protocol, (list, tuple)) else [filesystem.protocol]
     if "file" in names:

@@ -102,7 +102,7 @@ def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iter
             metadata=meta,
             # a dictionary and codes are smaller than one string per row
             read_dictionary=as_dictionaries(meta, group, footer.schema, texts),
-            # for a local file it would hold more than is needed; for a remote one it requests all columns at once
+            # of a remote file, request all columns at once; a local file would only take more memory
             pre_buffer=remote,
             buffer_size=0 if remote else 1 << 20,
             page_checksum_verification=True,

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from tensorstash.columns.expression import Expression, is_expression, source_of
 from tensorstash.columns.types import value_type
 from tensorstash.common.checks import is_listed, shown
+from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.sources.pyarrow_texts import has_positions
 from tensorstash.sources.scan import Wanted
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 _COMPARISONS = {"=": eq, "==": eq, "!=": ne, "<": lt, ">": gt, "<=": le, ">=": ge}
 _OPERATORS = (*_COMPARISONS, "in", "not in")
 _INT64 = 2.0**63
-_FEW_VALUES = 64  # of a list, compared one by one
+_FEW_VALUES = 64  # so many values of a list are compared one by one
 _LISTS = (list, tuple, set, frozenset)
 
 Clauses = tuple[tuple[tuple[str, str, Any], ...], ...]  # OR of ANDs of (column, operator, value)
@@ -40,7 +41,7 @@ class Filter:
     """A condition on rows."""
 
     expression: pc.Expression
-    clauses: Clauses | None = None  # of a filter given as tuples
+    clauses: Clauses | None = None  # if the filter was given as tuples
     formula: Expression | None = None  # a polars expression, whose values are in the column that `expression` names
 
     def key(self) -> str:
@@ -57,7 +58,7 @@ class Filter:
         return frozenset(name for clause in self.clauses or () for name, _, _ in clause)
 
     def add_to(self, wanted: Wanted) -> Wanted:
-        """The wanted columns with the columns of the filter."""
+        """The wanted columns, and those of the filter."""
         if self.clauses is None and self.formula is None:
             return replace(wanted, mentions=str(self.expression))
         return wanted if wanted.names is None else replace(wanted, names=wanted.names | self.named)
@@ -128,7 +129,7 @@ def parse(condition: Any) -> Filter:
             )
         ):
             raise TypeError(
-                "filter= is an expression, as pl.col('t') > 5 or pyarrow.compute.field('t') > 5, a list of tuples "
+                "filter= is an expression, such as pl.col('t') > 5 or pyarrow.compute.field('t') > 5, a list of tuples "
                 "(column, operator, value), or a list of such lists, of which one must hold; operators are "
                 f"{', '.join(_OPERATORS)}; got {shown(condition)}."
             )
@@ -196,7 +197,7 @@ def _checked(name: str, operator: str, value: Any) -> Any:
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise TypeError(
             f"filter= compares a column with numbers, texts, dates and times; {name!r} is compared with {shown}, "
-            f"a {type(value).__name__}. To compare with several values, write ({name!r}, 'in', [...])."
+            f"{type_text(value)}. To compare with several values, write ({name!r}, 'in', [...])."
         ) from error
     return exact
 

@@ -94,7 +94,7 @@ def key_types(files: Sequence[File]) -> dict[str, pa.DataType]:
 
 
 def constant(value: str | None, arrow: pa.DataType, rows: int) -> pa.Array:
-    """The value of a key, repeated."""
+    """The value of a key, repeated for each row."""
     return pa.array([value], pa.string()).cast(arrow).take(pa.array(np.zeros(rows, np.int32)))
 
 

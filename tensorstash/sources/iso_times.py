@@ -15,7 +15,7 @@ from tensorstash.sources.scan import Derived, Scan, read, with_derived
 
 def with_iso_time(scanned: Scan, time: str | None) -> Scan:
     """The scan with timestamps as its time column, if that is text: its first value must be a time."""
-    index = -1 if time is None else scanned.schema.get_field_index(time)  # -1 too if the name is not unique
+    index = -1 if time is None else scanned.schema.get_field_index(time)  # also -1 if the name is not unique
     if time is None or index < 0 or not is_text(scanned.schema.field(index).type):
         return scanned
     batches = (batch.column(0).drop_null() for unit in scanned.units for _, batch in read(unit, [time]))

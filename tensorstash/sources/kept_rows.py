@@ -4,31 +4,33 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 from numpy.typing import NDArray
 
 from tensorstash.columns.names import field_of
 from tensorstash.columns.types import is_bfloat16, is_text
 from tensorstash.common.threads import each, threads
 from tensorstash.errors import DataError, SchemaError, unknown
-from tensorstash.sources.filter import Filter
 from tensorstash.sources.pyarrow_texts import missing_column
 from tensorstash.sources.scan import Scan, Unit, read
 from tensorstash.sources.storage import decoded, without_views
 
-_TEXT_BYTES = 1 << 26  # of a column, decoded at a time
+if TYPE_CHECKING:
+    from tensorstash.sources.filter import Filter
+
+_TEXT_BYTES = 1 << 26  # bytes of one text column that are decoded at a time
 
 
-def filtered(scanned: Scan, condition: Filter, names: Sequence[str], progress: bool | None) -> Scan:
+def filtered(scanned: Scan, condition: "Filter", names: Sequence[str], progress: bool | None) -> Scan:
     """The scan of the rows that the filter keeps; `names` are the columns of the filter."""
     return with_rows(scanned, partial(_rows_of_filter, names, condition), "filter", progress)
 
 
-# from a unit to a bit for each of its rows, which is set if the row is kept, and the number of set bits
+# takes a unit; returns a bit for each of its rows, set if the row is kept, and the number of set bits
 RowFilter = Callable[[Unit], tuple[NDArray[np.uint8], int]]
 
 
@@ -41,7 +43,7 @@ def with_rows(scanned: Scan, row_filter: RowFilter, what: str, progress: bool | 
             units.append(replace(unit, start=start))
         elif rows:
             kept = bits
-            if unit.kept is not None:  # an earlier filter has kept them: `bits` has one for each of its set bits
+            if unit.kept is not None:  # `bits` has a bit for each row that an earlier filter kept
                 whole = np.unpackbits(unit.kept)
                 whole[np.flatnonzero(whole)] = np.unpackbits(bits)[: unit.rows]
                 kept = np.packbits(whole)
@@ -51,7 +53,7 @@ def with_rows(scanned: Scan, row_filter: RowFilter, what: str, progress: bool | 
     return replace(scanned, units=tuple(units))
 
 
-def _rows_of_filter(names: Sequence[str], condition: Filter, unit: Unit) -> tuple[NDArray[np.uint8], int]:
+def _rows_of_filter(names: Sequence[str], condition: "Filter", unit: Unit) -> tuple[NDArray[np.uint8], int]:
     batches = (batch for _, batch in read(unit, names)) if names else [pa.record_batch({"": pa.nulls(unit.rows)})]
     flags = [np.empty(0, np.bool_)]
     for batch in batches:
@@ -84,6 +86,8 @@ def _rows_at_a_time(batch: pa.RecordBatch) -> int:
 
 def _mask(batch: pa.RecordBatch, expression: pc.Expression) -> NDArray[np.bool_]:
     """Where an expression is true: neither false nor null."""
+    import pyarrow.dataset as pads  # here, because it is slow to import
+
     plain = pa.table([*map(decoded, batch.columns)], names=batch.schema.names)
     kept = pads.dataset(plain).to_table(columns={"kept": expression}, use_threads=False)["kept"]
     if not pa.types.is_boolean(kept.type):
@@ -91,7 +95,7 @@ def _mask(batch: pa.RecordBatch, expression: pc.Expression) -> NDArray[np.bool_]
     return np.asarray(pc.fill_null(kept, False).combine_chunks().to_numpy(zero_copy_only=False))
 
 
-def columns_of(condition: Filter, schema: pa.Schema, where: str) -> list[str]:
+def columns_of(condition: "Filter", schema: pa.Schema, where: str) -> list[str]:
     """The columns that the filter uses; raise if it cannot be evaluated."""
     names = sorted(condition.named) or condition.names(schema)
     fields = [field_of(schema, name, where) for name in names]
@@ -111,7 +115,7 @@ def columns_of(condition: Filter, schema: pa.Schema, where: str) -> list[str]:
         rest = [other for other in fields if other is not field]
         with suppress(pa.ArrowException):
             _mask(_nothing(rest), condition.expression)
-            fields = rest  # the expression has the name in a value only
+            fields = rest  # the name occurs only in a value of the expression
     if odd := [field.name for field in fields if is_bfloat16(field)]:
         raise SchemaError(
             f"filter= compares values of Arrow; {odd[0]!r} is bfloat16, which Arrow lacks. Filter by another column."

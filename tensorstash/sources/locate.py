@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from pyarrow import fs
 
+from tensorstash.common.text import type_text
 from tensorstash.errors import SourceError
 from tensorstash.sources.file import (
     ARROW,
@@ -59,7 +60,7 @@ def find(source: Any, filesystem: Any = None) -> list[File] | None:
     if not is_paths(source):
         if filesystem is None:
             return None
-        raise TypeError(f"filesystem= needs paths as the source, got a {type(source).__name__}.")
+        raise TypeError(f"filesystem= needs paths as the source, got {type_text(source)}.")
     given = None if filesystem is None else given_system(filesystem)
     paths = source if isinstance(source, (list, tuple)) else [source]
     files = [file for path in paths for file in _expand(os.fspath(path), given)]
@@ -113,8 +114,8 @@ def _local(path: str) -> list[File]:
 
 
 def _remote(place: File) -> list[File]:
-    """As `_local`. A directory is listed recursively in one call, which takes the fewest requests."""
-    from fsspec.utils import glob_translate  # here, because fsspec is slow to import
+    """The files at a place in another file system. One recursive listing of a directory takes the fewest requests."""
+    from fsspec.utils import glob_translate  # imported here, because it is slow to import
 
     system, path = place.system, place.path
     assert system is not None

@@ -19,9 +19,9 @@ from tensorstash.sources.filter import Filter
 from tensorstash.sources.scan import BATCH_ROWS, Range
 
 _MOST_GROUPS = 4096  # row groups whose statistics are read for a plan, at half a millisecond each
-_FEW_ROWS = 4096  # of a row group whose texts are read faster than their encodings are looked up
-_MOST_BYTES = 1 << 30  # of the texts of so few rows, if each were as long as the row group
-_CODE_BYTES, _DICTIONARY_BYTES = 4, 1 << 20  # limits of writers for the code of a row and for a dictionary
+_FEW_ROWS = 4096  # in a smaller row group, reading texts is faster than looking up their encodings
+_MOST_BYTES = 1 << 30  # the most bytes of such texts, if each were as long as the whole row group
+_CODE_BYTES, _DICTIONARY_BYTES = 4, 1 << 20  # the most bytes that writers give to a code, and to a dictionary
 # encodings of Parquet version 2 that pyarrow cannot read as dictionaries
 _NO_DICTIONARIES = frozenset({"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"})
 
@@ -49,7 +49,7 @@ class _Unread(io.RawIOBase):
         raise _ReadError(size)
 
 
-def is_sound(meta: pq.FileMetaData, group: int, names: Sequence[str]) -> bool:
+def _is_sound(meta: pq.FileMetaData, group: int, names: Sequence[str]) -> bool:
     """Whether pyarrow can read the metadata and statistics of columns of a row group without ending the process."""
     try:
         # with a buffer, readers for all columns are created before the first byte is requested
@@ -97,8 +97,8 @@ def as_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names:
     few = row_group.num_rows <= _FEW_ROWS and row_group.num_rows * row_group.total_byte_size <= _MOST_BYTES
     if not names or few:
         return []
-    if not is_sound(meta, group, names):
-        return list(names)  # reading them raises the error
+    if not _is_sound(meta, group, names):
+        return list(names)  # reading these columns raises the error
     chosen = []
     for name in names:
         leaf = _leaf_of(meta, schema, name)
@@ -113,7 +113,7 @@ def as_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names:
 def rows_at_a_time(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Iterable[str]) -> int:
     """How many rows to decode at a time: the longer their lists, the fewer."""
     nested = [name for name in names if pa.types.is_nested(schema.field(name).type)]
-    if not nested or not is_sound(meta, group, nested):
+    if not nested or not _is_sound(meta, group, nested):
         return BATCH_ROWS  # reading them raises the error
     row_group = meta.row_group(group)
     values = max((row_group.column(leaf).num_values for leaf in _leaves(meta, nested)), default=0)
@@ -130,7 +130,7 @@ def kept_groups(fragment: pads.ParquetFileFragment, schema: pa.Schema, condition
     names = [name for name in condition.names(schema) if name in stored.names]
     if not names or any(stored.field(name).type != schema.field(name).type for name in names):
         return every
-    if not all(is_sound(meta, group, names) for group in every):
+    if not all(_is_sound(meta, group, names) for group in every):
         return every
     with suppress(pa.ArrowException):
         return {group.id for group in fragment.subset(asked, schema=schema).row_groups}
@@ -156,7 +156,7 @@ def _chunk_ranges(meta: pq.FileMetaData, schema: pa.Schema, name: str) -> Iterat
     """The range of each row group, and whether it may hold values that are not null."""
     leaf = _leaf_of(meta, schema, name) if name in schema.names else None
     for group in range(meta.num_row_groups):
-        if leaf is None or not is_sound(meta, group, [name]):
+        if leaf is None or not _is_sound(meta, group, [name]):
             yield Range(), True
             continue
         chunk = meta.row_group(group).column(leaf)

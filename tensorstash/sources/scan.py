@@ -15,7 +15,7 @@ from tensorstash.columns.expression import Compute
 from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.pyarrow_texts import may_mention
 
-BATCH_ROWS = 262_144  # decoded at a time: large enough for vectorized casts, small enough for the cache
+BATCH_ROWS = 262_144  # rows decoded at a time: large enough for vectorized casts, small enough for the cache
 
 Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 
@@ -24,7 +24,7 @@ Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 class Wanted:
     """The columns of a source that a load reads."""
 
-    names: frozenset[str] | None  # `None`: all
+    names: frozenset[str] | None  # `None`: all columns
     mentions: str = ""  # a printed pyarrow expression, whose columns are also wanted
 
     def among(self, names: Iterable[str]) -> list[str]:
@@ -70,8 +70,8 @@ class Scan:
     schema: pa.Schema  # unwanted columns of a frame, which are not converted, have the null type
     units: tuple[Unit, ...]
     pieces: int  # the number of row groups, record batches or slices, with those that a filter excludes
-    notes: tuple[str, ...] = ()  # about columns that were widened or parsed
-    range_of: Callable[[str], Range] = lambda _: Range()  # the statistics of a column
+    notes: tuple[str, ...] = ()  # which columns were widened or parsed
+    range_of: Callable[[str], Range] = lambda _: Range()  # of a column, by its name
     keys: frozenset[str] = frozenset()  # the columns that come from the paths of the files
 
     @property

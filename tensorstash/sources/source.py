@@ -1,17 +1,18 @@
 """Makes a scan of any source, by its type: paths, a table, a frame, a stream or a mapping of arrays."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorstash.errors import SourceError
-from tensorstash.sources.csv import scan_csv
 from tensorstash.sources.file import File
-from tensorstash.sources.files import scan_files, scan_pyarrow_dataset
-from tensorstash.sources.filter import Filter
 from tensorstash.sources.locate import kind_of, label_of_paths
 from tensorstash.sources.scan import Scan, Wanted
-from tensorstash.sources.streams import is_stream, scan_stream
 from tensorstash.sources.tables import scan_arrays, scan_arrow, scan_dataset, scan_pandas, scan_polars
+
+if TYPE_CHECKING:
+    from tensorstash.sources.filter import Filter
+
+# What reads files and streams is imported by `scan`: with pyarrow.dataset it takes as long as many loads of a frame.
 
 # by the name of the type, so that no library has to be imported
 _SCANS: dict[str, Callable[[Any, Wanted], Scan]] = {
@@ -37,7 +38,7 @@ def scan(
     source: Any,
     files: Sequence[File] | None,
     wanted: Wanted,
-    condition: Filter | None,
+    condition: "Filter | None",
     progress: bool | None,
 ) -> Scan:
     """Scan the `files` of a source, or the source itself if it is not files.
@@ -54,15 +55,23 @@ def scan(
                 "Name files of one kind."
             )
         if True in first:
+            from tensorstash.sources.csv import scan_csv
+
             return scan_csv(files, label_of_paths(source), wanted, condition)
+        from tensorstash.sources.files import scan_files
+
         return scan_files(files, label_of_paths(source), wanted, condition, progress)
     kind = kind_of(source)
     if (scan_kind := _SCANS.get(kind)) is not None:
         return scan_kind(source, wanted)
     if kind in _DATASETS_OF_FILES:
+        from tensorstash.sources.files import scan_pyarrow_dataset
+
         return scan_pyarrow_dataset(source, wanted, condition)
     if isinstance(source, Mapping) and kind not in _REMEDIES:
         return scan_arrays(source, wanted)
+    from tensorstash.sources.streams import is_stream, scan_stream
+
     if is_stream(source) and kind not in _REMEDIES:
         return scan_stream(source, wanted, condition)
     raise TypeError(

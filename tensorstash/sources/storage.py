@@ -18,22 +18,22 @@ def stored(scanned: Scan) -> Scan:
     derived = [
         Derived(field.with_type(arrow), (field.name,), partial(_unwrapped, arrow))
         for field in scanned.schema
-        if (arrow := unwrapped_type(field.type)) != field.type
+        if (arrow := _unwrapped_type(field.type)) != field.type
     ]
     return with_derived(scanned, derived)
 
 
-def unwrapped_type(arrow: pa.DataType) -> pa.DataType:
+def _unwrapped_type(arrow: pa.DataType) -> pa.DataType:
     """The plain type of a column: without extension types, run-end encoding and views of lists."""
     if isinstance(arrow, pa.BaseExtensionType):
         name = arrow.extension_name
         if name != "arrow.fixed_shape_tensor":
-            return pa.bool_() if name == "arrow.bool8" else unwrapped_type(arrow.storage_type)
+            return pa.bool_() if name == "arrow.bool8" else _unwrapped_type(arrow.storage_type)
         if arrow.permutation is not None and [*arrow.permutation] != sorted(arrow.permutation):
             return arrow
         return reduce(pa.list_, reversed(arrow.shape), arrow.value_type)
     if pa.types.is_run_end_encoded(arrow):
-        value = unwrapped_type(arrow.value_type)
+        value = _unwrapped_type(arrow.value_type)
         return pa.large_string() if pa.types.is_string_view(value) else value
     is_view = pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow)
     return pa.large_list(arrow.value_type) if is_view else arrow
@@ -78,7 +78,7 @@ def _decoded(array: pa.Array) -> pa.Array:
     return without_views(array.values).take(pa.array(np.searchsorted(ends, rows, side="right")))
 
 
-def is_view(arrow: pa.DataType) -> bool:
+def _is_view(arrow: pa.DataType) -> bool:
     """Whether values of this type are views."""
     return bool(pa.types.is_string_view(arrow) or pa.types.is_binary_view(arrow))
 
@@ -96,9 +96,9 @@ def without_null_views(batch: pa.RecordBatch) -> pa.RecordBatch:
 def without_views(array: pa.Array) -> pa.Array:
     """Strings or bytes without views, which few kernels take."""
     arrow = array.type
-    if pa.types.is_dictionary(arrow) and is_view(arrow.value_type):
+    if pa.types.is_dictionary(arrow) and _is_view(arrow.value_type):
         return pa.DictionaryArray.from_arrays(array.indices, without_views(array.dictionary), ordered=arrow.ordered)
-    if not is_view(arrow):
+    if not _is_view(arrow):
         return array
     return array.cast(pa.large_string() if pa.types.is_string_view(arrow) else pa.large_binary())
 
@@ -121,7 +121,7 @@ def _all_cleared(arrays: list[pa.Array]) -> list[pa.Array]:
 def _cleared(array: pa.Array) -> pa.Array:
     """Views, also in dictionaries, lists, maps and structs; polars cannot import other nested types with views."""
     arrow, buffers = array.type, 2
-    if is_view(arrow):
+    if _is_view(arrow):
         return _zeroed(array) if array.null_count else array
     if pa.types.is_dictionary(arrow):
         children = [array.dictionary]

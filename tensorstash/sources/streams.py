@@ -26,7 +26,9 @@ from tensorstash.sources.storage import decoded
 if TYPE_CHECKING:
     import polars as pl
 
-ROWS = 65_536  # rows of each batch in the file, whatever batches the producer makes, so that equal rows have equal keys
+_ROWS = (
+    65_536  # rows of each batch in the file, whatever batches the producer makes, so that equal rows have equal keys
+)
 _VALUES = 1 << 20  # most values of each batch, estimated from the first row: a limit for wide rows
 
 Batches = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]  # columns -> their batches
@@ -50,7 +52,7 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
         for name in names if wanted.names is None else sorted(wanted.names):
             is_path = "." in name or any(other.startswith(f"{name}.") for other in wanted.names or ())
             if name in schema.names or not is_path:
-                field_of(schema, name, label)  # before the stream is used up
+                field_of(schema, name, label)  # raises before the stream is used up
         units = spooled_parts([(label, batches(names))], pa.schema([schema.field(name) for name in names]), label)
     except SourceError:
         raise
@@ -127,8 +129,8 @@ def arrow_schema(schema: Mapping[str, Any]) -> pa.Schema:
 
 
 def collected(frame: "pl.LazyFrame") -> Iterator[pa.RecordBatch]:
-    """The rows of a frame in order, a batch at a time."""
-    for piece in frame.collect_batches(chunk_size=ROWS, maintain_order=True):
+    """The rows of a frame as Arrow batches, in order."""
+    for piece in frame.collect_batches(chunk_size=_ROWS, maintain_order=True):
         yield from piece.to_arrow().to_batches()
 
 
@@ -197,7 +199,7 @@ def _rows_of(batch: pa.RecordBatch) -> int:
         while is_list(array.type) or pa.types.is_fixed_size_list(array.type):
             array = array.flatten()
         values += len(array)
-    return max(1, min(ROWS, _VALUES // max(values, 1)))
+    return max(1, min(_ROWS, _VALUES // max(values, 1)))
 
 
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:

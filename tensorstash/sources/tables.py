@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from tensorstash.columns.names import check_for_polars
 from tensorstash.columns.types import BFLOAT16
+from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, check_unique, in_order
 from tensorstash.sources.storage import without_null_views
 
+_SMALL_BYTES = 1 << 26  # of a frame that is copied so that it is read at once
 _UNCONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
 # remedies by the beginning of the type's name, in polars and pandas
 _CONVERSIONS = {
@@ -38,8 +40,13 @@ def scan_polars(frame: Any, wanted: Wanted) -> Scan:
     check_for_polars(names)
     for name in names:
         _refuse_objects(name, frame.schema[name], "the polars frame")
-    table = _converted(lambda columns: frame.select(columns).to_arrow(), names, frame.schema, "the polars frame")
+    table = _converted(lambda columns: _together(frame[:, columns]).to_arrow(), names, frame.schema, "the polars frame")
     return _scan_wanted(table, frame.columns, "the polars frame")
+
+
+def _together(frame: Any) -> Any:
+    """The frame; of a small one that others were appended to, a copy in one piece: each piece would be a unit."""
+    return frame.rechunk() if frame.n_chunks() > 1 and frame.estimated_size() <= _SMALL_BYTES else frame
 
 
 def _refuse_objects(name: str, dtype: object, where: str) -> None:
@@ -133,7 +140,7 @@ def scan_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Scan:
             )
         if hasattr(values, "columns"):
             raise SchemaError(
-                f"A column must be an array or a list of values; {name!r} is a {type(values).__name__}. Take a column "
+                f"A column must be an array or a list of values; {name!r} is {type_text(values)}. Take a column "
                 f"of it: {{{name!r}: frame['name']}}."
             )
         _refuse_objects(name, getattr(values, "dtype", None), "the mapping")
@@ -141,8 +148,8 @@ def scan_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Scan:
             array, metadata = _arrow_of(values)
         except OverflowError as error:
             raise SchemaError(
-                f"Integers in a list must fit into 64 bits with a sign; {name!r} has others. For integers below 2**64 "
-                f"write {{{name!r}: np.array(..., np.uint64)}}."
+                f"Integers in a list must fit into 64 bits with a sign; {name!r} has larger ones. For integers below "
+                f"2**64 write {{{name!r}: np.array(..., np.uint64)}}."
             ) from error
         except (pa.ArrowException, TypeError, ValueError, AttributeError, NotImplementedError) as error:
             raise SchemaError(

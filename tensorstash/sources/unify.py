@@ -69,8 +69,8 @@ def wider(left: pa.Field, right: pa.Field) -> pa.Field | None:
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         return None
     refused = (
-        pa.types.is_int64(both) and pa.uint64() in types,  # which do not all fit
-        pa.types.is_floating(both) and any(map(pa.types.is_decimal, types)),  # which would be rounded
-        pa.types.is_list(both) and all(map(pa.types.is_fixed_size_list, types)),  # of different lengths
+        pa.types.is_int64(both) and pa.uint64() in types,  # unsigned integers above 2**63 do not fit
+        pa.types.is_floating(both) and any(map(pa.types.is_decimal, types)),  # decimals would be rounded
+        pa.types.is_list(both) and all(map(pa.types.is_fixed_size_list, types)),  # the lists have different lengths
     )
     return None if any(refused) else left.with_type(both)

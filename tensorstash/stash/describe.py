@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Table = dict[str, NDArray[Any]]  # a figure -> (groups, items), where items are the numbers of one row
 
-_BLOCK = 1 << 22  # codes that are counted at a time
+_BLOCK = 1 << 22  # codes counted at a time
 _QUANTILES = {"25%": 0.25, "50%": 0.5, "75%": 0.75}
 _NUMBERS = ("mean", "std", "min", *_QUANTILES, "max")
 
@@ -112,7 +112,7 @@ def _of_codes(stash: StashLike, name: str, column: Values, rows: Rows) -> Table:
     total = pairs.group_by("group").agg(pl.sum("times"))
     count[total["group"]] = total["times"]
     known = pairs if vocabulary is None else pairs.filter(pl.col("code") < len(vocabulary))
-    # of equally common codes, the lowest
+    # the lowest of equally common codes
     ordered = known.sort("times", "code", descending=[True, False]).group_by("group", maintain_order=True)
     common = ordered.agg(pl.len(), pl.first("code"))
     distinct[common["group"]] = common["len"]

@@ -45,6 +45,16 @@ class StashLike(Protocol):
     def time_range(self) -> tuple[int | None, int | None]: ...
     @property
     def clock(self) -> Clock: ...
+    @property
+    def known(self) -> torch.Tensor | None: ...
+    @property
+    def known_name(self) -> str | None: ...
+    @property
+    def known_range(self) -> tuple[int | None, int | None]: ...
+    @property
+    def known_clock(self) -> Clock: ...
+    @property
+    def is_by_known(self) -> bool: ...
 
 
 def info_of(segment: Segment) -> StashInfo:
@@ -63,10 +73,11 @@ def _check_tensors(segment: Segment, info: StashInfo) -> None:
     names = [column.name for column in (*info.columns, *info.static)]
     if len({*names}) < len(names):
         raise ValueError("a column is named twice")
-    for name in ["__offsets", *(["__time"] if info.time else [])]:
+    times = _times(info)
+    for name in ["__offsets", *times]:
         if name not in segment.entries:
             raise ValueError(f"column {name!r} has no tensor")
-    rows = {column.name: info.rows for column in info.columns} | ({"__time": info.rows} if info.time else {})
+    rows = dict.fromkeys([*(column.name for column in info.columns), *times], info.rows)
     offsets = segment.entries["__offsets"].shape
     entities = offsets[0] - 1 if len(offsets) == 1 else -1
     for name, count in (rows | {column.name: entities for column in info.static}).items():
@@ -75,9 +86,13 @@ def _check_tensors(segment: Segment, info: StashInfo) -> None:
             raise ValueError(f"column {name!r} has the shape {shape}, not {count} rows")
 
 
+def _times(info: StashInfo) -> list[str]:
+    """The tensors of times."""
+    return [name for name, times in (("__time", info.time), ("__known", info.known)) if times is not None]
+
+
 def _check_types(segment: Segment, info: StashInfo) -> None:
-    keys = ["__offsets", "__time"] if info.time else ["__offsets"]
-    integers = dict.fromkeys(keys, torch.int64)
+    integers = dict.fromkeys(["__offsets", *_times(info)], torch.int64)
     for column in (*info.columns, *info.static):
         shape, members = segment.entries[column.name].shape, len(column.members)
         if members > 1 and shape[1:] != (members,):

@@ -45,7 +45,7 @@ def time_series(stash: StashLike, name: str, times: torch.Tensor) -> "pl.Series"
 
 
 def _arrow_columns(stash: StashLike) -> "dict[str, pa.Array]":
-    """The arrays of entity, time, columns and repeated static columns; of equal names the first counts.
+    """The arrays of entity, time, known time, columns and repeated static columns; of equal names the first counts.
 
     Neither Arrow nor polars has bfloat16. Its bits would be read as integers, so it becomes float32.
     """
@@ -57,6 +57,9 @@ def _arrow_columns(stash: StashLike) -> "dict[str, pa.Array]":
     if stash.time is not None:
         time = _times(stash.time.numpy(), "timestamp", stash.clock.unit, stash.clock.zone)
         columns.setdefault(str(stash.time_name), time)
+    if stash.known is not None:
+        known = _times(stash.known.numpy(), "timestamp", stash.known_clock.unit, stash.known_clock.zone)
+        columns.setdefault(str(stash.known_name), known)
     for name, tensor in (*stash.items(), *stash.static.items()):
         if name not in columns:
             array = _column(stash, name, tensor.float() if tensor.dtype == torch.bfloat16 else tensor)

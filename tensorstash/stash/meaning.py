@@ -8,7 +8,7 @@ from typing import Any
 from tensorstash.columns.column import Column, Fill
 from tensorstash.stash.header import StashLike, names_checksum
 
-_LONGEST = 120  # characters of a list of members that is written out
+_LONGEST = 120  # the most characters of a list of members that is written out
 
 
 def meaning(stash: StashLike, name: str) -> dict[str, Any]:

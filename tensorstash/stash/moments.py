@@ -107,6 +107,12 @@ def pooled_quantiles(parts: Sequence[tuple[Values, Rows]], at: tuple[float, ...]
     return _quantiles(one_group, 1, at)
 
 
+def flattened(column: Values, rows: Rows) -> tuple[Values, Rows]:
+    """The numbers of a pack one after the other, as the rows of a single column; views of contiguous tensors."""
+    items = _items(column)
+    return column.map(torch.flatten), Rows(rows.low * items, rows.high * items, rows.offsets * items)
+
+
 def sampled(column: Values, rows: Rows, which: Int64s) -> tuple[Values, Rows]:
     """The values and groups of a sample of the included rows, at the ascending positions `which` among these."""
     ends = np.cumsum(rows.high - rows.low)

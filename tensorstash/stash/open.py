@@ -2,6 +2,7 @@
 
 import os
 
+import tensorstash.stash.pickles  # noqa: F401  whoever gets a stash may pickle it
 from tensorstash.common.checks import flag, path_of
 from tensorstash.segments.segment import attach_newest, open_saved
 from tensorstash.stash.stash import Stash

@@ -6,6 +6,7 @@ from textwrap import indent
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.html import lanes, table
 from tensorstash.common.text import aligned
@@ -34,15 +35,17 @@ def as_html(stash: StashLike) -> str:
 def picture(stash: StashLike, within: tuple[int, int] | None = None) -> str:
     """A lane per entity, darker where it has more rows, and darkest where no step seems to be missing.
 
-    `within` are the first and the last time that are drawn.
+    Lanes go along the times, or along the known times if these order the rows of an entity. `within` are the first and
+    the last time that are drawn.
     """
     if not stash.rows:
         return ""
     chosen, shares = row_shares(stash, within)
-    first, last = within or stash.time_range
+    _, clock, whole = _axis(stash)
+    first, last = within or whole
     foot = ("first row", "last row")
     if first is not None and last is not None:
-        foot = (stash.clock.format(first), stash.clock.format(last))
+        foot = (clock.format(first), clock.format(last))
     labels = [entity_text(stash, k) for k in chosen]
     count = len(stash.offsets) - 1
     caption = f"<p>{len(chosen)} of {count:,} entities:</p>" if len(chosen) < count else ""
@@ -72,8 +75,8 @@ def row_shares(stash: StashLike, within: tuple[int, int] | None = None) -> tuple
     """
     offsets = stash.offsets.numpy()
     chosen = chosen_entities(stash, _MOST_ENTITIES).tolist()
-    low, high = within or stash.time_range
-    times = None if stash.time is None else stash.time.numpy()
+    times, _, whole = _axis(stash)
+    low, high = within or whole
     if times is None or low is None or high is None:
         low, high = 0, int(np.diff(offsets).max(initial=1)) - 1
     # in Python's integers: nanoseconds times a number of bins overflow
@@ -89,6 +92,13 @@ def row_shares(stash: StashLike, within: tuple[int, int] | None = None) -> tuple
             line[:] = np.diff(np.searchsorted(seen, edges), append=len(seen))
     most = max(int(rows.max(initial=0)), 1)
     return chosen, np.where(rows >= most - (most > _FEW), 1.0, np.minimum(rows / most, 2 / 3))
+
+
+def _axis(stash: StashLike) -> tuple[Int64s | None, Clock, tuple[int | None, int | None]]:
+    """The times by which the rows of an entity are ordered, their clock, and the first and the last of them."""
+    if stash.is_by_known and stash.known is not None:
+        return stash.known.numpy(), stash.known_clock, stash.known_range
+    return None if stash.time is None else stash.time.numpy(), stash.clock, stash.time_range
 
 
 def _lines(stash: StashLike) -> list[tuple[str, ...]]:
@@ -112,4 +122,8 @@ def _caption(stash: StashLike) -> str:
     span = ""
     if first is not None and last is not None:
         span = f", {stash.time_name} {stash.clock.format(first)} to {stash.clock.format(last)}"
+    first, last = stash.known_range
+    if first is not None and last is not None:
+        form = stash.known_clock.format
+        span += f", known from {form(first)} to {form(last)} ({stash.known_name})"
     return f"{stash.rows:,} rows, {entities}{nbytes / 1e6:,.1f} MB{span}"

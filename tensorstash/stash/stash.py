@@ -1,10 +1,8 @@
 """The stash: a read-only dict of column tensors over one segment, grouped by entity and ordered by time."""
 
-import copyreg
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -14,13 +12,14 @@ from tensorstash.columns.column import Column
 from tensorstash.columns.names import check_key
 from tensorstash.common.checks import path_of
 from tensorstash.common.clock import Clock
-from tensorstash.errors import ColumnError, SegmentError, unknown
+from tensorstash.errors import ColumnError, unknown
 from tensorstash.segments.directory import check_label
 from tensorstash.segments.on_disk import save
 from tensorstash.segments.publish import share_copy
-from tensorstash.segments.segment import Block, Segment, mapped, open_saved, reattach
+from tensorstash.segments.segment import Block, Segment
 from tensorstash.stash.header import checked_offsets, checked_vocabulary, info_of, read_names, times_checksum
 from tensorstash.stash.printed import as_html, as_text
+from tensorstash.stash.without_rows import without_rows
 
 if TYPE_CHECKING:
     import polars as pl
@@ -30,10 +29,11 @@ if TYPE_CHECKING:
 class Stash(Mapping[str, torch.Tensor]):
     """The loaded columns: a `Mapping` from name to tensor, first dimension rows.
 
-    Rows are grouped by entity, the entities in ascending order, and ordered by time within each. `ts.load`, `ts.open`
-    and `ts.attach` return one. The tensors are mapped copy-on-write: only this process sees its in-place writes, and
-    they never reach the file. Text columns hold int32 codes into `vocabulary(name)`, whose texts ascend, or -1 for a
-    missing text. A vocabulary that was given to `load` keeps its order, and the code of unknown values is its length.
+    Rows are grouped by entity, the entities in ascending order, and ordered by time within each, or by time and known
+    time as `is_by_known` says. `ts.load`, `ts.open` and `ts.attach` return one. The tensors are mapped copy-on-write:
+    only this process sees its in-place writes, and they never reach the file. Text columns hold int32 codes into
+    `vocabulary(name)`, whose texts ascend, or -1 for a missing text. A vocabulary that was given to `load` keeps its
+    order, and the code of unknown values is its length.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -152,6 +152,43 @@ class Stash(Mapping[str, torch.Tensor]):
         time = self.info.time
         return Clock(None, None) if time is None else Clock(time.unit, time.zone)
 
+    @cached_property
+    def known(self) -> torch.Tensor | None:
+        """`(rows,)` int64, when each row became known, in units of `known_clock.unit`; `None` without `known=`."""
+        return None if self.info.known is None else self.segment.tensor("__known")
+
+    @property
+    def known_name(self) -> str | None:
+        """The name of the known times: their source column, or of an expression its alias or "known"."""
+        return None if self.info.known is None else self.info.known.source
+
+    @property
+    def known_range(self) -> tuple[int | None, int | None]:
+        """The first and the last known time of all rows; `None` without known times or rows."""
+        known = self.info.known
+        return (None, None) if known is None else (known.low, known.high)
+
+    @property
+    def known_checksum(self) -> int | None:
+        """A checksum of the known times as they were loaded, for states."""
+        return None if self.info.known is None else self.info.known.checksum
+
+    @property
+    def known_clock(self) -> Clock:
+        """The unit and zone in which the known times are read."""
+        known = self.info.known
+        return Clock(None, None) if known is None else Clock(known.unit, known.zone)
+
+    @property
+    def is_by_known(self) -> bool:
+        """Whether the rows of an entity are ordered by known time, then time; else by time, then known time."""
+        return self.info.known is not None and self.info.known.is_first
+
+    @property
+    def has_events(self) -> bool:
+        """Whether rows of one time are events with known times, not versions of which the newest counts."""
+        return self.info.known is not None and self.info.known.events
+
     def about(self, name: str) -> Column:
         """How a column was loaded (kind, unit, zone, fill, members), and its missing values, minimum and maximum.
 
@@ -181,7 +218,7 @@ class Stash(Mapping[str, torch.Tensor]):
         if info.kind != "category":
             tensor = self.static[name] if name in self.static else self[name]
             raise ColumnError(
-                f"Text columns have a vocabulary, and those that were given one; {name!r} holds {tensor.dtype}."
+                f"Text columns have a vocabulary, and columns loaded with vocabulary=; {name!r} holds {tensor.dtype}."
             )
         return checked_vocabulary(self.segment, info)
 
@@ -199,11 +236,12 @@ class Stash(Mapping[str, torch.Tensor]):
         except (KeyError, TypeError):  # TypeError: not hashable
             raise unknown(entity, self.entities, "the stash", "entity") from None
         rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
-        times = {} if self.time is None else {str(self.time_name): self.time[rows]}
+        times = {} if self.known is None else {str(self.known_name): self.known[rows]}
+        times = times if self.time is None else {str(self.time_name): self.time[rows]} | times
         return times | {name: tensor[rows] for name, tensor in self.items()}
 
     def to_polars(self) -> "pl.DataFrame":
-        """A polars frame of entity, time and every column; packs become arrays, codes become their values.
+        """A polars frame of entity, time, known time and every column; packs become arrays, codes become their values.
 
         Values that are not in a given vocabulary are null; hashed codes stay codes. Static columns come last.
         """
@@ -212,7 +250,7 @@ class Stash(Mapping[str, torch.Tensor]):
         return to_polars(self)
 
     def to_arrow(self) -> "pa.Table":
-        """A pyarrow Table of entity, time and every column over the memory of the stash, without a copy of it.
+        """A pyarrow Table of entity, times and every column over the memory of the stash, without a copy of it.
 
         Static columns come last, their values repeated in every row of their entity, which takes memory. Packs are
         fixed-size lists, codes are dictionary arrays, hashed codes int32, and bfloat16 is float32, whose field has the
@@ -288,6 +326,23 @@ class Stash(Mapping[str, torch.Tensor]):
         """
         save(self.segment, path_of(path, "path"))
 
+    def without_rows(self) -> "Stash":
+        """A stash with the columns, entities, texts, clock and static columns of this one, and no row.
+
+        Saved, it is the reference to ship with a model: `ts.load(rows, like=path)` takes over columns, expressions,
+        entities and codes. It has some 60 bytes for each entity, whatever the number of rows.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> stash = ts.load({"e": ["a", "b"], "t": [1, 1], "y": [5.0, 6.0]}, ["y"], entity="e", time="t")
+            >>> reference = stash.without_rows()
+            >>> reference.rows, reference.entities
+            (0, ['a', 'b'])
+            >>> ts.load({"e": ["b"], "t": [2], "y": [7.0], "z": [0]}, like=reference).series("b")
+            {'t': tensor([2]), 'y': tensor([7.], dtype=torch.float64)}
+        """
+        return Stash(without_rows(self))
+
     @cached_property
     def blocks(self) -> list[Block]:
         """The columns side by side, as gather needs them."""
@@ -310,44 +365,3 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def _repr_html_(self) -> str:
         return as_html(self)
-
-
-# Pickles: a reference to the file, or between processes of one program a descriptor of it
-
-
-def _reduce(stash: Stash) -> Any:
-    segment = stash.segment
-    if segment.label is not None:
-        return _reattach, (segment.path, segment.crc, segment.strict)
-    if segment.path is not None:
-        return _reopen, (segment.path, segment.crc)
-    raise TypeError(
-        "A private stash lives in the memory of its process and cannot be pickled. Share it, stash.share(label), "
-        "or save it, stash.save(path), and open it where it is needed: ts.open(path). (multiprocessing and "
-        "DataLoader workers can take it as it is.)"
-    )
-
-
-def _reattach(path: str, crc: str, strict: bool) -> Stash:
-    return Stash(reattach(path, crc, strict))
-
-
-def _reopen(path: str, crc: str) -> Stash:
-    stash = Stash(open_saved(path))
-    if stash.segment.crc != crc:
-        raise SegmentError(f"{path} was saved again since this stash was pickled. Open it again: ts.open({path!r}).")
-    return stash
-
-
-def _reduce_for_children(stash: Stash) -> Any:
-    """`multiprocessing` hands over a descriptor of the same memory or file."""
-    segment = stash.segment
-    return _receive, (reduction.DupFd(segment.fd), segment.path, segment.label, segment.strict)
-
-
-def _receive(descriptor: Any, path: str | None, label: str | None, strict: bool) -> Stash:
-    return Stash(mapped(descriptor.detach(), path, label, strict))
-
-
-copyreg.pickle(Stash, _reduce)
-reduction.ForkingPickler.register(Stash, _reduce_for_children)

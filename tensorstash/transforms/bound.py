@@ -1,9 +1,12 @@
 """What a transform is bound to: the spans of windows, their columns, and their flags of `ts.is_valid`."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
+from tensorstash.common.text import type_text
+from tensorstash.errors import SchemaError
 from tensorstash.sampling.several import Several
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
@@ -15,7 +18,9 @@ class Divided(Several):
     """Windows of which this process may have a part, so that statistics are merged from those of the parts."""
 
     @abstractmethod
-    def statistics(self, columns: list[str], kind: str, by: str | None) -> Callable[[str | None], Any]:
+    def statistics(
+        self, columns: list[str], kind: str, by: str | None, *, together: bool
+    ) -> Callable[[str | None], Any]:
         """The `Statistics` of columns as a function of `by`, which is `None` or the one that was given."""
 
 
@@ -31,7 +36,7 @@ def check_source(source: object) -> None:
     """Raise `TypeError` unless a transform can be bound to the source."""
     if not isinstance(source, (Windows, Stash, Several)):
         raise TypeError(
-            f"A transform must be bound to windows, a mix or a stash, got a {type(source).__name__}. Take the "
+            f"A transform must be bound to windows, a mix or a stash, got {type_text(source)}. Take the "
             "windows of the batches: bind(windows)."
         )
 
@@ -46,23 +51,62 @@ def stash_of(source: Windows | Stash) -> Stash:
     return source.stash if isinstance(source, Windows) else source
 
 
+def stash_with(source: Windows | Stash, column: str) -> Stash:
+    """The stash of the spans of a column: that of the windows or, for spans in time, a table.
+
+    Raises `SchemaError` if spans of the column are of several, whose numbers may mean different things.
+    """
+    if isinstance(source, Stash):
+        return source
+    stashes = {id(stash): stash for span, stash in source.placement.sources if span.column == column}
+    if len(stashes) > 1:
+        raise SchemaError(
+            f"A scaled column must be of one stash; these windows take {column!r} from {len(stashes)}. Load it under "
+            "another name in one of them: columns={'name': ...}."
+        )
+    return next(iter(stashes.values()), source.stash)
+
+
 def spans_in(source: Source) -> dict[str, str]:
     """Maps each span of a source to its column."""
     for part in parts_in(source):  # all parts have the same spans
-        pairs = [(span.name, span.column) for span in part.spans] if isinstance(part, Windows) else zip(part, part)
-        return dict(pairs)
+        if not isinstance(part, Windows):
+            return dict(zip(part, part))
+        return {span.name: span.column for span in part.spans if span.variates is None}
     return {}
+
+
+def variates_in(source: Source) -> dict[str, tuple[str, ...]]:
+    """Maps each span of `ts.each` of a source to its packs."""
+    for part in parts_in(source):
+        spans = part.spans if isinstance(part, Windows) else ()
+        return {span.name: span.columns for span in spans if span.variates is not None}
+    return {}
+
+
+def check_widths(source: Source, columns: Collection[str]) -> None:
+    """Raise `ValueError` if a pack of `ts.each` has different widths in the components of a mix."""
+    apart = {name: span for span, names in variates_in(source).items() for name in names if name in columns}
+    first, *others = [stash_of(part) for part in parts_in(source)]
+    for name, span in apart.items():
+        for other in others:
+            if other[name].shape[1:] != first[name].shape[1:]:
+                widths = [math.prod(stash[name].shape[1:]) for stash in (first, other)]
+                raise ValueError(
+                    f"A scaled pack must have as many columns in all components of a mix; {name!r} has {widths[0]} in "
+                    f"one and {widths[1]} in another. Scale each row by itself: ts.InstanceNorm({span!r})."
+                )
 
 
 def validity_of(source: Source, span: str) -> tuple[Valid, ...]:
     """The spans of `ts.is_valid` that say which values of a span are missing: same source columns, same slots."""
     part = parts_in(source)[0]  # all parts have the same spans
-    stash, at = stash_of(part), {name: (name, None) for name in part} if isinstance(part, Stash) else _places(part)
-    if span not in at or at[span][0] not in stash:
+    at = {name: (name, part, None) for name in part} if isinstance(part, Stash) else _places(part)
+    if span not in at or at[span][0] not in at[span][1]:
         return ()
-    column, slots = at[span]
+    column, stash, slots = at[span]
     members, found = stash.about(column).members, []
-    for name, (other, others_slots) in at.items():
+    for name, (other, _, others_slots) in at.items():
         if others_slots != slots or other not in stash or not stash.about(other).is_validity:
             continue
         flags = stash.about(other).members
@@ -72,11 +116,12 @@ def validity_of(source: Source, span: str) -> tuple[Valid, ...]:
     return tuple(found)
 
 
-def _places(windows: Windows) -> dict[str, tuple[str, object]]:
-    """The column of each span, and a value that is equal for spans over the same slots."""
-    at: dict[str, tuple[str, object]] = {span.name: (span.column, span.slots) for span in windows.placement.spans}
-    for number, time_span in enumerate(windows.placement.time_spans):
-        at |= {span.name: (span.column, number) for span in time_span.shown}
+def _places(windows: Windows) -> dict[str, tuple[str, Stash, object]]:
+    """The column of each span, its stash, and a value that is equal for spans over the same slots."""
+    placement, stash = windows.placement, windows.stash
+    at: dict[str, tuple[str, Stash, object]] = {span.name: (span.column, stash, span.slots) for span in placement.spans}
+    for number, time_span in enumerate(placement.time_spans):
+        at |= {span.name: (span.column, time_span.stash, number) for span in time_span.shown}
     return at
 
 
@@ -88,19 +133,23 @@ def computed_in(source: Source) -> frozenset[str]:
     """
     computed = set[str]()
     for part in parts_in(source):
-        pairs: Iterable[tuple[str, str]] = zip(part, part) if isinstance(part, Stash) else ()
+        pairs: Iterable[tuple[str, tuple[str, ...]]] = (
+            [(name, (name,)) for name in part] if isinstance(part, Stash) else ()
+        )
         if isinstance(part, Windows) and part.placement.slots.frequency is not None:
-            pairs = [(span.name, span.column) for span in part.placement.spans]
-        computed |= {span for span, column in pairs if stash_of(part).about(column).calendar}
+            pairs = [(span.name, span.columns) for span in part.placement.spans]
+        about = stash_of(part).about
+        computed |= {span for span, columns in pairs if all(about(column).calendar for column in columns)}
     return frozenset(computed)
 
 
 def check_unscaled(source: Source, columns: Collection[str]) -> None:
     """Raise `ValueError` if `Scaler.transform` has scaled one of the columns."""
     for part in parts_in(source):
-        for about in stash_of(part).info.columns:
-            if about.is_scaled and about.name in columns:
+        for name in columns:
+            stash = stash_with(part, name)
+            if name in stash and stash.about(name).is_scaled:
                 raise ValueError(
-                    f"A column must be scaled once; {about.name!r} of this stash is scaled already. Leave the scaler "
+                    f"A column must be scaled once; {name!r} of this stash is scaled already. Leave the scaler "
                     "out, or take the stash from which this one was made."
                 )

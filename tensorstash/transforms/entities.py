@@ -31,7 +31,9 @@ def groups_by_name(names: list[Any], fitted: list[Any], *, pooled: bool) -> list
     return [known.get(name, len(known)) for name in names] + [len(known)] * pooled
 
 
-def groups_of(entity: object, source: object, names: int, starts: tuple[int, ...] | None) -> torch.Tensor:
+def groups_of(
+    entity: object, source: object, names: int, starts: tuple[int, ...] | None, windows: int | None
+) -> torch.Tensor:
     """The group of constants of each window, by the number of its entity and, in a mix, of its component.
 
     Args:
@@ -39,10 +41,18 @@ def groups_of(entity: object, source: object, names: int, starts: tuple[int, ...
         source: the numbers of components, if there are any.
         names: the number of entities.
         starts: as `entities_in` returns it; `None` if the scaler is not bound.
+        windows: how many windows there are, if that is known.
     """
+    group = _groups_of(entity, source, names, starts)
+    if windows is not None and group.numel() != windows:  # one for all would be broadcast
+        raise ValueError(f"entity must have one number for each of {windows:,} windows, got {group.numel()}.")
+    return group
+
+
+def _groups_of(entity: object, source: object, names: int, starts: tuple[int, ...] | None) -> torch.Tensor:
     if starts is None:
         raise ValueError(
-            "A scaler by entity must be bound first to the windows that the numbers of entities are of: "
+            "A scaler by entity must be bound first, to the windows whose entities the batch numbers: "
             "scaler.bind(windows)."
         )
     if entity is None or (any(starts) and source is None):

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 
 import torch
 
+from tensorstash.common.checks import shown
+from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError, unknown
 from tensorstash.stash.scaled import is_scaled, was_scaled
 
@@ -11,9 +13,7 @@ from tensorstash.stash.scaled import is_scaled, was_scaled
 def check_batch(batch: object, what: str) -> None:
     """Raise `TypeError` unless `batch` is a dict; `what` names the transform."""
     if not isinstance(batch, MutableMapping):
-        raise TypeError(
-            f"{what} takes a batch, a dict of tensors, got a {type(batch).__name__}. Write {{'<span>': values}}."
-        )
+        raise TypeError(f"{what} takes a batch, a dict of tensors, got {type_text(batch)}. Write {{'<span>': values}}.")
 
 
 def span_of(batch: Mapping[str, object], name: str) -> torch.Tensor:
@@ -22,7 +22,7 @@ def span_of(batch: Mapping[str, object], name: str) -> torch.Tensor:
         raise unknown(name, batch, "the batch", "span")
     entry = batch[name]
     if not isinstance(entry, torch.Tensor):
-        raise TypeError(f"A span must be a tensor; {name!r} is a {type(entry).__name__}. Use torch.as_tensor.")
+        raise TypeError(f"A span must be a tensor; {name!r} is {type_text(entry)}. Use torch.as_tensor.")
     return entry
 
 
@@ -39,8 +39,15 @@ def spans_in_batch(batch: Mapping[str, object], spans: Iterable[str]) -> list[st
 def check_predictions(values: object) -> None:
     """Raise `TypeError` unless predictions are a tensor of real numbers."""
     if not isinstance(values, torch.Tensor) or values.is_complex():
-        got = values.dtype if isinstance(values, torch.Tensor) else f"a {type(values).__name__}"
+        got = values.dtype if isinstance(values, torch.Tensor) else type_text(values)
         raise TypeError(f"Predictions must be a tensor of real numbers, got {got}.")
+
+
+def check_numbers(given: Mapping[str, object]) -> None:
+    """Raise `TypeError` unless entries of a batch that are given beside predictions are tensors, or `None`."""
+    for what, numbers in given.items():
+        if numbers is not None and not isinstance(numbers, torch.Tensor):
+            raise TypeError(f"{what} must be a tensor of integers, got {shown(numbers)}. Take batch[{what!r}].")
 
 
 def check_pack(values: torch.Tensor, pack: tuple[int, ...], what: str) -> None:

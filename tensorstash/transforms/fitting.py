@@ -1,24 +1,49 @@
 """Fitting a `Scaler`: which rows count, and a centre and a scale for each group of them."""
 
-from collections.abc import Sequence
+import math
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least, one_of
+from tensorstash.common.checks import at_least, is_integer, one_of, shown
 from tensorstash.common.dtypes import Bools, Int64s
+from tensorstash.common.text import type_text
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.native.permutation import shuffled
 from tensorstash.sampling.several import Several
 from tensorstash.stash.missing import values_of
-from tensorstash.stash.moments import Floats, Rows, Values, extremes, moments, pooled_quantiles, quantiles, sampled
+from tensorstash.stash.moments import (
+    Floats,
+    Rows,
+    Values,
+    extremes,
+    flattened,
+    moments,
+    pooled_quantiles,
+    quantiles,
+    sampled,
+)
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.bound import parts_in, spans_in, stash_of
+from tensorstash.transforms.bound import (
+    Divided,
+    Source,
+    check_unscaled,
+    check_widths,
+    parts_in,
+    spans_in,
+    stash_of,
+    stash_with,
+    variates_in,
+)
 from tensorstash.windows.intervals import covered, union
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from
+from tensorstash.windows.time_spans import TimeSpan
 from tensorstash.windows.windows import Windows
 
 Ranges = tuple[Int64s, Int64s]  # the first row of each range, and the row after its last one
@@ -46,7 +71,10 @@ class Statistics:
     doubts: list[Doubt]
 
     def add(self, name: str, pack: tuple[int, ...], fitted: Fitted, doubts: Sequence[Doubt] = ()) -> None:
-        """Add a column; raises `DataError` if its statistics are not finite. The scale of equal values becomes 1."""
+        """Add a column; raises `DataError` if its statistics are not finite. The scale of equal values becomes 1.
+
+        `fitted` has one number for each of a pack, or one for all.
+        """
         count, center, scale = fitted
         if not count.all() or not (np.isfinite(center) & np.isfinite(scale)).all():
             why = "infinite values" if count.all() else "only missing values"
@@ -57,7 +85,33 @@ class Statistics:
         if len(constant := np.flatnonzero((scale == 0).any(1))):
             self.doubts.append(("equal", name, constant))
         scale = np.where(scale == 0, 1, scale)
-        self.center[name], self.scale[name] = (torch.tensor(x.reshape(-1, *pack)) for x in (center, scale))
+        tables = (np.broadcast_to(x, (len(x), math.prod(pack))) for x in (center, scale))
+        self.center[name], self.scale[name] = (torch.tensor(x.reshape(-1, *pack)) for x in tables)
+
+
+def statistics_of(
+    source: Source,
+    columns: list[str],
+    kind: str,
+    by: str | None,
+    *,
+    together: bool,
+    sample: int | None,
+    seed: int,
+) -> Callable[[str | None], Statistics]:
+    """The statistics of any source as a function of `by`, which is `None` or the one given; refuses what has none."""
+    check_together(together)
+    if not is_integer(seed):
+        raise ValueError(f"seed must be an integer, got {seed!r}.")
+    if not isinstance(source, (Windows, Stash, Several)):
+        raise TypeError(f"A scaler must be fitted on windows, a stash or a mix, got {type_text(source)}.")
+    check_unscaled(source, columns)
+    check_widths(source, columns)
+    if sample is not None and (isinstance(source, Divided) or (isinstance(source, Several) and by)):
+        raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
+    if isinstance(source, Divided):
+        return source.statistics(columns, kind, by, together=together)
+    return partial(of_source, source, columns, kind, together=together, sample=sample, seed=operator.index(seed))
 
 
 def of_source(
@@ -66,34 +120,65 @@ def of_source(
     kind: str,
     by: str | None,
     *,
+    together: bool = False,
     sample: int | None = None,
     seed: int = 0,
 ) -> Statistics:
     """The statistics of a stash, or of the rows that windows see: one group, or a group for each entity.
 
     The components of a mix share one group, or have one for each of their entities. Some may have no windows or rows.
+    With `together` all numbers of a pack have the same statistics.
     """
     parts = parts_in(source)
     if isinstance(source, Several):
         filled = [part for part in parts if _has_rows(part)]
         if by is not None:
-            every = of_source(source, columns, kind, None) if len(filled) < len(parts) else None
-            return joined([_of_component(part, columns, kind, every) for part in parts])
+            every = of_source(source, columns, kind, None, together=together) if len(filled) < len(parts) else None
+            return joined([_of_component(part, columns, kind, every, together=together) for part in parts])
         parts = filled or parts
-    spans, seen = spans_of(parts[0], columns), [rows_seen(part) for part in parts]
-    if by is None:
-        seen = [one_group(rows) for rows in seen]
-    count, which = sum(map(len, seen)), None
-    if not count:
-        raise DataError("A scaler must be fitted on at least one row, got none. Fit it on data that have rows.")
-    if sample is not None and (sample := at_least(1, sample, "sample")) < count:
-        count, which = sample, np.sort(shuffled(count, seed, 0)(np.arange(sample)))
-    result = Statistics(count, spans, {}, {}, [])
-    for name in dict.fromkeys(spans.values()):
-        values = [(values_of(stash_of(part), name), rows) for part, rows in zip(parts, seen)]
-        pack = values[0][0].pack
-        result.add(name, pack, *_fitted(values if which is None else _sampled(values, which), kind, name))
-    return result
+    spans, result = spans_of(parts[0], columns), Statistics(0, {}, {}, {}, [])
+    for names in _of_one_stash(parts[0], [*spans.values(), *columns]):
+        stashes = [stash_with(part, names[0]) for part in parts]
+        if by is not None and stashes[0] is not stash_of(parts[0]):
+            raise ValueError(
+                "by='entity' goes by the entities of the windows, and a row of a table may be seen by several; "
+                f"{names[0]!r} is a column of a table. Fit a scaler without by= for it."
+            )
+        seen = [rows_seen(part, stash) for part, stash in zip(parts, stashes)]
+        if by is None:
+            seen = [one_group(rows) for rows in seen]
+        count, which = sum(map(len, seen)), None
+        if not count:
+            raise DataError("A scaler must be fitted on at least one row, got none. Fit it on data that have rows.")
+        if sample is not None and (sample := at_least(1, sample, "sample")) < count:
+            count, which = sample, np.sort(shuffled(count, seed, 0)(np.arange(sample)))
+        for name in names:
+            values = [(values_of(stash, name), rows) for stash, rows in zip(stashes, seen)]
+            pack = values[0][0].pack
+            values = values if which is None else _sampled(values, which)
+            if together:
+                values = [all_of_pack(*part, name) for part in values]
+            result.add(name, pack, *_fitted(values, kind, name))
+        result = replace(result, rows=result.rows + count)
+    return replace(result, spans=spans)
+
+
+def _of_one_stash(source: Windows | Stash, columns: Iterable[str]) -> list[list[str]]:
+    """The columns, those of one stash together, because its rows seen are found once for all of them."""
+    alike: dict[int, list[str]] = {}
+    for name in dict.fromkeys(columns):
+        alike.setdefault(id(stash_with(source, name)), []).append(name)
+    return [*alike.values()]
+
+
+def all_of_pack(column: Values, rows: Rows, name: str) -> Part:
+    """All numbers of a pack as those of a single column; raises `ValueError` if it is one."""
+    if not column.pack:
+        raise ValueError(
+            f"together=True gives all columns of a pack one centre and one scale; {name!r} is no pack. Load the "
+            'columns as one, columns={"x": ["a", "b"]}, or leave together= out.'
+        )
+    return flattened(column, rows)
 
 
 def joined(parts: Sequence[Statistics]) -> Statistics:
@@ -116,10 +201,12 @@ def _has_rows(part: Windows | Stash) -> bool:
     return len(part) > 0 and stash_of(part).rows > 0
 
 
-def _of_component(part: Windows | Stash, columns: list[str], kind: str, every: Statistics | None) -> Statistics:
+def _of_component(
+    part: Windows | Stash, columns: list[str], kind: str, every: Statistics | None, *, together: bool
+) -> Statistics:
     """The statistics of the entities of a component; if it has no windows or rows, each gets `every`, the mix's."""
     if every is None or _has_rows(part):
-        return of_source(part, columns, kind, "entity")
+        return of_source(part, columns, kind, "entity", together=together)
     each = np.arange(len(stash_of(part).offsets) - 1)
     center, scale = ({name: x[each * 0] for name, x in table.items()} for table in (every.center, every.scale))
     return Statistics(0, every.spans, center, scale, [("few", name, each) for name in center])
@@ -132,29 +219,38 @@ def _sampled(parts: Sequence[Part], which: Int64s) -> list[Part]:
     return [sampled(column, rows, cut - (end - len(rows))) for (column, rows), cut, end in zip(parts, cuts, ends)]
 
 
+def check_together(together: object) -> None:
+    """Raise `TypeError` unless it is a bool."""
+    if not isinstance(together, (bool, np.bool_)):
+        raise TypeError(f"together must be True or False, got {shown(together)}.")
+
+
 def check_kind(kind: str, by: str | None, unknown: str) -> None:
     """Raise `ValueError` unless `kind`, `by` and `unknown` are allowed."""
     one_of(kind, get_args(Kind), "kind")
     one_of(by, (None, "entity"), "by")
     one_of(unknown, get_args(Unknown), "unknown")
     if unknown != "error" and (unknown != "pooled" or by is None):
-        raise ValueError(f"unknown must be 'error', or with by='entity' 'pooled', got {unknown!r} and by={by!r}.")
+        raise ValueError(f"unknown must be 'error', or 'pooled' with by='entity', got {unknown!r} and by={by!r}.")
 
 
-def rows_seen(source: Windows | Stash) -> Rows:
-    """The rows that lie in a window, or all rows of a stash, grouped by entity."""
+def rows_seen(source: Windows | Stash, stash: Stash) -> Rows:
+    """The rows of a stash, the windows' own or a table, that lie in a window, or all rows of it, grouped by entity."""
     if isinstance(source, Stash):
         return Rows(np.array([0]), np.array([source.rows]), source.offsets.numpy())
     if not len(source):
         raise ValueError(NO_WINDOWS)
-    at, ranges = source.placement, []
-    if at.time_spans or at.points is not None:
+    at, none = source.placement, np.empty(0, np.int64)
+    ranges = [(none, none)]
+    own = stash is at.stash
+    time_spans = [time_span for time_span in at.time_spans if time_span.stash is stash]
+    if time_spans or (own and at.points is not None):
         chunks = (np.arange(k, min(k + _WINDOWS, len(source))) for k in range(0, len(source), _WINDOWS))
-        ranges += [_united(_ranges_of(at, ids)) for ids in chunks]
-    if at.points is None and at.spans:
+        ranges += [_united(_ranges_of(at, time_spans, ids, own=own)) for ids in chunks]
+    if own and at.points is None and at.spans:
         start, stop = covered(at.intervals, at.length)
         ranges.append((rows_from(at.slots, start), rows_from(at.slots, stop)))
-    return Rows(*_united(ranges), source.stash.offsets.numpy())
+    return Rows(*_united(ranges), stash.offsets.numpy())
 
 
 def one_group(rows: Rows) -> Rows:
@@ -162,12 +258,11 @@ def one_group(rows: Rows) -> Rows:
     return replace(rows, offsets=rows.offsets[[0, -1]])
 
 
-def _ranges_of(at: Placement, ids: Int64s) -> list[Ranges]:
-    """The rows of windows in each span in time; at given points also those of their slots."""
+def _ranges_of(at: Placement, time_spans: Sequence[TimeSpan], ids: Int64s, *, own: bool) -> list[Ranges]:
+    """The rows of windows in each span in time; at given points also the `own` rows of their slots."""
     anchors = at.anchor_slots(ids)
-    stretches = [at.stretches(time_span, ids, anchors) for time_span in at.time_spans]
-    ranges = [(part.stop - part.rows, part.stop) for part in stretches]
-    if at.points is not None and at.spans:
+    ranges = [time_span.ranges(at.stretches(time_span, ids, anchors)) for time_span in time_spans]
+    if own and at.points is not None and at.spans:
         start, stop = anchors - at.history, anchors + at.horizon
         ranges.append((rows_from(at.slots, start), rows_from(at.slots, stop)))
     return ranges
@@ -181,22 +276,23 @@ def _united(ranges: Sequence[Ranges]) -> Ranges:
 
 def spans_of(source: Windows | Stash, columns: list[str]) -> dict[str, str]:
     """Maps each span to scale to its column; raises an error if a column cannot be scaled."""
-    stash = stash_of(source)
     if not columns:
         raise ValueError("columns must name at least one column, got none.")
     if odd := [name for name in columns if not isinstance(name, str)]:
         raise TypeError(f"columns must be a list of names, got {odd[0]!r} in it.")
     for name in columns:
+        stash = stash_with(source, name)
         tensor, kind = stash[name], stash.about(name).kind
         if kind != "number" or tensor.dtype == torch.bool:
             what = tensor.dtype if kind == "number" else kind
             raise SchemaError(f"A scaled column must be numeric; {name!r} is {what}. Leave it out.")
     if isinstance(source, Stash):
         return {name: name for name in columns}
-    spans = spans_in(source)
+    spans, apart = spans_in(source), variates_in(source)
+    held = [*spans.values(), *(name for names in apart.values() for name in names)]
     for name in columns:
-        if name not in spans.values():
-            raise unknown(name, spans.values(), "a window")
+        if name not in held:
+            raise unknown(name, held, "a window")
     return {span: column for span, column in spans.items() if column in columns}
 
 

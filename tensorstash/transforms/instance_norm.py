@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, get_args, overload
 import torch
 
 from tensorstash.common.checks import at_least, no_attribute, shown
+from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.stash.scaled import is_scaled, note_scaled
 from tensorstash.transforms.bound import Source, Valid, check_source, validity_of
@@ -137,7 +138,7 @@ class InstanceNorm:
         """
         if isinstance(values, MutableMapping):
             if batch is not None:
-                raise TypeError(f"inverse(batch) takes nothing else, got a {type(batch).__name__}. Leave it out.")
+                raise TypeError(f"inverse(batch) takes nothing else, got {type_text(batch)}. Leave it out.")
             return self._restore_batch(values)
         check_predictions(values)
         if batch is None:
@@ -194,6 +195,11 @@ class InstanceNorm:
                 )
             if span.ndim < 2:
                 raise ValueError(f"A normalised span must be (batch, time, ...); {name!r} is {tuple(span.shape)}.")
+            if len(span) != len(past):
+                raise ValueError(
+                    f"All spans of an InstanceNorm must have the same rows; {self.history!r} has {len(past):,}, "
+                    f"{name!r} {len(span):,}. Take the same ts.each in both."
+                )
             if span.shape[2:] != past.shape[2:]:
                 raise ValueError(
                     f"All spans of an InstanceNorm must be of one column; {self.history!r} is {tuple(past.shape)}, "
@@ -242,7 +248,7 @@ class InstanceNorm:
         scale = (apart.square_().sum(1, keepdim=True) / divisor + self.eps).sqrt()
         return center.to(past.dtype), scale.masked_fill(count == 0, 1).to(past.dtype)
 
-    if not TYPE_CHECKING:  # else any name would do
+    if not TYPE_CHECKING:  # a type checker would accept any name
 
         def __getattr__(self, name: str) -> object:
             raise no_attribute(self, name, {"undo": "norm.inverse(batch)"})

@@ -92,7 +92,7 @@ class PackSequences:
         return self.pack(batch, lambda _, shape, dtype: torch.empty(shape, dtype=dtype))
 
     def pack(self, batch: Batch, take: Take) -> Batch:
-        """As calling it, with packed spans in memory that `take` returns for a name, a shape and a dtype."""
+        """Pack a batch as a call does, into memory that `take` returns for a name, a shape and a dtype."""
         check_batch(batch, "ts.PackSequences")
         shape, observed = self._slots(batch)
         if self.length is None:
@@ -193,12 +193,12 @@ def _spans_by_window(transform: object, in_rows: Collection[str]) -> list[str]:
 
 def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: Iterable[Iterable[Span]]) -> None:
     """Check each `PackSequences` of a loader against its spans in slots, and its spans over each span of time."""
-    slots: dict[str, tuple[int, object]] = {span.name: (len(span), span.slots) for span in spans}
+    slots: dict[str, tuple[int, object]] = {span.name: (len(span), (span.slots, span.variates)) for span in spans}
     for number, members in enumerate(stretches):
         slots |= {span.name: (len(span), number) for span in members}
     packed, in_rows = set[str](), set[str]()
     for transform in transforms:
-        for name in packed.intersection(_spans_by_window(transform, in_rows)):  # their windows share rows by then
+        for name in packed.intersection(_spans_by_window(transform, in_rows)):  # their windows share rows
             kind = type(transform).__name__
             raise ValueError(
                 f"{kind} must see whole windows; {name!r} is packed before it. Put it before ts.PackSequences."

@@ -17,9 +17,9 @@ class Packing:
     """The windows of a batch without their empty slots, in rows of `length` slots."""
 
     observed: Bools | None  # (windows, slots): which slots have a row; None: all slots
-    slots: int  # of each window
+    slots: int  # slots of each window
     sizes: Int64s  # (windows,): the number of slots with a row
-    place: Int64s  # (windows,): the first slot of each, among the slots of all rows
+    place: Int64s  # (windows,): the first slot of each window, counted through the slots of all rows
     used: Int64s  # (rows,): the number of used slots of each row
     length: int
 
@@ -66,7 +66,7 @@ def best_fit(sizes: Int64s, length: int) -> tuple[Int64s, Int64s, int]:
     if library.LIBRARY is not None:
         return kernel.best_fit(sizes, length)
     row, start, rows = np.zeros_like(sizes), np.zeros_like(sizes), 0
-    open_rows: list[tuple[int, int, int]] = []  # ascending: room, minus the time of the last filling, number of the row
+    open_rows: list[tuple[int, int, int]] = []  # ascending: room, minus the time when last filled, number
     for time, window in enumerate(np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)].tolist()):
         size = int(sizes[window])
         at = bisect_left(open_rows, (size,))

@@ -17,7 +17,7 @@ from tensorstash.segments.segment import mapped
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.scaling import ScaleConstants
 
-_BLOCK = 1 << 18  # numbers that are scaled at a time, while they lie in the processor's cache
+_BLOCK = 1 << 18  # numbers scaled at a time, so few that they stay in the processor's cache
 
 Tables = Mapping[str, tuple[torch.Tensor, torch.Tensor]]  # the centre and the scale of each column, (groups, *pack)
 

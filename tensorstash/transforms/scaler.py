@@ -1,6 +1,5 @@
 """`Scaler`: scales spans of batches by statistics of the rows that windows see."""
 
-import operator
 import warnings
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,18 +8,20 @@ from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
-from tensorstash.common.checks import is_integer, names_in, no_attribute, shown
+from tensorstash.common.checks import names_in, no_attribute, shown
 from tensorstash.common.html import table
+from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.errors import unknown as unknown_name
-from tensorstash.sampling.several import Several
 from tensorstash.stash.scaled import note_scaled
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.bound import Divided, Source, check_source, check_unscaled, computed_in, spans_in
+from tensorstash.transforms.bound import Source, check_source, check_unscaled, check_widths, computed_in, spans_in
+from tensorstash.transforms.by_row import flat_tables, groups_of_rows, scaled_variates
 from tensorstash.transforms.entities import entities_in, groups_by_name, groups_of
 from tensorstash.transforms.entries import (
     change_rows,
     check_batch,
+    check_numbers,
     check_pack,
     check_prediction_shape,
     check_predictions,
@@ -29,12 +30,11 @@ from tensorstash.transforms.entries import (
     span_of,
     spans_in_batch,
 )
-from tensorstash.transforms.fitting import By, Kind, Statistics, Unknown, check_kind, joined, of_source
+from tensorstash.transforms.fitting import By, Kind, Statistics, Unknown, check_kind, joined, statistics_of
 from tensorstash.transforms.scaled_stash import check_not_computed, scaled_stash
 from tensorstash.transforms.scaling import ScaleConstants
-from tensorstash.transforms.state import VERSION, fields_of
+from tensorstash.transforms.state import fields_of, state_of
 from tensorstash.transforms.texts import constants_shown, doubts_text
-from tensorstash.windows.windows import Windows
 
 Batch = dict[str, torch.Tensor]
 
@@ -95,7 +95,10 @@ class Scaler:
     starts: tuple[int, ...] | None = None
     _fitted: "Scaler | None" = None  # a bound scaler may lack entities of it
     _computed: frozenset[str] = frozenset()  # spans that are scaled in empty slots too: see `computed_in`
-    _ready: dict[tuple[str, torch.dtype, torch.device], ScaleConstants] = field(default_factory=dict, init=False)
+    _variates: dict[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # maps each scaled span of `ts.each` to its packs
+    _ready: dict[Any, ScaleConstants] = field(default_factory=dict, init=False)  # by columns, dtype and device
 
     @classmethod
     def fit(
@@ -106,6 +109,7 @@ class Scaler:
         kind: Kind = "standard",
         by: By | None = None,
         unknown: Unknown = "error",
+        together: bool = False,
         sample: int | None = None,
         seed: int = 0,
     ) -> "Scaler":
@@ -121,13 +125,15 @@ class Scaler:
                 scaler scales their spans of these columns. A stash stands for all its rows, and for spans named like
                 its columns. A mix stands for the windows of its components, each row once whatever its weight. For
                 data on several nodes use `ts.cluster.fit_scaler`.
-            columns: names of numeric columns; each number of a pack is scaled separately.
+            columns: names of numeric columns; each number of a pack is scaled separately, but see `together`.
             kind: `"standard"`: mean and standard deviation (divided by the number of values); `"minmax"`: minimum and
                 range; `"robust"`: median and interquartile range; `"maxabs"`: 0 and the largest absolute value.
             by: `"entity"` for a centre and scale per entity. Batches then need `entity`, and those of a mix `source`:
                 `Loader(..., with_ids=True)`.
             unknown: with `by="entity"`, for entities that the source does not have: `"pooled"` gives them the
                 statistics of all entities together; `"error"` raises a `DataError` on binding to windows of them.
+            together: whether all columns of a pack have one centre and one scale, those of all their values, as all
+                sensors of traffic benchmarks have; `columns` are then packs.
             sample: the number of random rows, of all entities and components together, to take the statistics over;
                 `None`: all rows. Not for a mix with `by="entity"`.
             seed: the seed of the sample.
@@ -138,18 +144,8 @@ class Scaler:
                 infinite quartile).
         """
         check_kind(kind, by, unknown)
-        if not is_integer(seed):
-            raise ValueError(f"seed must be an integer, got {seed!r}.")
-        names, seed = names_in(columns, "columns"), operator.index(seed)
-        if not isinstance(source, (Windows, Stash, Several)):
-            raise TypeError(f"A scaler must be fitted on windows, a stash or a mix, got {type(source).__name__}.")
-        check_unscaled(source, names)
-        if sample is not None and (isinstance(source, Divided) or (isinstance(source, Several) and by)):
-            raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
-        if isinstance(source, Divided):
-            statistics = source.statistics(names, kind, by)
-        else:
-            statistics = partial(of_source, source, names, kind, sample=sample, seed=seed)
+        names = names_in(columns, "columns")
+        statistics = statistics_of(source, names, kind, by, together=together, sample=sample, seed=seed)
         return cls.of_statistics(source, statistics, kind, by, unknown)
 
     @classmethod
@@ -161,8 +157,10 @@ class Scaler:
         if fitted.doubts:
             warnings.warn(doubts_text(fitted.doubts, None if by is None else names), UserWarning, stacklevel=3)
         table = fitted if unknown == "error" else joined([fitted, statistics(None)])
-        computed = computed_in(source).intersection(fitted.spans)
-        return cls(kind, by, fitted.rows, fitted.spans, table.center, table.scale, names, unknown, _computed=computed)
+        variates = scaled_variates(source, table.center)
+        computed = computed_in(source).intersection([*fitted.spans, *variates])
+        fields = kind, by, fitted.rows, fitted.spans, table.center, table.scale, names, unknown
+        return cls(*fields, _computed=computed, _variates=variates)
 
     def bind(self, windows: Source) -> "Scaler":
         """This scaler for batches of other windows: for their spans of its columns, and for their entities by name.
@@ -190,10 +188,14 @@ class Scaler:
                     f"A span must be scaled by its own column; {span!r} is of column {spans[span]!r} in these windows, "
                     f"and was of {column!r} where the scaler was fitted. Fit a scaler on these windows."
                 )
-        check_unscaled(windows, fitted.center)
+        check_unscaled(windows, fitted.center)  # which also refuses a column of several stashes
+        check_widths(windows, fitted.center)
         computed = (fitted._computed - spans.keys()) | computed_in(windows)
         spans = fitted.spans | {span: column for span, column in spans.items() if column in fitted.center}
-        bound = replace(fitted, spans=spans, _computed=computed.intersection(spans))
+        variates = fitted._variates | scaled_variates(windows, fitted.center)
+        spans = {span: column for span, column in spans.items() if span not in variates}
+        computed = computed.intersection([*spans, *variates])
+        bound = replace(fitted, spans=spans, _computed=computed, _variates=variates)
         if self.by is None:
             return bound
         names, starts = entities_in(windows)
@@ -227,7 +229,7 @@ class Scaler:
         """
         if not isinstance(stash, Stash):
             raise TypeError(
-                f"transform() takes a stash, got a {type(stash).__name__}. Write scaler.transform(windows.stash) for "
+                f"transform() takes a stash, got {type_text(stash)}. Write scaler.transform(windows.stash) for "
                 "windows, and scaler(batch) for a batch."
             )
         for name in self.center:
@@ -252,6 +254,7 @@ class Scaler:
         column: str,
         entity: torch.Tensor | None = None,
         source: torch.Tensor | None = None,
+        variate: torch.Tensor | None = None,
     ) -> torch.Tensor: ...
 
     def inverse(
@@ -260,6 +263,7 @@ class Scaler:
         column: str | None = None,
         entity: torch.Tensor | None = None,
         source: torch.Tensor | None = None,
+        variate: torch.Tensor | None = None,
     ) -> Batch | torch.Tensor:
         """Scale a batch back in place, or convert predictions of a column to its units.
 
@@ -273,6 +277,8 @@ class Scaler:
             entity: `(batch,)`, the entity of each window, by its number in the windows that the scaler is bound to; for
                 predictions with `by="entity"` alone.
             source: `(batch,)`, the component of each window; for predictions with a mix and `by="entity"` alone.
+            variate: `(rows,)`, the `<span>.variate` of predictions `(rows, ...)` for a span of `ts.each`; `entity` and
+                `source` are then those of the rows, such as `batch["entity"][batch["past.window"]]`.
 
         Returns:
             The batch; or a new tensor of the shape of the predictions, through which gradients flow.
@@ -287,78 +293,77 @@ class Scaler:
                     [20.0000, 25.0000]])
         """
         if isinstance(values, MutableMapping):
-            if given := [each for each in (column, entity, source) if each is not None]:
+            if given := [each for each in (column, entity, source, variate) if each is not None]:
                 raise TypeError(f"inverse(batch) takes no column and no entities, got {shown(given[0])}. Leave it out.")
             return self._batch(values, inverse=True)
         check_predictions(values)
         if column is None:
             raise TypeError(f"Predictions need a column. Write scaler.inverse(values, {next(iter(self.center))!r}).")
-        return self._inverse(values, column, entity, source)
+        return self._inverse(values, column, entity, source, variate)
 
     def _inverse(
-        self, values: torch.Tensor, column: str, entity: torch.Tensor | None, source: torch.Tensor | None
+        self, values: torch.Tensor, column: str, entity: object, source: object, variate: torch.Tensor | None
     ) -> torch.Tensor:
         if not isinstance(column, str) or column not in self.center:
             raise unknown_name(column, self.center, "the scaler")
-        for what, given in (("entity", entity), ("source", source)):
-            if given is not None and not isinstance(given, torch.Tensor):
-                raise TypeError(f"{what} must be a tensor of integers, got {shown(given)}. Take batch[{what!r}].")
-        check_prediction_shape(values, self._pack(column), column)
+        check_numbers({"entity": entity, "source": source, "<span>.variate": variate})
+        check_prediction_shape(values, self._pack(column) if variate is None else (), column)
         if not values.dtype.is_floating_point:
             values = values.to(torch.get_default_dtype())
         group = self._group(len(values), entity, source)
         group = None if group is None else group.reshape(-1).to(values.device)
-        return self._constants(column, values).restored(values, group)
+        if variate is None:
+            return self._constants(column, values).restored(values, group)
+        at = variate.to(values.device) + (0 if group is None else group * self.center[column][0].numel())
+        return self._constants((column,), values).restored(values, at)
 
     def _batch(self, batch: Batch, *, inverse: bool) -> Batch:
         check_batch(batch, "A scaler")
-        known = spans_in_batch(batch, self.spans)
+        known = spans_in_batch(batch, {**self.spans, **self._variates})
         for name in known:
-            check_pack(span_of(batch, name), self._pack(self.spans[name]), name)
-        entity = batch.get("entity")
+            check_pack(span_of(batch, name), self._pack(self.spans[name]) if name in self.spans else (), name)
+        entity, whole = batch.get("entity"), [name for name in known if name in self.spans]
         # spans of `windows[0]`, a single window, have no dimension of windows
-        windows = len(batch[known[0]]) if getattr(entity, "ndim", 1) else 1
+        windows = (len(batch[whole[0]]) if whole else None) if getattr(entity, "ndim", 1) else 1
         if self.by is not None and self.starts and "source" not in batch:
             entity = None  # the batch is of one stash, and numbers its entities in another way than the mix
         group = self._group(windows, entity, batch.get("source"))
         for name in known:
-            check_scalable(batch, name, self.spans[name], inverse=inverse)
+            check_scalable(batch, name, self.spans.get(name) or self._variates[name][0], inverse=inverse)
         observed = [None if name in self._computed else observed_of(batch, name) for name in known]
         for name, has_row in zip(known, observed):
-            constants = self._constants(self.spans[name], batch[name])
-            change_rows(batch[name], has_row, partial(constants.scale_in_place, group=group, inverse=inverse))
+            packs = self._variates.get(name)
+            constants = self._constants(packs or self.spans[name], batch[name])
+            own = group if packs is None else groups_of_rows(batch, name, [self.center[k] for k in packs], group)
+            change_rows(batch[name], has_row, partial(constants.scale_in_place, group=own, inverse=inverse))
             note_scaled(batch[name], scaled=not inverse)
         return batch
 
-    def _group(self, windows: int, entity: object, source: object) -> torch.Tensor | None:
+    def _group(self, windows: int | None, entity: object, source: object) -> torch.Tensor | None:
         """The group of constants of each window, `(windows,)`; `None`: all windows have the same constants."""
         if self.by is None:
             return None
-        group = groups_of(entity, source, len(self.entities), self.starts)
-        if group.numel() != windows:  # one for all would be broadcast
-            raise ValueError(f"entity must have one number for each of {windows:,} windows, got {group.numel()}.")
-        return group
+        return groups_of(entity, source, len(self.entities), self.starts, windows)
 
     def _pack(self, column: str) -> tuple[int, ...]:
         return tuple(self.center[column].shape[1:])
 
-    def _constants(self, column: str, like: torch.Tensor) -> ScaleConstants:
+    def _constants(self, column: str | tuple[str, ...], like: torch.Tensor) -> ScaleConstants:
+        """Those of a column, or of all columns of packs one after the other."""
         key = (column, like.dtype, like.device)
         if key not in self._ready:
-            self._ready[key] = ScaleConstants.of(self.center[column], self.scale[column], like)
+            both = (self.center, self.scale)
+            center, scale = (x[column] if isinstance(column, str) else flat_tables(column, x) for x in both)
+            self._ready[key] = ScaleConstants.of(center, scale, like)
         return self._ready[key]
 
     def state_dict(self) -> dict[str, Any]:
         """The scaler as plain values, which JSON keeps exactly; `from_state` restores the scaler."""
         if self._fitted is not None:
             return self._fitted.state_dict()
-        columns = {
-            name: {"center": self.center[name].tolist(), "scale": self.scale[name].tolist()} for name in self.center
-        }
-        fields = {"kind": self.kind, "by": self.by, "rows": self.rows, "spans": dict(self.spans)}
-        computed = {"computed": sorted(self._computed)} if self._computed else {}
         names = {} if self.by is None else {"entities": [*self.entities], "unknown": self.unknown}
-        return {"version": VERSION, **fields, **computed, **names, "columns": columns}
+        fields = {"kind": self.kind, "by": self.by, "rows": self.rows, "spans": dict(self.spans)}
+        return state_of(fields, self._computed, self._variates, names, self.center, self.scale)
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Scaler":
@@ -379,13 +384,14 @@ class Scaler:
             raise no_attribute(self, name, {"apply": "scaler.transform(stash)", "undo": "scaler.inverse(batch)"})
 
     def __repr__(self) -> str:
-        columns = constants_shown(self.center, self.scale, self.spans)
-        lines = ("  {}  center {}  scale {}  for {}".format(*row) for row in columns)
+        lines = ("  {}  center {}  scale {}  for {}".format(*row) for row in self._shown())
         return "\n".join([f"Scaler: {self._caption()}", *lines])
 
     def _repr_html_(self) -> str:
-        columns = constants_shown(self.center, self.scale, self.spans)
-        return f"<p><b>Scaler</b>: {self._caption()}</p>{table(('column', 'center', 'scale', 'spans'), columns)}"
+        return f"<p><b>Scaler</b>: {self._caption()}</p>{table(('column', 'center', 'scale', 'spans'), self._shown())}"
+
+    def _shown(self) -> list[tuple[str, str, str, str]]:
+        return constants_shown(self.center, self.scale, self.spans, self._variates)
 
     def _caption(self) -> str:
         by = f" by entity, {len(self.entities):,} of them" if self.by else ""

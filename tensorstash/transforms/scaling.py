@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-_TILE = 1 << 20  # numbers that both operations change while they lie in the processor's cache
+_TILE = 1 << 20  # numbers at a time, so few that both operations find them in the processor's cache
 _SLOTS = 8  # by entity, the constants of a pack are repeated for this many slots, because short inner loops are slow
 _TABLE = (
     1 << 18

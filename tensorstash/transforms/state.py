@@ -1,21 +1,37 @@
 """Reading the state of a `Scaler`: plain values, each of which is checked."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import torch
 
 from tensorstash.common.checks import is_integer
+from tensorstash.common.text import type_text
 from tensorstash.transforms.fitting import check_kind
 
 VERSION = 1
 
 
+def state_of(  # noqa: PLR0917  in the order of a state
+    fields: dict[str, Any],
+    computed: Collection[str],
+    variates: Mapping[str, Sequence[str]],
+    names: dict[str, Any],
+    center: Mapping[str, torch.Tensor],
+    scale: Mapping[str, torch.Tensor],
+) -> dict[str, Any]:
+    """The state of a scaler, as plain values."""
+    columns = {name: {"center": center[name].tolist(), "scale": scale[name].tolist()} for name in center}
+    some = {"computed": sorted(computed)} if computed else {}
+    rows = {"variates": {span: [*packs] for span, packs in variates.items()}} if variates else {}
+    return {"version": VERSION, **fields, **some, **rows, **names, "columns": columns}
+
+
 def fields_of(state: object) -> dict[str, Any]:
     """The fields of a scaler, from its state."""
     if not isinstance(state, Mapping):
-        raise TypeError(f"A state must be what state_dict() returned, got a {type(state).__name__}.")
+        raise TypeError(f"A state must be what state_dict() returned, got {type_text(state)}.")
     if state.get("version") != VERSION:
         raise ValueError(f"The version of a state must be {VERSION}, got {state.get('version')!r}.")
     needed = ["kind", "by", "rows", "spans", "columns"]
@@ -39,10 +55,16 @@ def fields_of(state: object) -> dict[str, Any]:
         raise ValueError("A state must have columns, and spans of these. It is damaged.")
     if not is_integer(state["rows"]):
         raise ValueError(f"rows must be an integer, got {state['rows']!r} in the state.")
+    variates = state.get("variates", {})
+    lists = [*variates.values()] if isinstance(variates, Mapping) else [None]
+    if not all(isinstance(packs, (list, tuple)) and packs and {*map(str, packs)} <= {*columns} for packs in lists):
+        raise ValueError("variates must map spans to lists of columns of the state. It is damaged.")
+    known = {**spans, **variates}
     computed = state.get("computed", ())
-    if not isinstance(computed, (list, tuple)) or not all(isinstance(name, str) and name in spans for name in computed):
+    if not isinstance(computed, (list, tuple)) or not all(isinstance(name, str) and name in known for name in computed):
         raise ValueError(f"computed must be a list of spans of the state, got {computed!r}. It is damaged.")
     fields |= {"rows": int(state["rows"]), "spans": dict(spans), "entities": names, "_computed": frozenset(computed)}
+    fields["_variates"] = {span: (*packs,) for span, packs in variates.items()}
     return fields | {"center": center, "scale": scale}
 
 

@@ -13,11 +13,15 @@ _LISTED = 4  # numbers that are listed; of more the smallest and the largest
 
 
 def constants_shown(
-    center: Mapping[str, torch.Tensor], scale: Mapping[str, torch.Tensor], spans: Mapping[str, str]
+    center: Mapping[str, torch.Tensor],
+    scale: Mapping[str, torch.Tensor],
+    spans: Mapping[str, str],
+    variates: Mapping[str, Sequence[str]],
 ) -> list[tuple[str, str, str, str]]:
     """The name of each column, its centre, its scale and its spans."""
+    held: dict[str, Sequence[str]] = {span: (column,) for span, column in spans.items()} | dict(variates)
     return [
-        (name, _summary(center[name]), _summary(scale[name]), ", ".join(span for span in spans if spans[span] == name))
+        (name, _summary(center[name]), _summary(scale[name]), ", ".join(span for span in held if name in held[span]))
         for name in center
     ]
 
@@ -25,7 +29,8 @@ def constants_shown(
 def _summary(values: torch.Tensor) -> str:
     if values.numel() <= _LISTED:
         return ", ".join(f"{value:.4g}" for value in values.flatten().tolist())
-    return f"{values.min().item():.4g} to {values.max().item():.4g}"
+    low, high = (f"{value.item():.4g}" for value in values.aminmax())
+    return low if low == high else f"{low} to {high}"
 
 
 def doubts_text(doubts: list[Doubt], entities: Sequence[Any] | None) -> str:

@@ -20,8 +20,16 @@ if TYPE_CHECKING:
 Unmatched = Literal["error", "drop"]
 
 
-def check_at(at: Any, closed: object, unmatched: object, stride: int, where: object) -> None:
-    """Raise `ValueError` for arguments of `Windows` that contradict each other."""
+def check_at(  # noqa: PLR0917  the arguments of `Windows`
+    stash: Stash, at: Any, closed: object, unmatched: object, stride: int, where: object
+) -> None:
+    """Raise `ValueError` for arguments of `Windows` that contradict each other, or the stash."""
+    if stash.known is not None and at is None:
+        raise ValueError(
+            "Windows are anchored on rows, and each version of a time would be an anchor; this stash has known times, "
+            f"{stash.known_name!r}. Give the times to look from as at=, or take it as a table of other windows, "
+            "tables=."
+        )
     one_of(closed, get_args(Side), "closed")
     one_of(unmatched, get_args(Unmatched), "unmatched")
     if at is None and (closed != "left" or unmatched != "error"):

@@ -69,7 +69,10 @@ def _first_windows(placement: Placement, spans: Sequence[Span]) -> str:
     batch = Chain((placement,)).gather(ids)
     shown = []
     for span in spans:
-        numbers = batch[span.name].reshape(len(ids), len(span), -1)[:, :, :1].to(torch.float64).squeeze(-1).numpy()
+        rows = batch[span.name]
+        if span.variates is not None:  # the first row of each window
+            rows = rows[torch.searchsorted(batch[f"{span.name}.window"], torch.arange(len(ids)))]
+        numbers = rows.reshape(len(ids), len(span), -1)[:, :, :1].to(torch.float64).squeeze(-1).numpy()
         thinned = numbers[:, :: max(1, len(span) // _SLOTS)]
         shown.append(lines([f"{span.name}, window {k}" for k in ids], [*thinned]))
     return f"<p>The first windows:</p>{table(*_anchor_table(placement, len(ids)))}{''.join(shown)}"

@@ -1,30 +1,21 @@
-"""Spans in time: the rows of an entity in a stretch of time, such as the last 90 days."""
+"""`ts.During`: a span in time, such as the last 90 days, and its checks."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, get_args
 
 import numpy as np
-import torch
 
 from tensorstash.common.aliases import meant_by
-from tensorstash.common.checks import at_least, flag, is_integer, one_of, shown
+from tensorstash.common.checks import at_least, flag, is_integer, names_in, one_of, shown
 from tensorstash.common.clock import Clock
-from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Frequency, frequency, is_zero
 from tensorstash.common.keywords import suggests_keywords
-from tensorstash.errors import DataError
-from tensorstash.gather.rows import Stretches
-from tensorstash.gather.span import Span
-from tensorstash.native.guide import first_rows
-from tensorstash.stash.stash import Stash
-from tensorstash.windows.fills import empty_values
 from tensorstash.windows.shift import FARTHEST, Shift
 
 Side = Literal["left", "right"]
 
-ROW_TIMES = "__time"  # the times of the rows, as a column
-_MOST_ROWS = 1 << 31  # of a window, because every batch has a slot for each of them, filled or not
+MOST_ROWS = 1 << 31  # of a window, because every batch has a slot for each of them, filled or not
 _DAYS = (-73_049, 73_048)  # since 1970, over 400 years, after which the calendar repeats; in ns they fit into 64 bits
 _RECENT = 18_262  # 2020-01-01: messages give the first example from this day on
 
@@ -32,11 +23,22 @@ _RECENT = 18_262  # 2020-01-01: messages give the first example from this day on
 @suggests_keywords
 @dataclass(frozen=True, slots=True)
 class During:
-    """A span in time: the rows of an entity in a stretch around the time t of a window, at most the newest `max_rows`.
+    """A span in time: the rows of an entity in a stretch around the time t of a window.
 
-    The batch holds `(batch, max_rows, ...)`: empty slots, marked in `<span>.observed`, and then the rows in the order
-    of time. Rows of one time are all inside or all outside; only `max_rows` divides them. An empty slot has no time, so
-    that columns of `ts.calendar` are -1 or NaN there.
+    With `max_rows`, the batch holds `(batch, max_rows, ...)`: empty slots, marked in `<span>.observed`, and then the
+    newest rows in the order of time. Rows of one time are all inside or all outside; only `max_rows` divides them. With
+    `every`, the stretch is cut into equal buckets, closed on the same side as the stretch, and the batch holds
+    `(batch, buckets, ...)`: in each slot the row with the newest time in its bucket, of equal times the last one. An
+    empty slot has no time, so that columns of `ts.calendar` are -1 or NaN there.
+
+    With `table`, the rows are those of another stash, which `ts.Windows(..., tables={"prices": prices})` names: of the
+    entity with the same name, or of the one that static columns of the windows name, `by="site"`. A table without
+    entities is the same for all, and an entity that the table lacks has no rows in it. Bounds are compared exactly if
+    the units of the times differ.
+
+    A table with known times (`ts.load(..., known=)`) is seen as it was at t: of each time, the newest version that was
+    known before t (with `closed="right"`: up to t). If its rows are events (`duplicates="keep"`), each is seen from
+    when it was known.
 
     With `at=`, t is the time in the frame. Otherwise it is the time of the anchor. With a horizon this is its first
     slot, and the stretch includes its start, not its end; without one it is the last row of the window, and the stretch
@@ -48,15 +50,22 @@ class During:
             "-1mo"; calendar durations count in the zone of the times. An integer for integer times.
         stop: where it ends, likewise: "0d" is t itself, "30d" is in the future.
         max_rows: the length of the span; if the stretch has more rows, the newest are taken.
-        min_rows: windows with fewer rows in the stretch are left out.
-        age: batches also hold `<span>.age`, `(batch, max_rows)` int64: t minus the time of the row, in the unit of the
-            times; 0 where a slot is empty.
+        every: in place of `max_rows`, the length of a bucket, of which the stretch holds a whole number: a duration of
+            a fixed number of hours or less ("1d" too, if the times have no zone), or an integer for integer times.
+        min_rows: windows with fewer rows in the stretch, or with `every` fewer filled buckets, are left out.
+        age: batches also hold `<span>.age`, `(batch, slots)` int64: t minus the time of the row, in the unit of the
+            times; 0 where a slot is empty. For a table with known times also `<span>.delay`: t minus the known time.
+            Of different units it is the finest.
         closed: `"left"`: the stretch includes its start, not its end; `"right"`: its end, not its start. `None`: as
             above; with `at=` the `closed=` of the windows.
+        table: the name in `tables=` of `ts.Windows` of the stash that the rows are taken from; `None`: that of the
+            windows.
+        by: the static column of the windows' stash that names the entity in the table, or a list of them if the
+            entities of the table have several columns; `None`: the entity of the same name.
 
     Raises:
         ValueError: a bound that is no duration or integer, or start >= stop for some time: "-1mo" is before "-27d" for
-            all times, and not before "-28d" for the 28th of March.
+            all times, and not before "-28d" for the 28th of March; `every` does not divide the stretch.
 
     Example:
         >>> import tensorstash as ts
@@ -67,32 +76,72 @@ class During:
         >>> batch = windows[:]
         >>> batch["past"].tolist(), batch["past.age"].tolist()
         ([[6.0, 7.0], [nan, nan], [nan, 5.0]], [[2, 1], [0, 0], [0, 7]])
+        >>> prices = ts.load({"day": [6, 8, 10], "price": [1.0, 1.5, 2.0]}, ["price"], time="day")
+        >>> price = ts.During("price", -4, 0, every=2, table="prices")
+        >>> priced = ts.Windows(stash, spans={"price": price}, tables={"prices": prices}, at={"card": ["a"], "t": [10]})
+        >>> priced[:]["price"].tolist()
+        [[1.0, 1.5]]
     """
 
     column: str
     start: int | str
     stop: int | str
     _: KW_ONLY
-    max_rows: int
+    max_rows: int | None = None
+    every: int | str | None = None
     min_rows: int = 0
     age: bool = False
     closed: Side | None = None
+    table: str | None = None
+    by: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
+        if (self.max_rows is None) == (self.every is None):
+            raise ValueError(
+                "A span in time must have max_rows=, the number of its slots, or every=, the length of each, got "
+                f"{'none' if self.max_rows is None else 'both'} of them for {self.column!r}."
+            )
         checked: dict[str, object] = {
-            "max_rows": at_least(1, self.max_rows, "max_rows", below=_MOST_ROWS),
+            "max_rows": None if self.max_rows is None else at_least(1, self.max_rows, "max_rows", below=MOST_ROWS),
             "min_rows": at_least(0, self.min_rows, "min_rows"),
             "age": flag(self.age, "age"),
             "closed": one_of(self.closed, (None, *get_args(Side)), "closed"),
+            "by": _checked_by(self.by, self.table),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        if self.min_rows > self.max_rows:
-            raise ValueError(f"min_rows must be at most max_rows={self.max_rows}, got {self.min_rows}.")
-        unit = "ns" if "ns" in f"{self.start}{self.stop}" else "us"  # 64 bits hold centuries in us, not in ns
+        unit = (
+            "ns" if "ns" in f"{self.start}{self.stop}{self.every}" else "us"
+        )  # 64 bits hold centuries in us, not in ns
         clock = Clock(None if is_integer(self.start) and is_integer(self.stop) else unit, None)
-        start, stop = _shifts(self, clock, "ts.During")
+        start, stop = shifts_of(self, clock, "ts.During")
         _check_bounds(self, start, stop, clock)
+        slots, _ = slots_of(self, start, stop, clock, "ts.During")
+        if self.min_rows > slots:
+            what = f"max_rows={slots}" if self.every is None else f"the number of buckets, {slots}"
+            raise ValueError(f"min_rows must be at most {what}, got {self.min_rows}.")
+
+    @property
+    def by_names(self) -> tuple[str, ...] | None:
+        """The static columns that name the entity in the table; `None`: its own name."""
+        return (self.by,) if isinstance(self.by, str) else None if self.by is None else tuple(self.by)
+
+
+def _checked_by(by: str | Sequence[str] | None, table: str | None) -> str | tuple[str, ...] | None:
+    """`by=` as it is kept, so that spans can be compared and hashed."""
+    if table is not None and not isinstance(table, str):
+        raise TypeError(
+            f"table must be the name of a table, got a {type(table).__name__}. Write table='prices', and in ts.Windows "
+            "tables={'prices': stash}."
+        )
+    names: str | tuple[str, ...] | None
+    if by is None or isinstance(by, str):
+        names = by
+    elif not (names := tuple(names_in(by, "by"))):
+        raise ValueError("by must name at least one static column, got none.")
+    if names is not None and table is None:
+        raise ValueError(f"by= names the entity in a table, got by={by!r} without table=. Leave it out.")
+    return names
 
 
 def _check_bounds(span: During, start: Shift, stop: Shift, clock: Clock) -> None:
@@ -116,84 +165,35 @@ def _check_bounds(span: During, start: Shift, stop: Shift, clock: Clock) -> None
         )
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class TimeSpan:
-    """Spans over one stretch of time, whose rows are found once for all of them."""
-
-    start: Shift
-    stop: Shift
-    closed: str
-    max_rows: int
-    spans: tuple[Span, ...]  # rows counted back from the end of the stretch; ages are distances of `ROW_TIMES`
-    fills: Mapping[str, torch.Tensor]  # of empty slots, by column
-    min_rows: int
-    named: str  # the span that asks for `min_rows`
-
-    @property
-    def shown(self) -> tuple[Span, ...]:
-        """The spans without ages."""
-        return tuple(span for span in self.spans if not span.is_distance)
-
-    @property
-    def is_ahead(self) -> bool:
-        """Whether it reaches into the future of its window."""
-        return self.stop.steps > 0
-
-    @property
-    def texts(self) -> list[str]:
-        """The spans as text, for a repr."""
-        brackets = "[)" if self.closed == "left" else "(]"
-        stretch = f"{brackets[0]}{self.start.text}, {self.stop.text}{brackets[1]}"
-        aged = {span.name: ", with age" for span in self.spans if span.is_distance}
-        return [
-            f"{span.name}={span.column}{stretch}, at most {self.max_rows}{aged.get(f'{span.name}.age', '')}"
-            for span in self.shown
-        ]
-
-    def find(self, times: Int64s, low: Int64s, high: Int64s, moments: Int64s, stop: Int64s | None = None) -> Stretches:
-        """The rows in the stretches around these moments, among the rows `[low, high)` of their entities; any shape.
-
-        `stop` is the row after the last row of each stretch, if it is known already.
-        """
-        after = int(self.closed == "right")  # then rows at the start are outside, and rows at the stop inside
-        first = first_rows(times, low, high if stop is None else stop, self.start.moved(moments) + after)
-        if stop is None:
-            stop = first_rows(times, first, high, self.stop.moved(moments) + after)
-        return Stretches(stop, np.minimum(stop - first, self.max_rows), moments)
-
-
-def time_spans(stash: Stash, spans: Mapping[str, During], closed: str) -> tuple[TimeSpan, ...]:
-    """The spans in time, grouped by the stretch of time that they cover."""
-    if not spans:
-        return ()
-    if stash.time is None:
-        raise ValueError("Spans in time need times, and this stash has none. Load it with time=.")
-    first, last = stash.time_range
-    if first is not None and last is not None and max(-first, last) >= 1 << 62:  # moved times must fit into 64 bits
-        raise DataError(
-            f"Spans in time need times within 2**62 ticks of 0, got {stash.clock.format(first)} to "
-            f"{stash.clock.format(last)}. Leave such rows out with filter=."
-        )
-    alike: dict[tuple[Shift, Shift, str, int], dict[str, During]] = {}
-    for name, span in spans.items():
-        stretch = (*_shifts(span, stash.clock, repr(name)), span.closed or closed, span.max_rows)
-        alike.setdefault(stretch, {})[name] = span
-    return tuple(_time_span(stash, stretch, members) for stretch, members in alike.items())
-
-
-def _time_span(stash: Stash, stretch: tuple[Shift, Shift, str, int], members: Mapping[str, During]) -> TimeSpan:
-    start, stop, closed, max_rows = stretch
-    columns = [Span(name, span.column, -max_rows, 0) for name, span in members.items()]
-    ages = [
-        Span(f"{name}.age", ROW_TIMES, -max_rows, 0, is_distance=True) for name, span in members.items() if span.age
-    ]
-    empty = empty_values(stash, columns, {}, timed=False) | {ROW_TIMES: torch.zeros((), dtype=torch.int64)}
-    strictest = max(members, key=lambda name: members[name].min_rows)
-    return TimeSpan(start, stop, closed, max_rows, (*columns, *ages), empty, members[strictest].min_rows, strictest)
-
-
-def _shifts(span: During, clock: Clock, whose: str) -> tuple[Shift, Shift]:
+def shifts_of(span: During, clock: Clock, whose: str) -> tuple[Shift, Shift]:
+    """Where a span begins and ends, counted from the time of a window in ticks of a clock."""
     return _shift(span.start, clock, f"start of {whose}"), _shift(span.stop, clock, f"stop of {whose}")
+
+
+def slots_of(span: During, start: Shift, stop: Shift, clock: Clock, whose: str) -> tuple[int, int | None]:
+    """The number of slots of a span, and the ticks of a clock in each bucket of `every=`."""
+    if span.every is None:
+        assert span.max_rows is not None
+        return span.max_rows, None
+    if isinstance(span.every, str) and span.every.startswith("-"):
+        raise ValueError(f"every= is a length of time, got {span.every!r} for {span.column!r}. Leave out the minus.")
+    every = _shift(span.every, clock, f"every of {whose}")
+    for argument, shift in (("every", every), ("the start", start), ("the stop", stop)):
+        if shift.step.kind != "ticks":
+            remedy, where = "Write it in hours.", ""
+            if shift.step.kind == "days":
+                hours = f"{'-' * (shift.steps < 0)}{shift.step.least_ticks // clock.day * 24}h"
+                remedy, where = f"Write {hours!r}.", f" in the zone {clock.zone}, where days differ"
+            raise ValueError(
+                f"Buckets of every= are equally long; {argument} {shift.text!r} has no fixed length{where}. {remedy}"
+            )
+    ticks, length = every.ticks, stop.ticks - start.ticks
+    if ticks < 1 or length % ticks:
+        raise ValueError(
+            f"every= must divide its stretch into whole buckets, got {span.every!r} for {span.start!r} to "
+            f"{span.stop!r} of {span.column!r}. Change one of them."
+        )
+    return at_least(1, length // ticks, "The number of buckets", below=MOST_ROWS), ticks
 
 
 def _shift(length: int | str, clock: Clock, what: str) -> Shift:

@@ -1,6 +1,6 @@
 """Fills: the value of each column in slots without a row."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ def calendar_fills(stash: Stash, spans: Sequence[Span], slots: Slots) -> dict[st
     """Functions that compute columns of `ts.calendar` in slots without a row, if the step of time is known."""
     if stash.time is None or slots.frequency is None:
         return {}
-    columns = dict.fromkeys(span.column for span in spans)
+    columns = dict.fromkeys(column for span in spans for column in span.columns)
     return {name: partial(_calendar_at, stash, name, slots) for name in columns if stash.about(name).calendar}
 
 
@@ -42,10 +42,23 @@ def empty_values(
 
     `timed`: whether an empty slot stands for a time. The empty slots of spans in time do not.
     """
-    filled = {
-        span.column: _empty_value(stash, span.column, timed=timed) for span in spans if span.column not in computed
-    }
+    columns = dict.fromkeys(column for span in spans for column in span.columns)
+    filled = {name: _empty_value(stash, name, timed=timed) for name in columns if name not in computed}
+    _check_alike(stash, spans, filled)
     return filled | {name: as_integers(stash[name].new_zeros(1))[0] for name in computed}
+
+
+def _check_alike(stash: Stash, spans: Sequence[Span], fills: Mapping[str, torch.Tensor]) -> None:
+    """Refuse columns of one `ts.each` whose empty slots hold different values."""
+    for span in spans:
+        first, *others = [name for name in span.columns if name in fills] or [""]
+        for name in others:
+            if not fills[name].equal(fills[first]):
+                one, two = (fills[column].view(stash[column].dtype).item() for column in (first, name))
+                raise SchemaError(
+                    f"The columns of a ts.each must have one value in empty slots; it is {one} in {first!r} and {two} "
+                    f"in {name!r}. Give both the same empty= in ts.column."
+                )
 
 
 def _empty_value(stash: Stash, name: str, *, timed: bool) -> torch.Tensor:

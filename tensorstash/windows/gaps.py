@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorstash.common.checks import one_of
 from tensorstash.common.dtypes import Int64s
-from tensorstash.common.frequency import Duration, describe_step
+from tensorstash.common.frequency import Duration, Frequency, describe_step
 from tensorstash.errors import DataError, NoWindowError
 from tensorstash.gather.span import Span
 from tensorstash.stash.stash import Stash
@@ -27,12 +27,17 @@ _MOST_TICKS = 1 << 62
 
 
 def fragments(
-    stash: Stash, gaps: str, frequency: Duration | None, tolerance: Duration | None, *, counted: bool
+    stash: Stash, gaps: str, frequency: Duration | Frequency | None, tolerance: Duration | None, *, counted: bool
 ) -> Runs:
     """Consecutive rows without a missing time step; whole entities if gaps are ignored, or not `counted`."""
     gaps = one_of(gaps, get_args(Gaps), "gaps")
     if not counted:
         return entity_runs(stash.offsets.numpy())
+    if stash.known is not None:
+        raise ValueError(
+            f"A slot holds one row, and this stash has versions of a time, with known times {stash.known_name!r}. Take "
+            "spans in time: ts.During(...)."
+        )
     if gaps == "mask" and stash.time is None:
         raise ValueError("gaps='mask' needs times, and this stash has none. Load it with time=.")
     if stash.time is None or gaps == "ignore":
@@ -56,7 +61,7 @@ def fragments(
 
 def check_no_slots(
     gaps: str,
-    frequency: Duration | None,
+    frequency: Duration | Frequency | None,
     tolerance: Duration | None,
     min_history: int | None,
     min_horizon: int | None,
@@ -118,13 +123,20 @@ def _too_short(placement: Placement, runs: Runs) -> NoWindowError:
     )
 
 
-def all_windows(placement: Placement, runs: Runs, judged: Sequence[Span], stride: int) -> Placement:
-    """Every window without a missing value; raises `NoWindowError`, and warns if many windows are lost."""
+def all_windows(
+    placement: Placement, runs: Runs, judged: Sequence[Span], stride: int, *, may_forecast: bool
+) -> Placement:
+    """Every window without a missing value; raises `NoWindowError`, and warns if many windows are lost.
+
+    With `may_forecast`, rows without a whole window will do if a run has the history of the window that follows it.
+    """
     starts, stops = run_edges(placement.slots)
     whole = replace(
         placement, intervals=intervals(starts, windows_in(stops - starts, placement.length, stride), stride)
     )
     if not len(whole):
+        if may_forecast and int((stops - starts).max(initial=0)) >= placement.history + placement.slots.tail:
+            return whole
         raise _too_short(placement, runs)
     warned = _warn_of_gaps(whole, runs)
     kept = replace(whole, intervals=complete(whole, judged))
@@ -142,14 +154,14 @@ def _warn_of_gaps(placement: Placement, runs: Runs) -> bool:
             f"Gaps cost {1 - len(windows) / possible:.0%} of the windows: {len(windows):,} of {possible:,} are left"
             f"{_steps_text(runs)}. If these are not gaps, give the frequency=, such as '1bd' for business days, a "
             "tolerance=, or gaps='ignore'; if they are, shorter windows lose fewer.",
-            stacklevel=5,
+            stacklevel=6,
         )
     empty = slots.total - rows - (slots.lead + slots.tail) * int(np.count_nonzero(~slots.joined))
     if empty > rows:
         warnings.warn(
             f"Gaps make more empty slots than there are rows: {empty:,} and {rows:,}{_steps_text(runs)}. Give the "
             "frequency=, take gaps='split', or leave windows without observations out with require=.",
-            stacklevel=5,
+            stacklevel=6,
         )
     return costly
 
@@ -171,7 +183,7 @@ def _warn_of_require(placement: Placement, before: Placement, judged: Sequence[S
     warnings.warn(
         f"require= leaves out {1 - kept / every:.0%} of the windows, because of {what}: {kept:,} of {every:,} are left."
         f"{more} Shorter windows lose fewer, and fewer names in require= too; fill= turns missing values into data.",
-        stacklevel=5,
+        stacklevel=6,
     )
     return True
 
@@ -209,7 +221,7 @@ def _warn_of_absent(
         reasons.append(f"{len(lost):,} with missing values that require= does not allow, such as {name!r}")
     if reasons:
         total, every = len(short) + len(apart) + len(lost), np.count_nonzero(rows)
-        warnings.warn(f"{total:,} of {every:,} entities have no window: {'; '.join(reasons)}.", stacklevel=5)
+        warnings.warn(f"{total:,} of {every:,} entities have no window: {'; '.join(reasons)}.", stacklevel=6)
 
 
 def _other_step(placement: Placement, entity: np.int64) -> str:

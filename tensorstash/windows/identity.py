@@ -1,18 +1,20 @@
 """What windows are: which rows they hold and what their numbers mean, in a few plain values."""
 
+import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.checks import is_integer
 from tensorstash.stash.header import names_checksum
 from tensorstash.stash.meaning import meaning, plain
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.during import TimeSpan
 from tensorstash.windows.placement import Placement
+from tensorstash.windows.time_spans import TimeSpan
 
 MEANINGS = ("clock", "columns", "static", "labels")
 _OF_VALUES = ("fill", "empty", "scaling")  # traits that a state may change
@@ -21,27 +23,49 @@ _OF_VALUES = ("fill", "empty", "scaling")  # traits that a state may change
 def meanings(placement: Placement) -> dict[str, dict[str, Any]]:
     """What the entries of a batch mean: columns of spans, static columns and labels by name, and the clock."""
     stash, points = placement.stash, placement.points
-    empty = dict(placement.fills or {})
-    for time_span in placement.time_spans:
-        empty |= time_span.fills
     columns = {}
-    for name in dict.fromkeys(span.column for span in placement.shown):
-        columns[name] = meaning(stash, name)
-        if name in empty and not stash.about(name).calendar:
-            columns[name]["empty"] = plain(empty[name].view(stash[name].dtype).item())
+    for name, held in columns_of(placement).items():
+        columns[name] = meaning(held.stash, held.name)
+        if held.empty is not None and not held.stash.about(held.name).calendar:
+            columns[name]["empty"] = plain(held.empty.view(held.stash[held.name].dtype).item())
     static = {name: meaning(stash, name) for name in stash.static}
+    tables = {str(part.table.name): part.stash for part in placement.time_spans if part.table.name is not None}
     return {
-        "clock": _clock(stash),
+        "clock": clock_of(stash) | {f"of {name}": clock_of(table) for name, table in tables.items()},
         "columns": columns,
         "static": static,
         "labels": {} if points is None else dict(points.kinds),
     }
 
 
-def _clock(stash: Stash) -> dict[str, Any]:
+class Held(NamedTuple):
+    """A column of the spans: where it is, and what empty slots hold."""
+
+    stash: Stash
+    name: str
+    empty: torch.Tensor | None
+
+
+def columns_of(placement: Placement) -> dict[str, Held]:
+    """The columns of the spans: those of the windows' stash by their names, those of a table behind its name."""
+    fills = placement.fills or {}
+    names = dict.fromkeys(name for span in placement.spans for name in span.columns)
+    found = {name: Held(placement.stash, name, fills.get(name)) for name in names}
+    for time_span in placement.time_spans:
+        table = "" if time_span.table.name is None else f"{time_span.table.name}."
+        for span in time_span.shown:
+            held = Held(time_span.stash, span.column, time_span.fills[span.column])
+            found[f"{table}{span.column}"] = held
+    return found
+
+
+def clock_of(stash: Stash) -> dict[str, Any]:
+    """The unit and the zone of the times, as far as there are any."""
     if stash.time_name is None:
         return {}
     clock = {"unit": stash.clock.unit or "integers"}
+    if stash.known is not None:
+        clock["known unit"] = stash.known_clock.unit or "integers"
     return clock if stash.clock.zone is None else clock | {"zone": stash.clock.zone}
 
 
@@ -84,12 +108,25 @@ def where(placement: Placement) -> dict[str, Any]:
         "offsets": zlib.crc32(placement.offsets.data),
         "runs": _runs(placement),
     }
-    if placement.time_spans:
+    if widths := widths_of(placement):
+        found["variates"] = widths
+    if any(time_span.table.name is None for time_span in placement.time_spans):
         found["row_times"] = stash.times_checksum
+        if stash.known is not None:
+            found["known_times"] = stash.known_checksum
+    if others := [time_span for time_span in placement.time_spans if time_span.table.name is not None]:
+        found["tables"] = {time_span.table.name: _table(time_span.stash) for time_span in others}
+        found["entities_in_tables"] = _entities_in(others)
     step = placement.slots.frequency
     if placement.fills is not None and step is not None:  # the times of empty slots, and what is found by them
         found["frequency"] = f"{step.count} {step.kind}"
     return found
+
+
+def widths_of(placement: Placement) -> dict[str, int]:
+    """How many columns the packs of `ts.each` have, by name."""
+    names = dict.fromkeys(name for span in placement.spans if span.variates is not None for name in span.columns)
+    return {name: math.prod(placement.stash[name].shape[1:]) for name in names}
 
 
 def _runs(placement: Placement) -> int:
@@ -104,9 +141,31 @@ def _runs(placement: Placement) -> int:
     return reduce(lambda crc, array: zlib.crc32(array.tobytes(), crc), arrays, 0)
 
 
+def _entities_in(time_spans: Sequence[TimeSpan]) -> int:
+    """A checksum of which entity of its table each entity of the windows has."""
+    numbers = [time_span.table.entity for time_span in time_spans if time_span.table.entity is not None]
+    return reduce(lambda crc, array: zlib.crc32(array.tobytes(), crc), numbers, 0)
+
+
+def _table(stash: Stash) -> dict[str, Any]:
+    """Which rows a table has, for which entities and times."""
+    first, last = stash.time_range
+    return {
+        "rows": stash.rows,
+        "first_time": first,
+        "last_time": last,
+        "names": names_checksum(stash),
+        "offsets": zlib.crc32(stash.offsets.numpy().data),
+        "row_times": stash.times_checksum,
+        **({} if stash.known is None else {"known_times": stash.known_checksum}),
+    }
+
+
 def _in_time(time_span: TimeSpan) -> dict[str, list[Any]]:
     bounds = [int(text) if is_integer(text) else str(text) for text in (time_span.start.text, time_span.stop.text)]
-    aged = {span.name for span in time_span.spans}
+    aged, table = {span.name for span in time_span.spans}, list[str]()
+    if time_span.table.name is not None:
+        table = [f"of {time_span.table.name}", *(f"by {name}" for name in time_span.table.by or ())]
     return {
         span.name: [
             span.column,
@@ -114,6 +173,7 @@ def _in_time(time_span: TimeSpan) -> dict[str, list[Any]]:
             time_span.max_rows,
             time_span.closed,
             *(["age"] * (f"{span.name}.age" in aged)),
+            *table,
         ]
         for span in time_span.shown
     }

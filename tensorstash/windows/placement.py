@@ -1,29 +1,31 @@
 """Where windows are: their slots in one stash, and the windows of several stashes as one sequence."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s, as_array
-from tensorstash.gather.gather import GatherPlan, compile_plan, gather
+from tensorstash.gather.gather import GatherPlan, compile_plan, copy_into, gather, gather_into
 from tensorstash.gather.memory import Filling, Memory, by_source, never_empty
-from tensorstash.gather.rows import InSlots, Rows, Stretches
+from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches
 from tensorstash.gather.span import Span, draws_of
+from tensorstash.gather.variates import VariatePlan, new_memory, variate_plans
 from tensorstash.native.guide import Guide, find, find_and_locate, guide
-from tensorstash.segments.segment import Block
 from tensorstash.stash.scaled import noted
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.during import ROW_TIMES, TimeSpan
 from tensorstash.windows.fills import calendar_fills
 from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.intervals import Intervals, locate
+from tensorstash.windows.located import Located
 from tensorstash.windows.points import Points
 from tensorstash.windows.slots import Slots, fragments_of, nearest_rows, times_at
+from tensorstash.windows.time_spans import Candidates, TimeSpan, picked_of
+from tensorstash.windows.variates import check_undrawn, one_by_one, variate_entries
 
 _BLOCK = 1 << 17  # intervals computed at a time
 
@@ -48,7 +50,18 @@ class Placement:
     @property
     def shown(self) -> tuple[Span, ...]:
         """All spans; those in time count rows back from the end of their stretch."""
-        return (*self.spans, *(span for time_span in self.time_spans for span in time_span.shown))
+        return tuple(span for span, _ in self.sources)
+
+    @property
+    def sources(self) -> tuple[tuple[Span, Stash], ...]:
+        """All spans as in `shown`, and the stash that each takes its column from."""
+        in_time = ((span, part.stash) for part in self.time_spans for span in part.shown)
+        return (*((span, self.stash) for span in self.spans), *in_time)
+
+    @property
+    def whole_spans(self) -> tuple[Span, ...]:
+        """The spans in slots that hold whole columns, not each column of a pack as a row."""
+        return tuple(span for span in self.spans if span.variates is None)
 
     @property
     def length(self) -> int:
@@ -78,19 +91,7 @@ class Placement:
         if self.fills is not None:
             computed = calendar_fills(self.stash, self.spans, self.slots)
             filling = Filling(fragments_of(self.slots), self.history, self.horizon, self.fills, computed)
-        return never_empty(Memory(self.stash, self._blocks, filling))
-
-    def memory_of(self, time_span: TimeSpan) -> Memory:
-        """What the spans of a stretch of time are gathered from."""
-        times = self.stash.time
-        assert times is not None
-        filling = Filling(None, time_span.max_rows, 0, time_span.fills, {})
-        block = Block(times, (ROW_TIMES,), len(times))
-        columns = {**self.stash, ROW_TIMES: times}
-        return never_empty(Memory(columns, lambda: [*self._blocks(), block], filling))
-
-    def _blocks(self) -> list[Block]:
-        return self.stash.blocks
+        return never_empty(Memory(self.stash, lambda: self.stash.blocks, filling))
 
     def anchor_slots(self, ids: Int64s) -> Int64s:
         """The slot of each window's anchor, for ids of any shape that are known to lie in `[0, len(self))`."""
@@ -127,13 +128,20 @@ class Placement:
             return self.points.time[ids]
         return times_at(self.slots, self.times, anchors + self.label_offset)
 
-    def stretches(self, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Stretches:
-        """The rows of each window in a time span, by the ids and the slots of the anchors, of any shape."""
-        entities, moments = self.window_entities(ids), self.window_times(ids, anchors)
+    def anchors(self, ids: Int64s) -> dict[str, Int64s]:
+        """The entity of each window, by ids `(n,)`, and the time, if there are times."""
+        entities = {"entity": self.window_entities(ids)}
+        if self.stash.time is None:
+            return entities
+        return entities | {"time": self.window_times(ids, self.anchor_slots(ids))}
+
+    def stretches(self, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Stretches | Candidates:
+        """Where the rows of each window in a time span are, by the ids and the slots of the anchors, of any shape."""
+        entities, times = self.window_entities(ids), self.window_times(ids, anchors)
         stop = None  # known if the stretch ends where the history does, and every slot is a row
         if self.points is not None and time_span.closed == self.points.closed and self.slots.first is self.slots.row:
-            stop = None if time_span.stop.steps else anchors
-        return time_span.find(self.times, self.offsets[entities], self.offsets[entities + 1], moments, stop)
+            stop = None if time_span.stop.steps or time_span.table.name is not None else anchors
+        return time_span.find(entities, times, stop)
 
     def entities_at(self, rows: Int64s) -> Int64s:
         """The index into `stash.entities` of rows, of any shape."""
@@ -142,28 +150,6 @@ class Placement:
     def __getstate__(self) -> dict[str, Any]:
         """Without the cached property, which is computed again."""
         return {name: value for name, value in self.__dict__.items() if name != "_entity_of_interval"}
-
-
-class Located(NamedTuple):
-    """Windows of a chain, all arrays of one shape."""
-
-    source: Int32s | None  # the number of the placement of each; None if there is one
-    ids: Int64s  # in the chain
-    anchors: Int64s  # the slots of their anchors
-    stretches: tuple[Stretches, ...] = ()  # the rows of their spans in time, one for each time span
-
-    def reshaped(self, *shape: int) -> "Located":
-        """The same windows as arrays of another shape."""
-        return self._with_each(lambda array: array.reshape(shape))
-
-    def of(self, steps: range) -> "Located":
-        """The windows of some steps, of `(steps, batch)`, one after the other."""
-        return self._with_each(lambda array: array[steps.start : steps.stop].reshape(-1))
-
-    def _with_each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> "Located":
-        source = None if self.source is None else change(self.source)
-        stretches = tuple(Stretches(*map(change, part)) for part in self.stretches)
-        return Located(source, change(self.ids), change(self.anchors), stretches)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +184,8 @@ class Chain:
     def _with_stretches(self, located: Located) -> Located:
         made = []
         for number in range(len(self.placements[0].time_spans)):
-            arrays = Stretches(*(np.empty_like(located.ids) for _ in range(3)))
+            kind = Candidates if self.placements[0].time_spans[number].is_picked else Stretches
+            arrays = kind(*(np.empty_like(located.ids) for _ in range(3)))
             for placement, which, ids, anchors in self.parts(located):
                 part = placement.stretches(placement.time_spans[number], ids, anchors)
                 for array, values in zip(arrays, part):
@@ -298,31 +285,70 @@ class Chain:
     def spans_and_memories(self) -> list[tuple[Sequence[Span], list[Memory]]]:
         """The spans in slots, and those of each stretch of time, and what they are gathered from."""
         first, parts = self.placements[0], list[tuple[Sequence[Span], list[Memory]]]()
-        if first.spans:
-            parts.append((first.spans, [placement.memory for placement in self.placements]))
+        if first.whole_spans:
+            parts.append((first.whole_spans, [placement.memory for placement in self.placements]))
         for k, time_span in enumerate(first.time_spans):
-            parts.append((time_span.spans, [part.memory_of(part.time_spans[k]) for part in self.placements]))
+            parts.append((time_span.spans, [part.time_spans[k].memory for part in self.placements]))
         return parts
 
-    def rows(self, anchors: Any, stretches: Sequence[Stretches], skips: Any = None) -> list[Rows]:
+    def stashes(self) -> list[list[Stash]]:
+        """Those of the memories of `spans_and_memories`."""
+        parts = [[placement.stash for placement in self.placements]] if self.placements[0].whole_spans else []
+        every = zip(*(placement.time_spans for placement in self.placements))
+        return parts + [[time_span.stash for time_span in time_spans] for time_spans in every]
+
+    def in_time(self, located: Located) -> list[Stretches | Picked]:
+        """The rows of windows in each span in time; those that do not follow each other are picked now."""
+        every = zip(located.stretches, zip(*(placement.time_spans for placement in self.placements)))
+        return [
+            found if isinstance(found, Stretches) else picked_of(parts, found, located.source) for found, parts in every
+        ]
+
+    def rows(self, anchors: Any, stretches: Sequence[Stretches | Picked], skips: Any = None) -> list[Rows]:
         """The rows of windows for each part of the plan; arrays or, on a device, tensors. `skips` as in `InSlots`."""
-        return [*([InSlots(anchors, skips)] if self.placements[0].spans else ()), *stretches]
+        return [*([InSlots(anchors, skips)] if self.placements[0].whole_spans else ()), *stretches]
+
+    @cached_property
+    def variates(self) -> tuple[VariatePlan, ...]:
+        """How spans of `ts.each` are gathered."""
+        spans = self.placements[0].spans
+        if all(span.variates is None for span in spans):
+            return ()
+        return variate_plans(spans, [placement.memory for placement in self.placements])
+
+    @cached_property
+    def window_bytes(self) -> int:
+        """Of a window in a batch; where windows have different numbers of rows, their mean."""
+        counts = np.array([len(placement) for placement in self.placements])
+        rows = [int(counts @ plan.most_rows) * plan.row_bytes for plan in self.variates]
+        return self.plan.window_bytes + sum(rows) // max(1, len(self))
 
     def gather(self, ids: Ids) -> dict[str, torch.Tensor]:
         """The batch of windows in fresh memory: spans, `observed`, and static columns."""
         located = self.locate(check_ids(ids, len(self)))
-        batch = gather(self.plan, located.source, self.rows(located.anchors, located.stretches)) | self.static_of(
-            located
-        )
+        rows = self.rows(located.anchors, self.in_time(located))
+        batch = gather(self.plan, located.source, rows) | self.static_of(located)
         batch |= {name: torch.from_numpy(values) for name, values in self.labels(located).items()}
+        batch |= variate_entries(self.variates, located.source, located.anchors, None, {}, new_memory)
         return noted(batch, self.scaled)
+
+    def gather_into(self, ids: Ids, out: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The batch in the tensors of an earlier one of as many windows."""
+        if self.placements[0].time_spans or self.placements[0].points is not None or self.variates:
+            copy_into(self.gather(ids), out)
+        else:
+            located = self.locate(check_ids(ids, len(self)))
+            gather_into(self.plan_apart, located.anchors, out)
+            copy_into(self.static_of(located), out)
+        return noted(dict(out), self.scaled)
 
     def window_or_batch(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
+        check_undrawn(self.placements[0].spans)
         if isinstance(ids, int) and not isinstance(ids, bool):
             ids = np.array(ids)
         if isinstance(ids, (np.ndarray, np.integer, torch.Tensor)) and not ids.ndim:
-            return noted({name: tensor[0] for name, tensor in self.gather(ids.reshape(1)).items()}, self.scaled)
+            return noted(one_by_one(self.variates, self.gather(ids.reshape(1)), 1)[0], self.scaled)
         return self.gather(ids)  # type: ignore[arg-type]  # a boolean is refused there
 
     def each(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
@@ -333,15 +359,16 @@ class Chain:
                 "A ts.Draw needs the position of each window in the run, which PyTorch's DataLoader does not pass on; "
                 f"got {draw}. Use ts.Loader."
             )
-        batch = self.gather(ids)
-        windows = zip(*(tensor.unbind() for tensor in batch.values()))
-        return [dict(zip(batch, window)) for window in windows]
+        check_undrawn(self.placements[0].spans)
+        numbers = check_ids(ids, len(self))
+        return one_by_one(self.variates, self.gather(numbers), len(numbers))
 
     @cached_property
     def scaled(self) -> dict[str, bool]:
         """Whether the column of each span is scaled in one of the stashes."""
-        columns = {about.name for part in self.placements for about in part.stash.info.columns if about.is_scaled}
-        return {span.name: span.column in columns for span in self.placements[0].shown}
+        sources = [source for part in self.placements for source in part.sources]
+        scaled = {s.name for s, stash in sources if any(stash.about(name).is_scaled for name in s.columns)}
+        return {span.name: span.name in scaled for span in self.placements[0].shown}
 
     @cached_property
     def drawn(self) -> bool:

@@ -86,6 +86,8 @@ def placed(stash: Stash, slots: Slots, points: Points, size: tuple[int, int], re
     history, horizon = size
     points = refused.leave_out(points, {"of an entity that the stash does not have": points.entity < 0})
     offsets, times = stash.offsets.numpy(), stash.time.numpy()
+    if stash.known is not None:  # rows are not in the order of times, and there are no slots
+        return replace(points, slot=offsets[points.entity])
     if not history + horizon:
         return replace(points, slot=slots_at(slots, _rows_from(times, offsets, points)))
     low, high = offsets[points.entity], offsets[points.entity + 1]

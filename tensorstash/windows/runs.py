@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
@@ -13,6 +12,7 @@ from tensorstash.windows.shift import FARTHEST
 
 _BLOCK = 1 << 18  # rows scanned at a time: the temporary arrays stay in the cache
 _SAMPLE = 1 << 16
+_SHORT = 256  # rows of a block of the sample
 _COMMONEST = 8  # of the steps of one part of the data: enough to find the most common step of all parts
 _MOST_STEPS = 100_000  # distinct steps counted; beyond that the rarest are forgotten
 
@@ -34,7 +34,7 @@ def entity_runs(offsets: Int64s) -> Runs:
 
 
 def find_runs(
-    offsets: Int64s, times: Int64s, clock: Clock, wanted: Duration | None, tolerance: Duration | None
+    offsets: Int64s, times: Int64s, clock: Clock, wanted: Duration | Frequency | None, tolerance: Duration | None
 ) -> Runs:
     """Split the rows of each entity where a step of time is not the frequency, `wanted` or inferred."""
     whole = entity_runs(offsets)
@@ -56,7 +56,9 @@ def find_runs(
     return Runs(first, rows, chosen, steps)
 
 
-def _given(wanted: Duration, clock: Clock, tolerance: Duration | None) -> Frequency:
+def _given(wanted: Duration | Frequency, clock: Clock, tolerance: Duration | None) -> Frequency:
+    if isinstance(wanted, Frequency):
+        return wanted
     step = frequency(wanted, clock, tolerance)
     if step.most_ticks > FARTHEST:
         raise ValueError(f"frequency must be at most 2**61 ticks of the times, got {wanted!r}.")
@@ -117,16 +119,31 @@ def count_steps(times: Int64s, inner: Int64s, every: int) -> Counter[int]:
 
     `inner` are the rows whose step to the next one leads to another entity.
     """
+    if every > 1:
+        return _counted(_sampled(times, inner, every))
     counted: Counter[int] = Counter()
-    size = _BLOCK if every == 1 else 256
-    for start in range(0, len(times) - 1, size * every):
-        stop = min(start + size, len(times) - 1)
-        steps = np.delete(times[start + 1 : stop + 1] - times[start:stop], _within(inner, start, stop))
-        values, counts = np.unique(steps, return_counts=True)
-        counted.update(dict(zip(values.tolist(), counts.tolist())))
+    for start in range(0, len(times) - 1, _BLOCK):
+        stop = min(start + _BLOCK, len(times) - 1)
+        steps = times[start + 1 : stop + 1] - times[start:stop]
+        counted.update(_counted(np.delete(steps, _within(inner, start, stop))))
         if len(counted) > _MOST_STEPS:
             counted = Counter(dict(counted.most_common(_MOST_STEPS // 2)))
     return counted
+
+
+def _counted(steps: Int64s) -> Counter[int]:
+    values, counts = np.unique(steps, return_counts=True)
+    return Counter(dict(zip(values.tolist(), counts.tolist())))
+
+
+def _sampled(times: Int64s, inner: Int64s, every: int) -> Int64s:
+    """The steps of every n-th short block, all at once: at most twice `_SAMPLE`, whatever the number of rows."""
+    apart = _SHORT * every
+    rows = (np.arange(0, len(times) - 1, apart)[:, None] + np.arange(_SHORT)).reshape(-1)
+    rows = rows[rows < len(times) - 1]
+    block, place = np.divmod(inner, apart)
+    is_sampled = place < _SHORT
+    return np.delete(times[rows + 1] - times[rows], (_SHORT * block + place)[is_sampled])
 
 
 def pairs_per_frequency(offsets: Int64s, times: Int64s, clock: Clock) -> dict[Frequency, int]:
@@ -142,9 +159,3 @@ def pairs_per_frequency(offsets: Int64s, times: Int64s, clock: Clock) -> dict[Fr
                 gaps = None if candidate.kind == "ticks" else gaps_at(times, inner, candidate)
                 pairs[candidate] = count if gaps is None else len(times) - 1 - len(inner) - len(gaps)
     return pairs
-
-
-def true_rows(mask: NDArray[np.bool_], start: int) -> tuple[Int64s, Int64s]:
-    """The ranges `[low, high)` of true values, of which the first is that of row `start`."""
-    edges = np.flatnonzero(np.diff(mask, prepend=False, append=False)) + start
-    return edges[::2], edges[1::2]

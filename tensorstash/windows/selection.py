@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 from tensorstash.common.checks import array_of
 from tensorstash.common.dtypes import Bools, Int64s
+from tensorstash.common.ranges import true_ranges
 from tensorstash.errors import NoWindowError
 from tensorstash.gather.span import Span
 from tensorstash.stash.missing import missing_rows
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.at import points_of
-from tensorstash.windows.during import TimeSpan
 from tensorstash.windows.intervals import Intervals, cut_ranges, drop, intervals, keep, of_ids, spread, union
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.points import Refused, placed
-from tensorstash.windows.runs import true_rows
 from tensorstash.windows.slots import empty_slots, nearest_rows, run_edges, run_rows, runs_at, slots_at
+from tensorstash.windows.time_spans import TimeSpan
 
 _BLOCK = 1 << 20  # rows scanned for missing values at a time
 _WINDOWS = 1 << 16  # tested at a time
@@ -68,7 +68,7 @@ def chosen(placement: Placement, test: Callable[[Int64s, Int64s], Bools]) -> Pla
     kept = _tested(placement, test)
     if placement.points is not None:
         return replace(placement, points=placement.points.taken(kept))
-    return replace(placement, intervals=of_ids(placement.intervals, *true_rows(kept, 0)))
+    return replace(placement, intervals=of_ids(placement.intervals, *true_ranges(kept)))
 
 
 def _tested(placement: Placement, test: Callable[[Int64s, Int64s], Bools]) -> Bools:
@@ -83,7 +83,7 @@ def enough_rows(placement: Placement) -> Placement:
     """The windows with at least `min_rows=` rows in their spans in time; if there is none, a `NoWindowError`."""
     for time_span in placement.time_spans:
         if time_span.min_rows:
-            kept = chosen(placement, partial(_has_rows, placement, time_span))
+            kept = chosen(placement, partial(_absent, placement, time_span))
             if not len(kept):
                 raise NoWindowError(
                     f"min_rows= keeps windows with at least {time_span.min_rows} rows in {time_span.named!r}; none of "
@@ -93,14 +93,16 @@ def enough_rows(placement: Placement) -> Placement:
     return placement
 
 
-def _has_rows(placement: Placement, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Bools:
-    return placement.stretches(time_span, ids, anchors).rows >= time_span.min_rows
+def _absent(placement: Placement, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Bools:
+    return time_span.count(placement.stretches(time_span, ids, anchors)) >= time_span.min_rows
 
 
 def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span], unmatched: str) -> Placement:
     """The windows at the points of a frame; points without one are an error, or dropped with `unmatched="drop"`."""
     points = points_of(placement.stash, at, closed, {span.name for span in placement.shown})
     wanted, refused = len(points), Refused(placement.stash, len(points))
+    for time_span in placement.time_spans:
+        time_span.table.check_moments(int(points.time.min()), int(points.time.max()), placement.stash.clock)
     if judged and not placement.length:
         raise ValueError("require= checks slots, and spans in time have none. See min_rows= of ts.During.")
     points = placed(placement.stash, placement.slots, points, (placement.history, placement.horizon), refused)
@@ -112,7 +114,7 @@ def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span]
     placement = replace(placement, points=points)
     for time_span in placement.time_spans:
         if time_span.min_rows:
-            few = ~_tested(placement, partial(_has_rows, placement, time_span))
+            few = ~_tested(placement, partial(_absent, placement, time_span))
             points = refused.leave_out(
                 points, {f"with fewer than {time_span.min_rows} rows in {time_span.named!r}": few}
             )
@@ -140,7 +142,7 @@ def _slot_ranges(placement: Placement, low: Int64s, high: Int64s) -> tuple[Int64
 
 def _ranges(true: Callable[[slice], NDArray[np.bool_]], rows: int) -> tuple[Int64s, Int64s]:
     """The ranges `[low, high)` of true rows; the test runs in blocks."""
-    ranges = [true_rows(true(slice(start, start + _BLOCK)), start) for start in range(0, max(rows, 1), _BLOCK)]
+    ranges = [true_ranges(true(slice(start, start + _BLOCK)), start) for start in range(0, max(rows, 1), _BLOCK)]
     low, high = map(np.concatenate, zip(*ranges))
     return union(low, high)
 
@@ -180,14 +182,17 @@ def latest(placement: Placement, judged: Sequence[Span], of: str | None) -> Inte
         )
     past = [Span(s.name, s.column, s.start, min(s.stop, 0), s.step) for s in judged if s.start < 0]
     kept = complete(replace(placement, intervals=intervals(starts, np.ones_like(starts), 1)), past)
-    entities = len(placement.offsets) - 1
-    if len(kept) < entities:
+    newest = replace(placement, intervals=kept)
+    absent = np.diff(placement.offsets) > 0  # entities without rows can have none
+    absent[newest.window_entities(np.arange(len(newest)))] = False
+    if absent.any():
+        first, every = placement.stash.entities[absent.argmax()], np.count_nonzero(np.diff(placement.offsets))
         warnings.warn(
-            f"{entities - len(kept):,} of {entities:,} entities have no latest window: they have too few consecutive "
-            "rows before the anchor, or a missing value that require= does not allow.",
-            stacklevel=3,
+            f"{np.count_nonzero(absent):,} of {every:,} entities have no latest window, such as {first!r}: they have "
+            "too few consecutive rows before the anchor, or a missing value that require= does not allow.",
+            stacklevel=4,
         )
-    _warn_of_ends(replace(placement, intervals=kept))
+    _warn_of_ends(newest)
     return kept
 
 
@@ -204,7 +209,7 @@ def _warn_of_ends(newest: Placement) -> None:
             f"{ended:,} of {len(ends):,} series end before {form(int(ends.max()))}, the last time of all; {name!r} "
             f"ends first, at {form(int(ends[first]))}. Their latest windows forecast earlier times, which "
             "windows.anchors gives. To leave such series out, load with filter=.",
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

@@ -26,6 +26,11 @@ class Shift:
         return self.step.advance(flat, np.full(flat.shape, self.steps * by)).reshape(times.shape)
 
     @property
+    def ticks(self) -> int:
+        """Its signed length in ticks, if that is fixed."""
+        return self.steps * self.step.count
+
+    @property
     def most_ticks(self) -> int:
         """An upper bound of its length in ticks, whatever months and weekends it spans."""
         return abs(self.steps) * self.step.most_ticks

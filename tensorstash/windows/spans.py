@@ -2,24 +2,28 @@
 
 import operator
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tensorstash.columns.names import check_name
 from tensorstash.common.checks import at_least, is_integer, names_in, shown
 from tensorstash.errors import SchemaError, unknown
+from tensorstash.gather.each import Variates
 from tensorstash.gather.span import Draw, Span
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import During
+from tensorstash.windows.tables import table_named
 
 _LONGEST = 1 << 40  # slots before or after an anchor: far longer than any run, and sums of them fit into int64
 
 
-def make_spans(
+def make_spans(  # noqa: PLR0917  in the order of `Windows`
     stash: Stash,
     history: int | None,
     horizon: int,
     columns: Sequence[str] | None,
     spans: Mapping[str, Any] | None,
+    tables: Mapping[str, Stash],
 ) -> tuple[tuple[Span, ...], dict[str, During]]:
     """The checked spans that the arguments of `Windows` ask for: in slots, and in time."""
     in_time: dict[str, During] = {}
@@ -38,26 +42,55 @@ def make_spans(
         made = [_span(name, span) for name, span in spans.items() if name not in in_time]
     if not made and not in_time:
         raise ValueError("A window must have at least one span, got none.")
-    for span in (*made, *(Span(name, during.column, -during.max_rows, 0) for name, during in in_time.items())):
-        _check(span, stash)
+    for span in made:
+        _check(span, stash, stash, None)
+    for name, during in in_time.items():
+        source = stash if during.table is None else table_named(during.table, tables)
+        _check(Span(name, during.column, -1, 0), stash, source, during.table)
     return tuple(made), in_time
 
 
-def _check(span: Span, stash: Stash) -> None:
+def _check(span: Span, stash: Stash, source: Stash, table: str | None) -> None:
+    """Raise unless a span may have its name beside the static columns of a stash, and its column is in the source."""
     if not isinstance(span.name, str):
         raise TypeError(f"Names of spans must be strings, got {span.name!r}. Write {str(span.name)!r}.")
     check_name(span.name, "a span", (span.column, span.start, span.stop), "spans")
+    column: Any = span.column  # a `During` may have been given anything
+    if isinstance(column, Variates):
+        raise TypeError(
+            f"ts.each is for spans of slots, got {column} in the span in time {span.name!r}. Give slots, as in "
+            "('x', -96, 0), or one span in time for each column."
+        )
     if not isinstance(span.column, str):
         raise TypeError(
             f"A span must name one column, got {shown(span.column)} for {span.name!r}. To have several in one tensor, "
             "load them as one: columns={'name': [...]}."
         )
-    if span.column not in stash:
-        raise unknown(span.column, stash, "the stash")
+    for name in span.columns:
+        if name not in source:
+            raise unknown(name, source, "the stash" if table is None else f"the table {table!r}")
+    if span.variates is not None:
+        _check_alike(span.variates, source)
     if span.name in stash.static:
         raise SchemaError(
             f"A span must not have the name of a static column, got {span.name!r}. Give the span another name."
         )
+
+
+def _check_alike(variates: Variates, stash: Stash) -> None:
+    """Refuse columns that cannot be rows of one tensor."""
+    first = variates.columns[0]
+    for name in variates.columns:
+        if stash[name].dtype != stash[first].dtype:
+            raise SchemaError(
+                f"The columns of a ts.each must have one dtype; {first!r} is {stash[first].dtype}, {name!r} is "
+                f"{stash[name].dtype}. Load them with one dtype=, or give each a span of its own."
+            )
+        if stash[name].ndim > 2:
+            raise SchemaError(
+                f"The columns of a ts.each must have one or several numbers in a row; {name!r} has "
+                f"{tuple(stash[name].shape[1:])}. Give it a span of its own: ({name!r}, -96, 0)."
+            )
 
 
 def slot_count(least: int, value: int, what: str) -> int:
@@ -77,7 +110,10 @@ def _span(name: str, parts: Any) -> Span:
     if len(parts) not in (3, 4) or not all(is_integer(value) for value in numbers):
         raise ValueError(f"{rule}, in slots, {whole}.")
     start, stop, *step = map(operator.index, numbers)
-    span = Span(name, parts[0], start, stop, step[0] if step else 1, draw)
+    variates = parts[0] if isinstance(parts[0], Variates) else None
+    span = Span(
+        name, parts[0] if variates is None else str(variates), start, stop, step[0] if step else 1, draw, variates
+    )
     if draw is not None:
         _check_draw(span, draw)
     if max(map(abs, (span.start, span.stop, span.step))) >= _LONGEST:
@@ -114,4 +150,5 @@ def judged_spans(
             raise ValueError(f"require= checks slots, and {name!r} is a span in time. See min_rows= of ts.During.")
         if name not in named and name not in stash:
             raise unknown(name, dict.fromkeys([*named, *stash]), "the window", "span or column")
-    return [named.get(name) or Span(name, name, -size[0], size[1]) for name in names]
+    judged = [named.get(name) or Span(name, name, -size[0], size[1]) for name in names]
+    return [replace(span, column=column, variates=None) for span in judged for column in span.columns]

@@ -17,12 +17,12 @@ from tensorstash.errors import DataError
 from tensorstash.native.guide import first_rows
 from tensorstash.native.permutation import shuffled
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.during import TimeSpan
-from tensorstash.windows.intervals import keep
+from tensorstash.windows.intervals import count_before, keep
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.selection import chosen
 from tensorstash.windows.shift import FARTHEST, Shift
 from tensorstash.windows.slots import run_edges, run_rows, runs_at, slots_at, steps_until, times_at
+from tensorstash.windows.time_spans import TimeSpan
 
 Moment = SupportsIndex | str | date | np.datetime64
 Length = SupportsIndex | str | timedelta  # of time: slots, or a duration
@@ -44,6 +44,14 @@ def entity_edges(placement: Placement) -> Int64s:
     starts, stops = run_edges(placement.slots)
     first_rows, _ = run_rows(placement.slots, placement.stash.rows)
     return np.append(starts, stops[-1:])[np.searchsorted(first_rows, placement.offsets)]
+
+
+def per_entity(placement: Placement) -> dict[str, Int64s]:
+    """How many windows each entity has, and the id of its first one; at given points only how many."""
+    if placement.points is not None:
+        return {"count": np.bincount(placement.points.entity, minlength=len(placement.offsets) - 1)}
+    edges = count_before(placement.intervals, entity_edges(placement))
+    return {"count": np.diff(edges), "first": edges[:-1]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +175,11 @@ def _none_lies(placement: Placement, low: str | None, high: str | None) -> str |
 
 def parts_at_shares(placement: Placement, fractions: Sequence[float]) -> list[Placement]:
     """The parts before, between and from fractions of the rows of each entity."""
+    if placement.stash.known is not None:
+        raise ValueError(
+            "split_fraction goes by rows in the order of time, and this stash has several versions of a time. Cut at "
+            "times: split(...)."
+        )
     first, counts = placement.offsets[:-1], np.diff(placement.offsets)
     shares = _shares(fractions, counts)
     parts = _parts_of(placement, [_cut_at_rows(placement, first + rows) for rows in shares])
@@ -251,8 +264,9 @@ def _between_cuts(placement: Placement, low: Bound, high: Bound, ids: Int64s, an
 def _ends_before(placement: Placement, time_span: TimeSpan, cut: Cut, ids: Int64s, anchors: Int64s) -> Bools:
     """Whether spans in time end before a cut; one without rows counts too, because it shows that there are none."""
     assert cut.moments is not None
-    stops = time_span.stop.moved(placement.window_times(ids, anchors)) + (time_span.closed == "right")
-    return stops <= cut.moments[placement.window_entities(ids)]
+    _, stops = time_span.moved(placement.window_times(ids, anchors))
+    # a stop in a unit of its own, rounded up to that of the windows: a cut may be the lowest integer
+    return -(-stops // time_span.table.window_ticks) <= cut.moments[placement.window_entities(ids)]
 
 
 def _of_entities(placement: Placement, entities: Int64s) -> Placement:

@@ -2,31 +2,28 @@
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from tensorstash.common.frequency import Duration
 from tensorstash.common.keywords import suggests_keywords
-from tensorstash.gather.gather import copy_into, gather_into
-from tensorstash.stash.scaled import noted
 from tensorstash.stash.stash import Stash
 from tensorstash.windows import splits
-from tensorstash.windows.at import Unmatched, check_at
+from tensorstash.windows.arguments import Arguments, check_stash, needs, newest, windows_of
+from tensorstash.windows.at import Unmatched
 from tensorstash.windows.display import as_html, as_text
-from tensorstash.windows.during import Side, time_spans
-from tensorstash.windows.fills import slot_fills
-from tensorstash.windows.gaps import Gaps, all_windows, check_no_slots, fragments
+from tensorstash.windows.during import Side
+from tensorstash.windows.gaps import Gaps
 from tensorstash.windows.identity import fingerprint
 from tensorstash.windows.ids import Ids, check_ids
-from tensorstash.windows.intervals import count_before, no_intervals
 from tensorstash.windows.placement import Chain, Placement
 from tensorstash.windows.predictions import to_frame
-from tensorstash.windows.selection import Where, anchored, at_points, enough_rows, latest
-from tensorstash.windows.slots import lead_and_tail, place, with_tail
-from tensorstash.windows.spans import judged_spans, make_spans, slot_count
+from tensorstash.windows.selection import Where
+from tensorstash.windows.spans import make_spans
+from tensorstash.windows.tables import checked_tables
+from tensorstash.windows.traits import check_same, tables_of
+from tensorstash.windows.variates import check_undrawn
 
 if TYPE_CHECKING:
     import polars as pl
@@ -50,8 +47,9 @@ class Windows:
         columns: the columns of the short form; `None` for all.
         spans: instead of `history` and `horizon`, a mapping from a name in the batch to `(column, start, stop)` or
             `(column, start, stop, step)`: half-open slots relative to the anchor. The past 96 are `("y", -96, 0)`. A
-            start may be a `ts.Draw`: a `Loader` then draws the length of the past. A `ts.During` is a stretch of time;
-            if all spans are such stretches, each row is a window, and arguments about slots are refused.
+            start may be a `ts.Draw`: a `Loader` then draws the length of the past. In place of the column,
+            `ts.each(...)` has a row for each column of packs. A `ts.During` is a stretch of time; if all spans are such
+            stretches, each row is a window, and arguments about slots are refused.
         min_history: windows may begin before their run if at least this many slots of their history lie in it. A drawn
             past is cut where the run begins, so its length need not be a multiple of the step of the `ts.Draw`.
         min_horizon: windows may extend past their run if at least this many slots of their horizon lie in it (0: none
@@ -64,24 +62,22 @@ class Windows:
         tolerance: how far a step may deviate from the frequency, written likewise; at most half of it.
         require: columns or spans; windows with a missing value in one of them are left out: NaN, code -1, a value of
             `fill=` where `ts.is_valid` of the column is false, or an empty slot. A column is checked over the whole
-            window, a span over its own slots, and neither after the run. A column that had no missing value when it was
-            loaded is not read again, so NaN written into it later is not seen.
+            window, a span over its own slots, neither after the run. NaN written into a column later may not be seen.
         where: a boolean column, or `(rows,)` booleans; windows whose anchor (without a horizon: last slot) is not at a
             true row are left out.
-        at: a frame with the entity and time columns of the source. Each row is a window, in this order, instead of all
-            windows; its anchor is the first slot at or after the time. Other columns of the frame (numbers, booleans or
-            times) are entries of the batch, `(batch,)`. See `docs/guide/events.md`.
+        at: a frame with the entity and time columns of the source. Each row is a window, with its anchor at the first
+            slot at or after the time. Other columns of numbers, booleans or times are entries of the batch, `(batch,)`.
         closed: with `at`, the history ends with rows at the time itself (`"right"`) or before it (`"left"`).
         unmatched: with `at`, rows without a window are an error (`"error"`) or left out (`"drop"`).
+        tables: other stashes by name, from which spans in time take rows: `ts.During(..., table="prices")`.
 
     Raises:
-        NoWindowError: no window; the message gives the longest run and the length needed. ColumnError: no such column.
-            SchemaError: a reserved span name, or a column without a value for empty slots. DataError: a row of `at` has
-            no window; the message counts the reasons.
+        NoWindowError: no window. ColumnError: no such column. SchemaError: a reserved span name, or a column without a
+            value for empty slots. DataError: a row of `at` has no window; the message counts the reasons.
 
     Warns:
         UserWarning: gaps or `require` cost more than a tenth of the windows; gaps make more empty slots than there are
-            rows; some entities have no window, because of their rows, their step of time or `require`.
+            rows; some entities have no window.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -113,44 +109,21 @@ class Windows:
         at: Any = None,
         closed: Side = "left",
         unmatched: Unmatched = "error",
+        tables: Mapping[str, Stash] | None = None,
     ) -> None:
-        if not isinstance(stash, Stash):
-            raise TypeError(
-                f"stash must be a stash, ts.load(...), got a {type(stash).__name__}. For data of several "
-                "machines, use ts.cluster.windows(...)."
-            )
-        self.stash = stash
-        in_slots, in_time = make_spans(stash, history, horizon, columns, spans)
-        self.stride = slot_count(1, stride, "stride")
-        check_at(at, closed, unmatched, self.stride, where)
-        if not in_slots:
-            check_no_slots(gaps, frequency, tolerance, min_history, min_horizon)
-        # without spans in slots a window is one row, or with at= a point in time
-        self.history = max([0 if in_slots or at is not None else 1, *(-span.start for span in in_slots)])
-        self.horizon = max([0, *(span.stop for span in in_slots)])
-        lead, tail = lead_and_tail(min_history, min_horizon, self.history, self.horizon)
-        pieces = fragments(stash, gaps, frequency, tolerance, counted=bool(in_slots))
-        slots = place(pieces, stash, masked=gaps == "mask", lead=lead, tail=tail)
-        padded = min_history is not None or min_horizon is not None
-        filled = gaps == "mask" or padded or any(span.draw is not None for span in in_slots)
-        fills = slot_fills(stash, in_slots, slots) if filled else None
-        self._judged = judged_spans(stash, in_slots, in_time, require, (self.history, self.horizon))
-        side = closed if at is not None else "left" if self.horizon else "right"
-        candidates = Placement(
-            stash=stash,
-            spans=in_slots,
-            history=self.history,
-            horizon=self.horizon,
-            slots=slots,
-            fills=fills,
-            intervals=no_intervals(),
-            time_spans=time_spans(stash, in_time, side),
+        check_stash(stash)
+        others = checked_tables(tables)
+        asked = make_spans(stash, history, horizon, columns, spans, others)
+        arguments = Arguments(
+            *asked, min_history, min_horizon, stride, gaps, frequency, tolerance, require, where, closed, unmatched
         )
-        self.spans = candidates.shown
-        if at is not None:
-            self._place(at_points(candidates, at, closed, self._judged, unmatched))
-        else:
-            self._place(enough_rows(anchored(all_windows(candidates, pieces, self._judged, self.stride), where)))
+        self._set(arguments, windows_of(arguments, stash, at, others))
+
+    def _set(self, arguments: Arguments, placement: Placement) -> None:
+        self._arguments = arguments.without_rows()
+        self.stash, self.spans = placement.stash, placement.shown
+        self.history, self.horizon, self.stride = placement.history, placement.horizon, arguments.stride
+        self._place(placement)
 
     def _place(self, placement: Placement) -> None:
         self.placement = placement  # where these windows are; read by the other rooms
@@ -188,15 +161,8 @@ class Windows:
             tensor([[1, 2],
                     [2, 3]])
         """
-        if out is None:
-            return self.chain.gather(ids)
-        if self.placement.time_spans or self.placement.points is not None:
-            copy_into(self.chain.gather(ids), out)
-        else:
-            located = self.chain.locate(check_ids(ids, len(self)))
-            gather_into(self.chain.plan_apart, located.anchors, out)
-            copy_into(self.chain.static_of(located), out)
-        return noted(dict(out), self.chain.scaled)
+        check_undrawn(self.placement.spans)
+        return self.chain.gather(ids) if out is None else self.chain.gather_into(ids, out)
 
     def anchors(self, ids: Ids) -> dict[str, torch.Tensor]:
         """The `entity` (index into `stash.entities`) and the `time` of each window's anchor, both `(batch,)` int64.
@@ -210,12 +176,8 @@ class Windows:
             >>> ts.Windows(stash, history=1, horizon=1).anchors([0, 1])
             {'entity': tensor([0, 1]), 'time': tensor([2, 2])}
         """
-        numbers, placement = check_ids(ids, len(self)), self.placement
-        slots = placement.anchor_slots(numbers)
-        batch = {"entity": torch.from_numpy(placement.window_entities(numbers))}
-        if self.stash.time is not None:
-            batch["time"] = torch.from_numpy(placement.window_times(numbers, slots))
-        return batch
+        anchors = self.placement.anchors(check_ids(ids, len(self)))
+        return {name: torch.from_numpy(values) for name, values in anchors.items()}
 
     def per_entity(self) -> dict[str, torch.Tensor]:
         """How many windows each entity has and the id of its first one: `count` and `first`, both `(entities,)` int64.
@@ -229,11 +191,7 @@ class Windows:
             >>> ts.Windows(stash, history=2).per_entity()
             {'count': tensor([0, 2, 1]), 'first': tensor([0, 0, 2])}
         """
-        if self.placement.points is not None:
-            entities = self.placement.points.entity
-            return {"count": torch.from_numpy(np.bincount(entities, minlength=len(self.stash.offsets) - 1))}
-        edges = torch.from_numpy(count_before(self.placement.intervals, splits.entity_edges(self.placement)))
-        return {"count": edges.diff(), "first": edges[:-1]}
+        return {name: torch.from_numpy(values) for name, values in splits.per_entity(self.placement).items()}
 
     def to_frame(
         self,
@@ -267,9 +225,6 @@ class Windows:
             >>> windows = ts.Windows(ts.load({"t": [1, 2, 3], "y": [0.0] * 3}, time="t"), history=1, horizon=2)
             >>> windows.to_frame([0], torch.tensor([[0.5, 0.25]])).to_dicts()
             [{'t': 2, 'value': 0.5}, {'t': 3, 'value': 0.25}]
-            >>> quantiles = torch.tensor([[[0.1, 0.9], [0.2, 0.8]]])
-            >>> windows.to_frame([0], quantiles, names=["low", "high"]).columns
-            ['t', 'low', 'high']
             >>> windows.to_frame([0], torch.tensor([[0.5, 0.25]]), origin=True, step=True).to_dicts()
             [{'t': 2, 'anchor': 2, 'step': 1, 'value': 0.5}, {'t': 3, 'anchor': 2, 'step': 2, 'value': 0.25}]
         """
@@ -372,12 +327,57 @@ class Windows:
             >>> newest[0]["y"], newest.anchors([0])["time"]
             (tensor([6., 7., nan], dtype=torch.float64), tensor([4]))
         """
-        splits.check_intervals(self.placement, "latest", "Give the times at which to forecast as at=.")
-        if of is not None:
-            self.stash[of]  # raises for an unknown column
-        slots = with_tail(self.placement.slots, self.stash, self.horizon)
-        every = replace(self.placement, slots=slots, fills=slot_fills(self.stash, self.placement.spans, slots))
-        return self._at(enough_rows(replace(every, intervals=latest(every, self._judged, of))))
+        return self._at(newest(self._arguments, self.placement, of))
+
+    @suggests_keywords
+    def on(self, stash: Stash, *, tables: Mapping[str, Stash] | None = None, at: Any = None) -> "Windows":
+        """The same windows of other data: tomorrow's, a hold-out file, the last rows of a service.
+
+        They have the arguments of these `Windows`, with the frequency that was found here. Of a part of a split, a
+        fold or `latest` they are all windows of the new data. Rows that are enough for the history alone have no
+        window, and `on(stash).latest()` has the one that follows them.
+
+        Args:
+            stash: its columns must mean the same: types, units, zones, packs and codes, for which load it with `like=`.
+            tables: those that take the place of the tables of these windows; the others are the same.
+            at: the points of the new windows, as in `Windows`. They take the place of `stride=` and `where=`. Windows
+                at given points need them.
+
+        Raises:
+            ColumnError: a column is missing. SchemaError: a column or the times mean something else. ValueError: these
+                windows were chosen by `where=` with booleans for the rows of one stash, or need `at=`. For other errors
+                see `Windows`.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> windows = ts.Windows(ts.load({"t": range(9), "y": range(9)}, ["y"], time="t"), history=3, horizon=1)
+            >>> tomorrow = windows.on(ts.load({"t": range(5, 10), "y": range(5, 10)}, ["y"], time="t"))
+            >>> tomorrow[:]["y"]
+            tensor([[5, 6, 7, 8],
+                    [6, 7, 8, 9]])
+        """
+        check_stash(stash)
+        others = tables_of(self.placement) | checked_tables(tables)
+        check_same(self.placement, stash, others)
+        arguments = self._arguments.elsewhere(self.placement, at)
+        other = copy(self)
+        other._set(arguments, windows_of(arguments, stash, at, others, may_forecast=True))
+        return other
+
+    def needs(self) -> dict[str, Any]:
+        """How far windows look back, so that a service keeps no more rows than they need.
+
+        `slots` is the most rows of an entity before an anchor, `during` the start of each span in time that reaches
+        back, counted from the time of the window, as polars' `offset_by` takes it. With these rows of an entity, and
+        those from the anchor on, a window is the same, bit for bit.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> spans = {"past": ("y", -3, 0), "week": ts.During("y", -7, 0, max_rows=5)}
+            >>> ts.Windows(ts.load({"t": range(9), "y": [0.0] * 9}, time="t"), spans=spans).needs()
+            {'slots': 3, 'during': {'week': -7}}
+        """
+        return needs(self.placement)
 
     def fingerprint(self) -> dict[str, Any]:
         """A small identity in plain values: equal windows have equal fingerprints."""

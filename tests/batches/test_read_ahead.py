@@ -1,4 +1,4 @@
-"""Reading ahead from a saved stash: which pages are asked for, when, and that no batch changes."""
+"""The inside of `batches/read_ahead.py`: which pages are asked for, when, and that no batch changes."""
 
 import itertools
 import mmap

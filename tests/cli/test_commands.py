@@ -1,7 +1,6 @@
 """The command line, as processes and in this one: what it prints, its status, and that others find what it loads."""
 
 import json
-import math
 import os
 import pty
 import re
@@ -17,13 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from click.testing import CliRunner
 
 import tensorstash as ts
-from tensorstash.cli.commands import commands, main
-from tensorstash.cli.huge_pages import huge_pages
-from tensorstash.sources import row_groups
+from tensorstash.__main__ import main
 from tests import processes
+from tests.command_line import NAMES, PROGRAM, invoke, parsed, run
 from tests.oracle_load import write_parquet
 
 ROOT = Path(__file__).parents[2]
@@ -36,14 +33,7 @@ pytestmark = pytest.mark.usefixtures("shm")
 
 def start(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line as a process of its own."""
-    return processes.run("from tensorstash.cli.commands import main; main()", *arguments, warn="default")
-
-
-def run(*arguments: str) -> str:
-    """Run a command that succeeds, here."""
-    result = CliRunner().invoke(commands, arguments, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
+    return processes.run(PROGRAM, *arguments, warn="default")
 
 
 def status(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
@@ -112,6 +102,7 @@ def test_a_load_into_a_file_is_for_open_and_shares_nothing(tmp_path: Path) -> No
         (["--columns", "v", "--columns", "u"], {"columns": ["v", "u"]}),
         (["--columns", "x=u,v", "--columns", "y=v"], {"columns": {"x": ["u", "v"], "y": "v"}}),
         (["--columns", "u", "--entity", "e", "--time", "t"], {"columns": ["u"], "entity": "e", "time": "t"}),
+        (["--entity", "e", "--time", "t", "--known", "s"], {"entity": "e", "time": "t", "known": "s"}),
         (["--entity", "e", "--static", "s"], {"entity": "e", "static": ["s"]}),
         (["--entity", "e", "--static", "k=s"], {"entity": "e", "static": {"k": "s"}}),
     ],
@@ -201,8 +192,7 @@ def test_gc_takes_the_oldest_that_nobody_uses(shm: Path) -> None:
     [("0", 0), ("17", 17), ("17B", 17), ("2kB", 2000), ("1.5 GB", 1_500_000_000), ("10g", 10**10), ("2GiB", 2**31)],
 )
 def test_sizes_are_read_as_people_write_them(text: str, nbytes: int) -> None:
-    context = commands.commands["prune"].make_context("prune", ["--max-bytes", text])
-    assert context.params["max_bytes"] == nbytes
+    assert parsed("prune", "--max-bytes", text)["max_bytes"] == nbytes
 
 
 def test_an_error_is_one_line_with_the_remedy(tmp_path: Path) -> None:
@@ -290,21 +280,6 @@ def test_inspect_shows_the_range_of_half_precision(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "arrow", "expected"),
-    [
-        (b"\x00\xc1", b"\x00B", pa.float16(), (-2.5, 3.0)),
-        (b"\x00~", b"\x00B", pa.float16(), (None, None)),
-        (1.0, math.nan, pa.float64(), (None, None)),
-        (math.nan, 1.0, pa.float32(), (None, None)),
-        (-math.inf, math.inf, pa.float32(), (-math.inf, math.inf)),
-        ("a", "b", pa.string(), ("a", "b")),
-    ],
-)
-def test_a_range_with_nan_is_no_range(low: Any, high: Any, arrow: pa.DataType, expected: tuple[Any, Any]) -> None:
-    assert row_groups._bounds(low, high, arrow) == expected
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["inspect", WEATHER, "--columns", "tmp"], f"{WEATHER} has no column 'tmp'; did you mean 'temp'?"),
@@ -367,32 +342,6 @@ def test_info_says_what_matters_on_this_machine(shm: Path) -> None:
     assert not shm.exists()  # looking makes nothing
 
 
-@pytest.mark.parametrize(
-    ("shmem", "mount", "private", "shared", "why"),
-    [
-        ("never", "/dev/shm tmpfs rw", "small pages", "small pages", "huge=never of /dev/shm"),
-        ("advise", "/dev/shm tmpfs rw", "huge pages possible", "small pages", "huge=never of /dev/shm"),
-        ("never", "/dev tmpfs rw,huge=always", "small pages", "huge pages possible", "huge=always of /dev"),
-        ("deny", "/dev/shm tmpfs rw,huge=always", "small pages", "small pages", "shmem_enabled deny"),
-        ("force", "/dev/shm tmpfs rw", "huge pages possible", "huge pages possible", "shmem_enabled force"),
-    ],
-)
-def test_what_the_settings_of_huge_pages_mean(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shmem: str, mount: str, private: str, shared: str, why: str
-) -> None:
-    (tmp_path / "enabled").write_text("always [madvise] never\n")
-    (tmp_path / "shmem_enabled").write_text(f"always within_size [{shmem}]\n")
-    (tmp_path / "mounts").write_text(f"root / ext4 rw 0 0\ntmpfs {mount} 0 0\n")
-    monkeypatch.setattr("tensorstash.cli.huge_pages._SETTINGS", tmp_path)
-    monkeypatch.setattr("tensorstash.cli.huge_pages._MOUNTS", tmp_path / "mounts")
-    assert huge_pages(Path("/dev/shm/x")) == (
-        f"private stash: {private} (shmem_enabled {shmem}); shared stash: {shared} ({why}); "
-        "batches: huge pages possible (enabled madvise)"
-    )
-    (tmp_path / "shmem_enabled").unlink()
-    assert huge_pages(Path("/dev/shm/x")) == "not offered by this system"
-
-
 def test_info_knows_a_directory_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with monkeypatch.context() as changed:
         changed.setenv("TENSORSTASH_DIR", str(tmp_path / "not" / "there"))
@@ -407,7 +356,7 @@ def test_help_has_examples_that_are_read(command: str) -> None:
     assert len(examples) == {"info": 1, "bench": 1, "inspect": 3}.get(command, 2)
     for example in examples:
         words = [word.strip("'") for word in example.split(" | ")[0].split()]
-        commands.commands[command].make_context(command, words)
+        parsed(command, *words)
 
 
 def test_the_commands_of_the_guide_run(shm: Path) -> None:
@@ -417,7 +366,7 @@ def test_the_commands_of_the_guide_run(shm: Path) -> None:
     printed = {}
     for line in block.splitlines():
         program, command, *options = shlex.split(line)
-        done = start(command, *options)
+        done = start(command, *options, *(["--seconds", "0.2"] if command == "bench" else []))
         assert program == "tensorstash"
         assert (done.returncode, done.stderr) == (0, ""), line
         printed[command] = done.stdout
@@ -427,7 +376,7 @@ def test_the_commands_of_the_guide_run(shm: Path) -> None:
             stash = ts.load(WEATHER, columns, entity="origin", time="time_hour", share="nyc-weather")
             assert stash.path == str(path)
             del stash
-    assert sorted([*printed, "shard"]) == sorted(commands.commands)  # shards have a page of their own
+    assert sorted([*printed, "shard"]) == NAMES  # shards have a page of their own
     assert printed["ls"].splitlines()[1].startswith("nyc-weather ")
     assert printed["rm"] == f"removed {path.name}\n"
 
@@ -444,6 +393,6 @@ def test_shards_are_made_and_found(tmp_path: Path) -> None:
     for _ in range(2):
         assert re.fullmatch(pattern, run("shard", source, *options))
     assert ts.cluster.open(to).manifest.rows == 3
-    refusal = CliRunner().invoke(commands, ["shard", source, "--to", to])
+    refusal = invoke("shard", source, "--to", to)
     assert refusal.exit_code == 2
     assert "Name the entity column: --entity COLUMN." in refusal.output

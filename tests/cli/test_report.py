@@ -7,13 +7,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-import torch
-from click.testing import CliRunner
 
-import tensorstash as ts
-from tensorstash.cli.bench import Items, bench
-from tensorstash.cli.commands import commands
 from tests import processes
+from tests.command_line import run
 
 
 @pytest.fixture
@@ -28,9 +24,7 @@ def file(tmp_path: Path) -> Path:
 
 def page_of(file: Path, *options: str) -> str:
     target = file.with_name("report.html")
-    result = CliRunner().invoke(commands, ["inspect", str(file), *options, "--html", str(target)])
-    assert result.exit_code == 0, result.output
-    assert result.output.splitlines()[-1] == f"wrote {target}"
+    assert run("inspect", str(file), *options, "--html", str(target)).splitlines()[-1] == f"wrote {target}"
     return target.read_text("utf-8")
 
 
@@ -78,33 +72,24 @@ def test_a_load_that_would_be_refused_says_why(file: Path) -> None:
     assert f"<p>A load is refused: A time occurs once in each entity; {times}" in page
 
 
-def test_items_are_the_windows() -> None:
-    stash = ts.load({"e": list("aaabbbb"), "x": np.arange(7.0), "y": np.arange(7)}, ["x", "y"], entity="e")
-    windows = ts.Windows(stash, spans={"past": ("x", -2, 0), "next": ("y", 0, 1)})
-    items = Items(windows, torch.from_numpy(windows.placement.anchor_slots(np.arange(len(windows)))))
-    assert len(items) == len(windows) == 3
-    for k in range(3):
-        assert {name: tensor.tolist() for name, tensor in items[k].items()} == {
-            name: tensor.tolist() for name, tensor in windows[k].items()
-        }
-
-
-def test_the_bench_measures_three_ways() -> None:
-    windows = ts.Windows(ts.load({"x": np.arange(1000, dtype=np.int16)}), history=8, horizon=2)
-    results = list(bench(windows, batch_size=32, workers=1, seconds=0.2))
-    assert [one.way for one in results] == ["tensorstash", "DataLoader, 0 workers", "DataLoader, 1 workers"]
-    for one in results:
-        assert one.first > 0
-        assert one.windows > 0
-        assert 0 < one.waiting < 1
-        assert one.nbytes > 10_000_000  # an interpreter
+def test_the_page_of_a_table_with_known_times_says_how_rows_are_ordered(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"e": ["a", "a", "b"], "t": [1, 2, 1], "k": [5, 5, 5], "y": [0.0, 1.0, 2.0]})
+    for runs, order in (
+        (frame, "k and then by t"),
+        (frame.with_columns(k=pl.Series([5, 6, 7]), t=1), "t and then by k"),
+    ):
+        runs.write_parquet(tmp_path / "runs.parquet")
+        page = page_of(tmp_path / "runs.parquet", "--columns", "y", "--entity", "e", "--time", "t", "--known", "k")
+        assert f"Rows are ordered by {order}." in page
+        assert "<svg" in page
+        (code,) = re.findall(r"<pre><code>(.*?)</code></pre>", page, re.DOTALL)
+        assert processes.run(html.unescape(code) + "print(stash.known_name, stash.rows)").stdout == "k 3\n"
 
 
 def test_the_bench_command_prints_a_line_for_each(file: Path) -> None:
     options = ["--columns", "y", "--entity", "<b>", "--time", "t", "--history", "4", "--horizon", "1"]
-    result = CliRunner().invoke(commands, ["bench", str(file), *options, "--seconds", "0.1", "--workers", "1"])
-    assert result.exit_code == 0, result.output
-    table = result.output.split("\n\n")[-1].splitlines()
+    printed = run("bench", str(file), *options, "--seconds", "0.1", "--workers", "1")
+    table = printed.split("\n\n")[-1].splitlines()
     assert table[0].split() == ["first", "batch", "windows/s", "waiting", "memory"]
     assert [line.split("  ")[0] for line in table[1:]] == [
         "tensorstash",

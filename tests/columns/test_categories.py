@@ -411,7 +411,7 @@ def test_helpful_errors() -> None:
         (
             ts.errors.ColumnError,
             lambda: ts.load(source, [ts.hashed("c", 9)]).vocabulary("c"),
-            "Text columns have a vocabulary, and those that were given one; 'c' holds torch.int32.",
+            "Text columns have a vocabulary, and columns loaded with vocabulary=; 'c' holds torch.int32.",
         ),
         (
             ts.errors.DataError,

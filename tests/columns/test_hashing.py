@@ -1,4 +1,4 @@
-"""The hash of values: published numbers, which columns of `ts.hashed` and shards in people's files are made of."""
+"""The inside of `columns/hashing.py`: published hashes, of which `ts.hashed` columns and people's shards are made."""
 
 from hashlib import blake2b
 

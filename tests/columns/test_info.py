@@ -1,4 +1,4 @@
-"""What a stash says of its columns, and a header that says it wrongly."""
+"""The inside of `columns/info.py`: what a stash says of its columns, and a header that says it wrongly."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Checks of arguments: which values are integers."""
+"""The inside of `common/checks.py`: which values are integers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Keywords of other libraries, and earlier ones of this package: the error says what to write."""
+"""The inside of `common/keywords.py`: keywords of others and earlier ones; the error says what to write."""
 
 import copy
 import inspect

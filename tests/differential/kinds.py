@@ -74,6 +74,7 @@ def _loaders(record: Record, rng: Random, loaded: Loaded, windows: Any, *, size:
         arguments.pop("steps", None)  # over several epochs, what a state says of own ids depends on the thread
     record.has(*(f"{name}={value}" if isinstance(value, str) else name for name, value in arguments.items()))
     varies = isinstance(arguments.get("shuffle"), ts.ByTime.thing) and rng.random() < 0.6
+    record.has(*["batch_size=None"] * varies)
 
     def layouts() -> Layout:
         chosen = orders.layout(rng, size=size)

@@ -71,6 +71,38 @@ def test_codes_ascend_after_the_known_names(
     assert [code for piece in pieces for code in vocabulary.encode(piece)[0].tolist()] == final
 
 
+@given(
+    runs=st.lists(st.tuples(st.none() | st.sampled_from(["", "a", "b", "日本"]), st.integers(0, 30)), max_size=12),
+    arrow=st.sampled_from([*TYPES, pa.int64(), pa.uint8()]),
+    first=st.integers(0, 3),
+    head=st.sampled_from([1, 8, 1024]),
+)
+def test_rows_in_long_runs_give_the_piece_that_a_loop_over_rows_gives(
+    runs: list[tuple[str | None, int]], arrow: pa.DataType, first: int, head: int
+) -> None:
+    """`head` is the number of rows that tell whether runs are long; `first` are rows that a slice leaves out."""
+    rows: list[Any] = [value for value, count in runs for _ in range(count)]
+    if pa.types.is_integer(arrow):
+        rows = [None if value is None else len(value.encode()) for value in rows]
+    with patch.object(codes_module, "_HEAD", head):
+        piece = piece_of(arrays(arrow, [rows])[0][first:])
+    names = [value for value in dict.fromkeys(rows[first:]) if value is not None]
+    if not pa.types.is_dictionary(arrow):  # its values come in the order of the dictionary
+        assert piece.values.to_pylist() == names
+    assert sorted(set(piece.indices.tolist()) - {-1}) == [*range(len(piece.values))]
+    assert [piece.values[k].as_py() if k >= 0 else None for k in piece.indices.tolist()] == rows[first:]
+
+
+def test_neighbours_are_compared_where_runs_are_long() -> None:
+    long, short = pa.array(np.repeat(["a", "b", "a"], 1000)), pa.array(["a", "b"] * 1500)
+    starts = codes_module._long_runs(long)
+    assert starts is not None
+    assert starts.tolist() == [0, 1000, 2000]
+    assert codes_module._long_runs(short) is None
+    assert codes_module._long_runs(pa.concat_arrays([long, short])) is None
+    assert codes_module._long_runs(long[:1000]) is None
+
+
 @pytest.mark.parametrize("kind", ["texts", "integers"])
 def test_threads_agree_on_the_codes(kind: str) -> None:
     numbers = np.random.default_rng(0).integers(0, 30_000, (40, 2000))

@@ -36,7 +36,7 @@ def test_a_decimal_is_the_nearest_float_or_refused(digits: list[int], scale: int
 def test_digits_are_given_up_only_by_who_names_a_type() -> None:
     large = Decimal(2**53 + 1)
     table = pa.table({"x": pa.array([Decimal(5), large], pa.decimal128(20, 0)), "f": [0.5, 1.5]})
-    message = "9007199254740993 in column 'x' (the pyarrow Table; 1 such values)"
+    message = "9007199254740993 in column 'x' (the pyarrow Table; 1 such value)"
     for columns in (["x"], {"p": ["f", "x"]}):
         with pytest.raises(ts.errors.DataError, match=like(message)):
             ts.load(table, columns)

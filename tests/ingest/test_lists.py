@@ -47,7 +47,7 @@ def test_missing_items_are_filled_and_missing_lists_refused() -> None:
     items = pa.table({"x": pa.array([[1, None], [3, 4]])})
     assert ts.load(items, {"x": ts.column("x", fill=0)})["x"].tolist() == [[1, 0], [3, 4]]
     assert ts.load(items, {"ok": ts.is_valid("x")})["ok"].tolist() == [[True, False], [True, True]]
-    message = "column 'x' has 1 null lists in the pyarrow Table"
+    message = "column 'x' has 1 null list in the pyarrow Table"
     for array in (
         pa.array([None, [1, 2], [3, 4]]),
         pa.array([[1, 2], None, [3, 4]], pa.list_view(pa.int64())),

@@ -38,7 +38,7 @@ def test_a_null_where_there_is_no_missing_value(array: pa.Array, kind: str, tmp_
 
 
 def test_a_null_list_is_refused() -> None:
-    message = "column 'x' has 1 null lists in the pyarrow Table"
+    message = "column 'x' has 1 null list in the pyarrow Table"
     for column in (
         pa.array([[1.0, 2.0], None], pa.list_(pa.float64(), 2)),
         pa.array([[[1.0], [2.0]], [[3.0], None]], pa.list_(pa.list_(pa.float64(), 1), 2)),

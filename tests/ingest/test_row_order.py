@@ -81,8 +81,30 @@ def test_every_row_comes_to_its_place(rows: list[Row], timed: bool, cuts: list[i
         assert moved.tolist() == [times[row] for row in order]
 
 
-def test_more_entities_than_sixteen_bits_count() -> None:
+@pytest.mark.parametrize(
+    ("times", "known", "asked"),
+    [
+        ([1, 2, 3], [5, 5, 6], []),
+        ([2, 1, 3], [6, 5, 5], [24]),
+        ([1, 1, 1], [5, 6, 7], []),
+        ([1, 2, 3, 4, 5, 6], [5, 5, 5, 6, 6, 6], [8, 8]),
+        ([1, 2, 3, 4, 5, 6], [6, 6, 6, 5, 5, 5], [8, 8, 24]),
+    ],
+)
+def test_memory_for_known_times_is_checked(times: list[int], known: list[int], asked: list[int]) -> None:
+    """Times are counted in a copy if an entity has more rows than a block, and sorted if they are out of order."""
+    found: list[int] = []
+    arranger = Arranger(len(times), found.append, entities=1)
+    arranger.add(np.zeros(len(times), np.int32))
+    assert arranger.finish(np.arange(1), np.array(times), np.array(known)) is None
+    assert found == asked
+    assert arranger.known_first == (len({*known}) <= len({*times}))
+    assert arranger.arranged == (24 not in asked)
+
+
+def test_more_entities_than_sixteen_bits_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """numpy counts integers of 16 bits; longer ones take two rounds."""
+    monkeypatch.undo()  # blocks of a few rows would take long here
     codes = np.random.default_rng(0).permutation(np.arange(300_000) % 100_000)
     stash = ts.load({"e": codes, "t": np.arange(300_000), "y": np.arange(300_000)}, ["e", "y"], entity="e", time="t")
     order = np.argsort(codes, kind="stable")
@@ -325,8 +347,9 @@ def test_a_single_row_group_is_divided_by_columns(tmp_path: Path) -> None:
     assert stash["s"].tolist() == [0, 1] * (rows // 2)
 
 
-def test_texts_are_numbered_alike_whichever_thread_is_first(tmp_path: Path) -> None:
+def test_texts_are_numbered_alike_whichever_thread_is_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first row group is the largest, so that others are done before it."""
+    monkeypatch.undo()  # blocks of a few rows would take long here
     names = [f"name {k}" for k in range(3000)]
     pieces = [pa.table({"s": names[:2000] * 30}), *(pa.table({"s": names[k::-1][:5]}) for k in range(2000, 3000, 50))]
     path = write_parquet(tmp_path / "one.parquet", pieces)
@@ -335,4 +358,4 @@ def test_texts_are_numbered_alike_whichever_thread_is_first(tmp_path: Path) -> N
         stash = ts.load(path)
         assert stash.vocabulary("s") == sorted(set(texts))
         vocabulary = stash.vocabulary("s")
-        assert [vocabulary[code] for code in stash["s"]] == texts
+        assert [vocabulary[code] for code in stash["s"].tolist()] == texts

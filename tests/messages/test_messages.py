@@ -57,7 +57,16 @@ def write(cases: list[Case]) -> str:
 def said(code: str, path: Path) -> str:
     """The error, or the warnings, that a snippet ends with; places have names."""
     table = {"shop": ["A", "A", "B", "B"], "day": [1, 2, 1, 2], "sold": [5.0, 6.0, 7.0, 8.0], "count": [1, 2, 3, 4]}
-    names: dict[str, Any] = {"np": np, "pa": pa, "pc": pc, "pl": pl, "torch": torch, "ts": ts, "path": path}
+    names: dict[str, Any] = {
+        "np": np,
+        "warnings": warnings,
+        "pa": pa,
+        "pc": pc,
+        "pl": pl,
+        "torch": torch,
+        "ts": ts,
+        "path": path,
+    }
     names |= {"table": table, "stash": ts.load(table, ["sold", "count"], entity="shop", time="day")}
     names["series"] = ts.load({"t": np.arange(20), "y": np.arange(20.0), "n": np.arange(20)}, ["y", "n"], time="t")
     names["windows"] = ts.Windows(names["series"], 3, 1)

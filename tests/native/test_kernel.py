@@ -1,4 +1,4 @@
-"""The native kernel beside numpy and torch, exactly: gather, empty slots, order and look-up."""
+"""The inside of `native/kernel.py`, beside numpy and torch, exactly: gather, empty slots, order and look-up."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How the compiled kernel is made, found, refused and loaded."""
+"""The inside of `native/library.py`: how the compiled kernel is made, found, refused and loaded."""
 
 import os
 import shutil
@@ -112,7 +112,7 @@ def warned(body: str, switch: str) -> str:
 
 
 def test_a_process_without_the_kernel_is_told_once_what_that_costs(tmp_path: Path) -> None:
-    """When it first gathers on the host. In imports, loads and windows a warning would be an error."""
+    """When it first gathers on the host, not when it imports, loads or makes windows: there, a warning is an error."""
     told = warned(HOST, str(tmp_path / "absent.so"))
     assert told.count("UserWarning") == 1
     for part in (

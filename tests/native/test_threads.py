@@ -1,4 +1,4 @@
-"""The threads that help with a large batch: the same bits, in any process and at its end."""
+"""The inside of `native/threads.c`: helpers of a large batch give the same bits, in any process and at its end."""
 
 import os
 import signal

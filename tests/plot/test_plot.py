@@ -368,6 +368,7 @@ def test_long_series_are_drawn_with_few_points_and_their_peaks() -> None:
 def test_what_cannot_be_drawn_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     stash = hourly()
     timeless = ts.load({"y": [1.0]})
+    revised = ts.load({"t": [1, 1], "k": [2, 3], "y": [0.0, 1.0]}, ["y"], time="t", known="k")
     cases: list[tuple[type[Exception], Callable[[], Any], str]] = [
         (
             ts.errors.ColumnError,
@@ -408,6 +409,16 @@ def test_what_cannot_be_drawn_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
             ValueError,
             lambda: ts.plot.series(stash, "north", ["temp"], axes=5),  # type: ignore[arg-type]
             "axes ... got 5 for 1 columns",
+        ),
+        (
+            ValueError,
+            lambda: ts.plot.series(revised, None, ["y"]),
+            "versions of times, known by 'k'",
+        ),
+        (
+            ValueError,
+            lambda: ts.plot.coverage(revised),
+            "versions of times, known by 'k'",
         ),
     ]
     for kind, call, message in cases:

@@ -82,7 +82,7 @@ def test_other_parts_are_refused() -> None:
     one, two = ts.Windows(gappy(), history=2), ts.Windows(gappy(), history=2)
     cases: list[tuple[Any, str]] = [
         ({}, "got {}"),
-        ({"train": 5}, "'train' is a int"),
+        ({"train": 5}, "'train' is an int"),
         ({"a": one, "b": two}, "these are of several"),
     ]
     for parts, message in cases:

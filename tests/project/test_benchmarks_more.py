@@ -138,6 +138,12 @@ def test_ways_to_scale_many_columns_yield_the_same_windows() -> None:
     assert len(re.findall(r"^\S.* +\d+\.\d\d ms a batch \(\d+\.\d\d to \d+\.\d\d\)$", printed, re.M)) == 5
 
 
+def test_requests_are_served_and_compared_with_another_checkout() -> None:
+    printed = run("bench_serve.py", "--quick", "--parent", str(BENCHMARKS.parent))
+    for part in ("load", "windows", "batch", "whole", "first"):
+        assert len(re.findall(rf"^    {part} +here .* parent .* here/parent \d", printed, re.MULTILINE)) == 2
+
+
 def test_shards_are_made_and_opened(shm: Path) -> None:
     printed = run("bench_shards.py", "--quick")
     ways = ["ts.load", "ts.load, file=", "shard"]
@@ -157,6 +163,16 @@ def test_pre_training_is_measured_beside_the_ways_of_others() -> None:
     assert (
         len(re.findall(r"^    \d ranks: share of the second set 0\.\d+ of 0\.1, resumed exactly", printed, re.M)) == 3
     )
+
+
+def test_rows_of_variates_are_measured_beside_separate_columns() -> None:
+    printed = run("bench_variates.py", "--quick")
+    rows = re.findall(r"^    (\S.*?) +\d+ M values/s +(\d+\.\d\d) bytes a value$", printed, re.MULTILINE)
+    nbytes = {name: float(size) for name, size in rows}
+    assert len(rows) + printed.count("left out: chronos-forecasting is not installed") == 5
+    assert nbytes["separate columns of one stash"] == 4
+    assert nbytes["a row per variate, ts.each"] == 4.05
+    assert nbytes["padded to 30"] > 7
 
 
 def test_sampling_over_shards_is_measured_beside_one_stash() -> None:

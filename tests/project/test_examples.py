@@ -276,15 +276,24 @@ def check_picture(path: Path) -> None:
     assert len({tuple(pixel) for pixel in image[::4, ::4].reshape(-1, image.shape[2])}) > 4
 
 
+def check_serve(printed: str, _: str) -> None:
+    trained, unknown, same = printed.splitlines()
+    assert re.fullmatch(r"trained on [\d,]+ rows; the reference has \d+ kB, the service keeps 96 rows each", trained)
+    assert unknown.startswith("an unknown airport: 400, {'error': \"unknown='error' takes only entities that like= has")
+    assert same == "72 of 72 forecasts are those of the whole data"
+
+
 CLAIMS = {
     "backtest.py": check_backtest,
     "forecast.py": check_forecast,
     "masked_mean.py": check_masked_mean,
     "quickstart.py": check_quickstart,
+    "serve.py": check_serve,
 }
 PICTURES: dict[str, list[str]] = {
     "backtest.py": [],
     "forecast.py": ["next_day.png"],
     "masked_mean.py": [],
     "quickstart.py": ["forecast.png", "coverage.png"],
+    "serve.py": [],
 }

@@ -54,6 +54,7 @@ PUBLIC = [
     "calendar",
     "cluster",
     "column",
+    "each",
     "errors",
     "hashed",
     "is_valid",

@@ -1,4 +1,4 @@
-"""The inside of `sampling/by_time.py`: all windows of a time in a step, resumed anywhere, in 16 bytes a window."""
+"""The inside of `sampling/by_time.py`: the windows of one time in a batch, resumed anywhere, in 16 bytes a window."""
 
 import hashlib
 import tracemalloc
@@ -15,7 +15,7 @@ from tensorstash.errors import NoMemoryError
 from tensorstash.sampling import sections as by_time
 from tensorstash.sampling.by_time import ByTime
 from tensorstash.sampling.hashes import checksum
-from tensorstash.sampling.sections import Sections, count_steps, cuts, sections
+from tensorstash.sampling.sections import Sections, count_steps, cuts, sections, whole
 from tensorstash.sampling.steps import Layout, share
 from tests.inside import ids_at
 from tests.spaces import limit
@@ -38,12 +38,25 @@ def groups_of(times: list[int]) -> list[list[int]]:
 def steps_of(
     of: Sections, shuffle: bool, seed: int, epoch: int, consumed: int, size: int | None, drop: bool = False
 ) -> list[tuple[list[int], int]]:
-    """The windows of each step, and what is consumed behind it."""
+    """The windows of each step of one rank, and what is consumed behind it; without a size, of whole times."""
     order = ids_at(shuffle, len(of.ends), seed, epoch)
+    made = whole(of, order, consumed, 1, 0) if size is None else cuts(of, order, consumed, size, drop)
     return [
         (of.ids[begin:end].tolist(), int(behind))
-        for made in cuts(of, order, consumed, size, drop)
-        for begin, end, behind in zip(*made)
+        for group in made
+        for begin, end, behind in zip(group.start, group.stop, group.consumed)
+    ]
+
+
+def shares_of(
+    of: Sections, shuffle: bool, epoch: int, consumed: int, ranks: int, rank: int
+) -> list[tuple[list[int], int, bool]]:
+    """The windows of one rank in each step of whole times, what is consumed behind it, and whether they are filler."""
+    order = ids_at(shuffle, len(of.ends), 5, epoch)
+    return [
+        (of.ids[begin:end].tolist(), int(behind), bool(is_filler))
+        for group in whole(of, order, consumed, ranks, rank)
+        for begin, end, behind, is_filler in zip(group.start, group.stop, group.consumed, group.is_filler)
     ]
 
 
@@ -87,22 +100,39 @@ def test_each_time_is_cut_into_steps_of_its_own_from_any_position_on(
     assert shuffle or np.array_equal(places, np.arange(len(groups)))
     consumed = data.draw(st.integers(0, len(times)))
     assert steps_of(of, shuffle, 5, epoch, consumed, size, drop) == expected_steps(groups, places, consumed, size, drop)
-    assert count_steps(of, size, drop) == len(steps_of(of, shuffle, 5, epoch, 0, size, drop))
+    assert size is None or count_steps(of, size, drop) == len(steps_of(of, shuffle, 5, epoch, 0, size, drop))
+
+
+@given(TIMES, st.booleans(), st.integers(1, 7), st.integers(0, 3), st.data())
+@settings(max_examples=200)
+def test_ranks_share_times_from_any_position_on(
+    times: list[int], shuffle: bool, ranks: int, epoch: int, data: st.DataObject
+) -> None:
+    """Also from the middle of a time, of which the rest is left."""
+    of, consumed = sections_of(times), data.draw(st.integers(0, len(times)))
+    places = ids_at(shuffle, len(of.ends), 5, epoch)(np.arange(len(of.ends)))
+    left = expected_steps(groups_of(times), places, consumed, None, False)
+    steps = [left[k : k + ranks] for k in range(0, len(left), ranks)]
+    for rank in range(ranks):
+        expected = [(step[rank if rank < len(step) else 0][0], step[-1][1], rank >= len(step)) for step in steps]
+        assert shares_of(of, shuffle, epoch, consumed, ranks, rank) == expected
 
 
 def test_blocks_of_windows_times_and_steps_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     times = np.random.default_rng(0).integers(0, 150, 1000).tolist()
-    whole = sections_of(times)
-    expected = [steps_of(whole, True, 1, 0, consumed, size) for consumed in (0, 7, 500) for size in (None, 1, 4)]
+    every = sections_of(times)
+    expected = [steps_of(every, True, 1, 0, consumed, size) for consumed in (0, 7, 500) for size in (None, 1, 4)]
+    shares = [shares_of(every, True, 0, 7, 4, rank) for rank in range(4)]
     for block in (1, 7, 100):
         monkeypatch.setattr("tensorstash.sampling.hashes.CHUNK", block)
         of = sections_of(times)
-        assert np.array_equal(of.ids, whole.ids)
-        assert np.array_equal(of.ends, whole.ends)
-        assert checksum_of(of) == checksum_of(whole)
-        assert [count_steps(of, size) for size in (None, 1, 4)] == [count_steps(whole, size) for size in (None, 1, 4)]
+        assert np.array_equal(of.ids, every.ids)
+        assert np.array_equal(of.ends, every.ends)
+        assert checksum_of(of) == checksum_of(every)
+        assert [count_steps(of, size) for size in (1, 4)] == [count_steps(every, size) for size in (1, 4)]
         found = [steps_of(of, True, 1, 0, consumed, size) for consumed in (0, 7, 500) for size in (None, 1, 4)]
         assert found == expected
+        assert [shares_of(of, True, 0, 7, 4, rank) for rank in range(4)] == shares
 
 
 def test_other_sizes_take_over_in_the_middle_of_a_time() -> None:
@@ -218,9 +248,16 @@ def test_windows_at_points_come_by_entity_whatever_the_order_of_the_frame(
     ranks = zip(*(loader(num_replicas=2, rank=rank) for rank in range(2)))
     together = [batch["row"][batch["valid"]].tolist() for step in ranks for batch in step]
     assert [row for rows in together for row in rows] == [row for rows in shown for row in rows]
+    if size is None:
+        assert [rows for rows in together if rows] == shown  # each batch a whole cross-section
     begun, taken = loader(), data.draw(st.integers(0, len(shown) - 1))
     for _, _ in zip(range(taken), begun):
         pass
     resumed = loader()
     resumed.load_state_dict(begun.state_dict())
     assert [batch["row"].tolist() for batch in resumed] == shown[taken:]
+    halves = [loader(num_replicas=2, rank=rank) for rank in range(2)]
+    for half in halves:
+        half.load_state_dict(begun.state_dict())
+    left = [batch["row"][batch["valid"]].tolist() for step in zip(*halves) for batch in step]
+    assert [row for rows in left for row in rows] == [row for rows in shown[taken:] for row in rows]

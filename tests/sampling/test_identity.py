@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tests.segments.test_format import header_of
+from tests.segments.files import header_of
 
 ROWS = 60
 HOURS = np.datetime64("2024-01-30", "us") + np.arange(ROWS) * np.timedelta64(1, "h")

@@ -1,6 +1,5 @@
 """Weights, times and mixes through loaders: any ranks, batch sizes and tails, resumed anywhere, against oracles."""
 
-import copy
 import itertools
 import json
 import pickle
@@ -231,7 +230,8 @@ def test_a_state_goes_on_with_other_ranks_and_batch_sizes(
     case, state = CASES[name], None
     seen: list[int] = []
     for ranks, batch_size, steps in [*legs, (1, 3, None)]:
-        loaders = case.loaders(ranks, None if case.by_time and batch_size > 4 else batch_size, tail=tail)
+        whole = case.by_time and batch_size > 4
+        loaders = case.loaders(ranks, None if whole else batch_size, tail="keep" if whole else tail)
         for loader in loaders:
             if state is not None:
                 loader.load_state_dict(json.loads(json.dumps(state)))
@@ -254,22 +254,6 @@ def test_passes_of_steps_take_the_endless_row(name: str) -> None:
     loader.set_epoch(3)  # the position of that pass, where all passes before it were whole
     whole = [step for _ in range(8) for step in taken([other])]
     assert taken([loader]) == whole[15:20]
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-@pytest.mark.parametrize("tail", ["keep", "pad"])
-def test_without_a_batch_size_each_step_is_one_time(tail: str, ranks: int, shuffle: bool) -> None:
-    loaders = CASES["by time, shuffled" if shuffle else "by time"].loaders(ranks, None, tail=tail)
-    for epoch in range(2):
-        groups = of_times(epoch, shuffle)
-        assert [len(loader) for loader in loaders] == [len(groups)] * ranks
-        if tail == "pad":
-            largest = [-(-len(group) // ranks) for group in groups]
-            sizes = [[len(batch["window"]) for batch in copy.deepcopy(loader)] for loader in loaders]
-            assert sizes == [largest] * ranks
-        assert taken(loaders) == groups
-        assert loaders[0].state_dict()["epoch"] == epoch + 1
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -319,8 +303,9 @@ def test_what_does_not_fit_is_refused() -> None:
     ):
         with pytest.raises(kind, match=like(message)):
             ts.Loader(untimed, 2, **arguments)
-    with pytest.raises(ValueError, match=like("without batch_size= each step has all windows of its time. Use")):
-        ts.Loader(windows(), None, order=ts.ByTime(), tail="drop")
+    for tail in ("pad", "drop"):
+        with pytest.raises(ValueError, match=like("each batch has all windows of its time, got")):
+            ts.Loader(windows(), None, order=ts.ByTime(), tail=tail)
     for alone in (False, True, ts.Weighted(weights())):
         with pytest.raises(ValueError, match=r"^Either batch_size "):
             ts.Loader(windows(), None, **ordered(alone))

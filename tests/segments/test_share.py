@@ -20,7 +20,6 @@ from hypothesis import given, settings
 
 import tensorstash as ts
 from tensorstash.errors import named_error
-from tensorstash.ingest.segment_key import label_of
 from tests.cases_load import cases
 from tests.oracle_load import Case, check, like, run_python, write_parquet
 
@@ -156,25 +155,6 @@ def test_a_label_of_the_sources_name(tmp_path: Path) -> None:
 
 def as_label(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.+@=-]+", "-", name)
-
-
-def test_a_label_of_a_glob(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of what stands before the first wildcard; a file that has one in its name is no glob."""
-    (tmp_path / "weather" / "year=1").mkdir(parents=True)
-    (tmp_path / "weather" / "year=1" / "rain[1].parquet").write_bytes(b"")
-    monkeypatch.chdir(tmp_path / "weather")
-    labels = {
-        "/data/weather/*.parquet": "weather",
-        "/data/weather/**/*.parquet": "weather",
-        "/data/weather/year=*/[0-9]*.parquet": "weather",
-        "/data/weather/rain_*.parquet": "rain",
-        "/data/*/rain.parquet": "rain",
-        "s3://bucket/weather/*.parquet": "weather",
-        "*.parquet": "weather",
-        "year=1/rain[1].parquet": "rain-1-",
-        "/*.parquet": "stash",
-    }
-    assert {source: label_of(source) for source in labels} == labels
 
 
 @pytest.mark.parametrize("label", ["", ".x", "a/b", "a b", "é", "x" * 101, "../x", "-x", "a\n", 3])

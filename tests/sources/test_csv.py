@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.cli.commands import main
+from tests.command_line import run
 from tests.oracle_load import bits, like
 
 LTSF = "date,HUFL,HULL,OT\n" + "".join(
@@ -144,7 +144,7 @@ def test_integers_of_more_than_64_bits(tmp_path: Path) -> None:
 
 
 def test_a_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tensorstash.sources.streams.ROWS", 5)
+    monkeypatch.setattr("tensorstash.sources.streams._ROWS", 5)
     stash = ts.load(write(tmp_path / "one.csv", LTSF), time="date")
     assert stash["OT"].tolist() == [30 - hour / 16 for hour in range(100)]
 
@@ -323,7 +323,7 @@ def test_a_url(tmp_path: Path) -> None:
         assert stash["OT"].tolist() == [30 - hour / 16 for hour in range(100)]
 
 
-def test_the_rest_of_a_load(tmp_path: Path, shm: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_rest_of_a_load(tmp_path: Path, shm: Path) -> None:
     """Filters, derived columns, static ones, entities in disorder, sharing, and the command line."""
     rows = [(t, s, t * 10 + k, "NS"[k]) for t in range(50) for k, s in enumerate("ab")]
     path = write(tmp_path / "one.csv", "t,s,y,region\n" + "".join(f"{t},{s},{y},{r}\n" for t, s, y, r in rows))
@@ -335,8 +335,4 @@ def test_the_rest_of_a_load(tmp_path: Path, shm: Path, capsys: pytest.CaptureFix
         assert stash["double"].tolist() == [2.0 * (t * 10 + k) for k in range(2) for t in range(40)]
         assert [stash.vocabulary("region")[code] for code in stash.static["region"].tolist()] == ["N", "S"]
     assert ts.shared.list().height == 1
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["tensorstash", "inspect", str(path), "--time", "t", "--entity", "s"])
-        with pytest.raises(SystemExit, match="0"):
-            main()
-    assert "100 rows" in capsys.readouterr().out
+    assert "100 rows" in run("inspect", str(path), "--time", "t", "--entity", "s")

@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.ipc
 import pytest
-from click.testing import CliRunner
 
 import tensorstash as ts
-from tensorstash.cli.commands import commands
+from tests.command_line import run
 from tests.oracle_load import Producer
 
 START = datetime(2024, 1, 1)
@@ -146,6 +145,5 @@ def test_every_source_takes_every_argument(name: str, static: str, tmp_path: Pat
     if isinstance(made, Path):
         options = ["--entity", "station", "--time", "t", "--columns", "x,k"]
         for command in (["inspect", str(made)], ["load", str(made), "--file", str(tmp_path / "y.safetensors")]):
-            done = CliRunner().invoke(commands, [*command, *options])
-            assert done.exit_code == 0, done.output
+            run(*command, *options)
         assert ts.open(tmp_path / "y.safetensors").rows == len(FLAT)

@@ -1,4 +1,4 @@
-"""What the package reads out of pyarrow's texts, on known examples: another text of a new release fails here first."""
+"""The inside of `sources/pyarrow_texts.py` on known examples: another text of a new pyarrow fails here first."""
 
 import pyarrow as pa
 import pyarrow.compute as pc

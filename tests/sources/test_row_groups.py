@@ -1,7 +1,8 @@
-"""Minima and maxima of Parquet files, as a plan shows them: values of the column, or nothing."""
+"""The inside of `sources/row_groups.py`: minima and maxima of Parquet files, values of the column or nothing."""
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,3 +40,18 @@ def test_types_without_a_range(tmp_path: Path) -> None:
     table = pa.table({"b": pa.array([b"ab", b"cd"], pa.binary(2)), "y": [1, 2]})
     path = write_parquet(tmp_path / "one.parquet", [table])
     assert ts.plan(path, ["y"]).planned.ranges == {"y": Range(0, 1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "arrow", "expected"),
+    [
+        (b"\x00\xc1", b"\x00B", pa.float16(), (-2.5, 3.0)),
+        (b"\x00~", b"\x00B", pa.float16(), (None, None)),
+        (1.0, math.nan, pa.float64(), (None, None)),
+        (math.nan, 1.0, pa.float32(), (None, None)),
+        (-math.inf, math.inf, pa.float32(), (-math.inf, math.inf)),
+        ("a", "b", pa.string(), ("a", "b")),
+    ],
+)
+def test_a_range_with_nan_is_no_range(low: Any, high: Any, arrow: pa.DataType, expected: tuple[Any, Any]) -> None:
+    assert _bounds(low, high, arrow) == expected

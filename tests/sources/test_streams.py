@@ -113,7 +113,7 @@ PRODUCERS: dict[str, Callable[[Path], Any]] = {
 def test_a_producer_gives_what_its_table_gives(
     name: str, condition: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tensorstash.sources.streams.ROWS", 128)
+    monkeypatch.setattr("tensorstash.sources.streams._ROWS", 128)
     gc.collect()  # other tests may have left some
     before = descriptors()
     stash = ts.load(PRODUCERS[name](tmp_path), filter=condition, **ARGUMENTS)
@@ -162,7 +162,7 @@ def test_the_key_is_of_the_rows_and_not_of_the_batches(one: list[int], other: li
         return contents(scanned, ["n", "s"]), found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tensorstash.sources.streams.ROWS", 16)
+        patch.setattr("tensorstash.sources.streams._ROWS", 16)
         first, found = key(table, one, encode=False)
         assert found == [{"s": text, "n": n} for n, text in enumerate(texts)]
         assert key(table, other, encode=True) == (first, found)

@@ -13,6 +13,8 @@ import pytest
 import torch
 
 import tensorstash as ts
+from tensorstash.sources import tables
+from tensorstash.sources.scan import Wanted
 from tests.oracle_load import (
     NUMBERS,
     Kind,
@@ -139,6 +141,21 @@ def test_a_polars_frame_with_its_types() -> None:
     rows = [[1.0, 2.0], [3.0, math.nan], [5.0, 6.0]]
     assert exact(stash["array"].tolist(), rows + rows[::-1])
     assert stash["u"].tolist() == [2**64 - 1, 0, 1, 1, 0, 2**64 - 1]
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_a_frame_that_others_were_appended_to(small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether its pieces are copied together or read one by one; the rows of each hour are appended."""
+    if not small:
+        monkeypatch.setattr(tables, "_SMALL_BYTES", 0)
+    hours = [pl.DataFrame({"e": ["b", "a"], "t": [hour, hour], "y": [10.0 * hour, hour]}) for hour in range(30)]
+    frame = pl.concat(hours, rechunk=False)
+    assert frame.n_chunks() == 30
+    stash = ts.load(frame, ["y"], entity="e", time="t")
+    assert stash["y"].tolist() == [*range(30), *(10.0 * hour for hour in range(30))]
+    pieces = tables.scan_polars(frame, Wanted(None)).pieces
+    assert pieces == (1 if small else 30)
+    assert frame.n_chunks() == 30
 
 
 def test_a_slice_of_a_list_column_starts_where_it_should() -> None:

@@ -1,4 +1,4 @@
-"""Figures of a stash: against a loop over entities in numpy and polars, exact where they are of all rows."""
+"""The inside of `stash/describe.py`, and `stash.describe`: figures against a loop over entities in numpy and polars."""
 
 import math
 import warnings

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.transforms.packing import best_fit
 from tests import kernel as compiled
 from tests import oracle
 from tests.late_device import LateCopies
@@ -138,25 +137,6 @@ def test_packed_spans_are_their_slots_one_after_the_other(
     assert all(oracle.same(packed[name], exact[name]) for name in exact)
     shared = "offsets" if length is None else "segment"
     assert all(packed[f"{name}.{shared}"] is packed[f"x.{shared}"] for name in NAMES)
-
-
-@pytest.mark.usefixtures("kernel")
-@given(st.lists(st.integers(0, 130), max_size=60), st.integers(130, 400))
-@settings(max_examples=60, suppress_health_check=[])
-def test_windows_go_where_the_least_room_is_left(sizes: list[int], length: int) -> None:
-    row, begin, rows = best_fit(np.array(sizes, np.int64), length)
-    assert (row.tolist(), begin.tolist(), rows) == slow_best_fit(sizes, length)
-
-
-@pytest.mark.usefixtures("kernel")
-@pytest.mark.parametrize("low", [1, 64, 512])
-def test_mixed_lengths_fill_rows_almost_completely(low: int) -> None:
-    """1,024 windows: within 5 % of the least number of rows that could hold their slots."""
-    for seed in range(20):
-        sizes = np.random.default_rng(seed).integers(low, 2049, 1024)
-        _, _, rows = best_fit(sizes, 2048)
-        assert rows <= 1.05 * -(-sizes.sum() // 2048) or low == 512  # few windows of 512 and more fit together
-        assert rows >= -(-sizes.sum() // 2048)
 
 
 def window_of_each_slot(batch: Batch, name: str, length: int) -> list[list[int | None]]:

@@ -139,7 +139,9 @@ def test_known_columns_are_seen_behind_the_last_value() -> None:
     }
     stash = ts.load(data, ["y", "price"], entity="e", time="t")
     windows = ts.Windows(stash, history=2, horizon=3)
-    with pytest.warns(UserWarning, match=r"^1 of 3 entities have no latest window: they have too few consecutive rows"):
+    with pytest.warns(
+        UserWarning, match=r"^1 of 3 entities have no latest window, such as .*: they have too few consecutive rows"
+    ):
         newest = windows.latest(of="y")
     batch = newest[:]
     assert batch["y"].nan_to_num(-1).tolist() == [[2, 3, -1, -1, -1], [3, 4, -1, -1, -1]]

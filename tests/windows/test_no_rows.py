@@ -63,10 +63,10 @@ def full() -> ts.Stash:
     return load(90)
 
 
-@pytest.fixture(scope="module")
-def empty(full: ts.Stash) -> ts.Stash:
+@pytest.fixture(scope="module", params=["loaded", "without rows"])
+def empty(full: ts.Stash, request: pytest.FixtureRequest) -> ts.Stash:
     """The same entities and codes, and no row."""
-    return load(0, like=full)
+    return load(0, like=full) if request.param == "loaded" else full.without_rows()
 
 
 def windows_of(stash: ts.Stash, **options: Any) -> ts.Windows:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
+from tensorstash.gather.rows import Stretches
 from tests import oracle
 from tests.epochs import ordered
 from tests.words import By, Side
@@ -286,6 +287,7 @@ def test_a_scaler_is_fitted_on_the_rows_that_windows_hold(cards: tuple[ts.Stash,
         ends = windows.placement.stretches(
             windows.placement.time_spans[0], np.array([k]), windows.placement.anchor_slots(np.array([k]))
         )
+        assert isinstance(ends, Stretches)
         seen |= {*range(int(ends.stop[0] - ends.rows[0]), int(ends.stop[0]))}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("warnings.warn", lambda *_, **__: None)

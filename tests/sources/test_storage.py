@@ -1,4 +1,4 @@
-"""Views whose null slots hold sizes and addresses of nothing: they are never followed."""
+"""The inside of `sources/storage.py`: views whose null slots hold sizes and addresses of nothing are never followed."""
 
 from pathlib import Path
 
@@ -71,7 +71,7 @@ import sys
 import polars as pl
 import pyarrow as pa
 import tensorstash as ts
-from tests.sources.test_views import SLOTS, VALUES, damaged
+from tests.sources.test_storage import SLOTS, VALUES, damaged
 
 path, form = sys.argv[1:]
 for slot in SLOTS:

@@ -1,0 +1,159 @@
+"""Serving: from a polars frame of new rows to a scaled batch, and the first request of a process beside later ones.
+
+    python benchmarks/bench_serve.py                  # 1,000 and 20 series of 200 rows; some minutes
+    python benchmarks/bench_serve.py --quick          # few series and rounds, to see that it runs
+    python benchmarks/bench_serve.py --parent PATH    # beside another checkout, whose kernel is compiled
+
+A service has a reference, which is a stash on disk, and a scaler by entity. For each request it loads the last rows
+with `like=`, takes the newest window of each series, and scales one batch of all of them. Each batch is compared with
+that of all data at once, bit by bit, before a time is printed. Processes of the two checkouts take turns: medians of
+the rounds, and the median of the ratios of each round; in parentheses the least CPU time, which other programs disturb
+less. A first request is that of a fresh process which has imported torch, polars and pyarrow, and has opened the
+reference.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa  # noqa: F401  polars needs it to hand rows over, and imports it late
+import torch
+from team import Team
+
+import tensorstash as ts
+
+ROOT = Path(__file__).parents[1]
+COLUMNS: dict[str, Any] = {"x": ["a", "b"], "y": "y", "kind": ts.column("kind", empty=0)}
+SPANS: dict[str, Any] = {"past": ("y", -96, 0), "features": ("x", -96, 0), "kinds": ("kind", -96, 0)}
+KEYS: dict[str, Any] = {"entity": "id", "time": "time"}
+PARTS = ("load", "windows", "batch", "whole")
+KNOWN = 400  # rows of each series in the reference
+
+Batch = dict[str, torch.Tensor]
+Told = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What a request costs that loads new rows and makes a scaled batch.")
+    parser.add_argument("--quick", action="store_true", help="few series, one round")
+    parser.add_argument("--parent", type=Path, help="the root of another checkout to compare with")
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        serve(arguments.serve)
+        return
+    roots = {"here": ROOT} | ({"parent": arguments.parent.resolve()} if arguments.parent else {})
+    print(f"torch {torch.__version__}, polars {pl.__version__}, Python {sys.version.split()[0]}")
+    for series in (20, 7) if arguments.quick else (1000, 20):
+        with tempfile.TemporaryDirectory() as folder:
+            digest = prepare(Path(folder), series, 100 if arguments.quick else 200)
+            compare(roots, Path(folder), series, digest, rounds=1 if arguments.quick else 15)
+
+
+def rows_of(series: int, hours: int) -> pl.DataFrame:
+    """Hourly rows of each series, one series after the other."""
+    rng, hour = np.random.default_rng(0), np.tile(np.arange(hours), series)
+    columns = {name: rng.standard_normal(len(hour)).astype(np.float32) for name in ("a", "b", "y")}
+    keys = {
+        "id": np.repeat([f"series {k:04d}" for k in range(series)], hours),
+        "time": (hour * 3_600_000_000).astype("datetime64[us]"),
+    }
+    return pl.DataFrame(keys | columns | {"kind": (hour % 7).astype(np.int32)})
+
+
+def prepare(folder: Path, series: int, rows: int) -> str:
+    """Write what a service has and what a request brings; returns the digest of the batch that all data give."""
+    every = rows_of(series, KNOWN + rows)
+    is_known = pl.col("time") < pl.lit(KNOWN * 3_600_000_000).cast(pl.Datetime("us"))
+    reference = ts.load(every.filter(is_known), COLUMNS, **KEYS)
+    reference.save(folder / "reference.safetensors")
+    scaler = ts.Scaler.fit(reference, ["x", "y"], by="entity")
+    (folder / "scaler.json").write_text(json.dumps(scaler.state_dict()), "utf-8")
+    every.filter(~is_known).write_parquet(folder / "new.parquet")
+    return digest_of(scaled(newest(ts.load(every, COLUMNS, **KEYS)), scaler))
+
+
+def newest(stash: ts.Stash) -> ts.Windows:
+    return ts.Windows(stash, spans=SPANS).latest()
+
+
+def scaled(windows: ts.Windows, scaler: ts.Scaler) -> Batch:
+    return next(iter(ts.Loader(windows, len(windows), transform=[scaler], with_ids=True, prefetch=0)))
+
+
+def digest_of(batch: Batch) -> str:
+    made = blake2b(digest_size=16)
+    for name in (*SPANS, "entity"):
+        made.update(repr((name, batch[name].shape, batch[name].dtype)).encode())
+        made.update(batch[name].contiguous().numpy().tobytes())
+    return made.hexdigest()
+
+
+def serve(folder: Path) -> None:
+    """Answer a request for each line of input, with its times in ms and the digest of its batch."""
+    reference = ts.open(folder / "reference.safetensors")
+    scaler = ts.Scaler.from_state(json.loads((folder / "scaler.json").read_text("utf-8")))
+    rows = pl.read_parquet(folder / "new.parquet")
+    for _ in sys.stdin:
+        clocks = [(time.perf_counter(), time.process_time())]
+        stash = ts.load(rows, COLUMNS, **KEYS, like=reference)
+        clocks.append((time.perf_counter(), time.process_time()))
+        windows = newest(stash)
+        clocks.append((time.perf_counter(), time.process_time()))
+        batch = scaled(windows, scaler)
+        clocks.append((time.perf_counter(), time.process_time()))
+        wall, cpu = (np.diff(clock) * 1e3 for clock in zip(*clocks))
+        told = {"wall": [*wall, wall.sum()], "cpu": [*cpu, cpu.sum()], "digest": digest_of(batch)}
+        print(json.dumps(told | {"root": str(Path(str(ts.__file__)).parents[1])}), flush=True)
+
+
+def compare(roots: dict[str, Path], folder: Path, series: int, digest: str, rounds: int) -> None:
+    """The parts of a request, of processes that stay, and of first requests of fresh ones."""
+    first: dict[str, list[Told]] = {name: [] for name in roots}
+    later: dict[str, list[Told]] = {name: [] for name in roots}
+    for k in range(1 if rounds == 1 else 5):
+        with ExitStack() as stack:
+            teams = {
+                name: stack.enter_context(Team(1, __file__, "--serve", str(folder), root=root))
+                for name, root in (reversed(roots.items()) if k % 2 else roots.items())
+            }
+            for name, team in teams.items():
+                first[name] += team.ask("")
+            for _ in range(rounds):
+                for name, team in teams.items():
+                    later[name] += team.ask("")
+    for name, root in roots.items():
+        assert all(told["digest"] == digest and told["root"] == str(root) for told in first[name] + later[name])
+    print(f"\n{series:,} series of new rows, ms: median (least CPU time)")
+    for k, part in enumerate(PARTS):
+        shown = "   ".join(f"{name} {times(told, k)}" for name, told in later.items())
+        print(f"    {part:8} {shown}{ratio(later, k)}")
+    shown = "   ".join(f"{name} {times(told, -1)}" for name, told in first.items())
+    print(f"    first    {shown}{ratio(first, -1)}")
+
+
+def times(told: list[Told], part: int) -> str:
+    wall, cpu = ([one[clock][part] for one in told] for clock in ("wall", "cpu"))
+    return f"{statistics.median(wall):7.2f} ({min(cpu):6.2f})"
+
+
+def ratio(of: dict[str, list[Told]], part: int) -> str:
+    """How many times as long the parent takes."""
+    if "parent" not in of:
+        return ""
+    pairs = [(here["wall"][part], parent["wall"][part]) for here, parent in zip(of["here"], of["parent"])]
+    least = min(one["cpu"][part] for one in of["here"]) / min(one["cpu"][part] for one in of["parent"])
+    return f"   here/parent {statistics.median(here / parent for here, parent in pairs):.2f} ({least:.2f})"
+
+
+if __name__ == "__main__":
+    main()

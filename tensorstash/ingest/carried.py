@@ -1,0 +1,53 @@
+"""Static columns that a load takes over from `like=`, with the values that its entities have there."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tensorstash.columns.column import Column, ColumnCounts
+from tensorstash.common.dtypes import as_array
+from tensorstash.errors import DataError
+from tensorstash.stash.stash import Stash
+
+
+def carried_values(column: Column, like: Stash, entities: list[Any]) -> tuple[NDArray[Any], Column]:
+    """The values of `entities`, `(entities, *shape)`, and the column with their counts.
+
+    The entities of `like` come first. The others have a missing value: NaN, code -1 or `fill=`, or else an error.
+    """
+    known, others = as_array(like.static[column.name]), len(entities) - len(like.offsets) + 1
+    if not others:
+        return known, column
+    value = _missing(column, like)
+    if value is None:
+        raise DataError(
+            f"Static columns of like= have no value for entities that it lacks, such as {entities[len(known)]!r}; "
+            f"{column.name!r} is {column.dtype}, which has none for missing. Give static=, or unknown='drop'."
+        )
+    new = torch.full((others, *column.shape), value, dtype=column.dtype)
+    counts = column.counts
+    if column.fill is None and not column.is_validity:
+        more = ColumnCounts(new.numel(), new.numel())
+    else:
+        more = ColumnCounts(0 if column.is_validity else new.numel(), low=value, high=value)
+    return np.concatenate([known, as_array(new)]), replace(column, counts=counts + more)
+
+
+def _missing(column: Column, like: Stash) -> float | int | bool | None:
+    """What a missing value of a column is stored as; `None` if its type has none."""
+    if column.is_validity:
+        return False
+    if column.is_coded:
+        return -1 if column.fill is None else like.vocabulary(column.name).index(column.fill)
+    if column.fill is not None:
+        assert not isinstance(column.fill, str)
+        return column.fill
+    return float("nan") if column.dtype.is_floating_point else None
+
+
+def carried_key(columns: tuple[Column, ...], like: Stash) -> list[tuple[str, int]]:
+    """The names of columns and the checksums of their values."""
+    return [(column.name, like.segment.checksums[column.name]) for column in columns]

@@ -1,0 +1,283 @@
+/* Rows by their times, as they were known: the newest one in each bucket of a stretch of time, or the newest few of it;
+ * and rows in any order into batches. */
+
+#include "kernel.h"
+
+enum { TOGETHER = 32, BLOCK = 64, LINES_BACK = 10, NUMBERS_OF_LINE = 8, SOON = 8, LINE = 64, SLOTS_OF_PART = 8192, SLOTS_AHEAD = 512 };
+
+/* Rows of a table. Those of an entity follow each other, in the order of times or, with `reach`, of known times:
+ *
+ *   without reach   time   1 1 1 2 2 3     with reach   time   1 2 3 2 3 4      times may be equal, and of equal
+ *                   known  0 4 9 3 4 4                  known  0 0 0 3 3 3      times the last known row counts */
+typedef struct {
+  const int64_t *times; /* (rows,) */
+  const int64_t *known; /* (rows,) when each row became known, or null: always */
+  const int64_t *reach; /* (rows / BLOCK,) the latest time of the entity of the last row of a block, up to this row */
+  int64_t rows;
+  int64_t unit;  /* ticks in a unit of `times` */
+  int64_t every; /* ticks of a bucket, or 0: the newest rows, however far apart */
+  int64_t slots; /* of a window: buckets, or rows */
+  int64_t apart; /* ticks by which different times differ at least */
+  int64_t all;   /* 1: rows of one time do not replace each other */
+} Versions;
+
+/* Of each window: its rows, its stretch in ticks, and the first known time that is too late. */
+typedef struct {
+  const int64_t *low, *high, *begin, *end, *late;
+  int64_t n;
+} Moments;
+
+typedef struct {
+  int64_t low, begin, end, late;
+} Window;
+
+/* The first time in a unit of the rows at or after a tick. */
+INLINE int64_t at_or_after(int64_t tick, int64_t unit) { return unit == 1 ? tick : tick / unit + (tick % unit > 0); }
+
+/* The first place in [low, stop) whose number is at least the bound, or stop; near the stop it is found soonest. */
+INLINE int64_t back_to(const int64_t *numbers, int64_t low, int64_t stop, int64_t bound) {
+  int64_t jump = 1, high = stop;
+  for (; high - low >= jump && numbers[high - jump] >= bound; jump *= 2) high -= jump;
+  int64_t from = high - low >= jump ? high - jump + 1 : low;
+  while (from < high) {
+    int64_t middle = from + (high - from) / 2;
+    if (numbers[middle] < bound) from = middle + 1;
+    else high = middle;
+  }
+  return high;
+}
+
+/* The last row of the newest time in [low, stop) with a known row, or -1; rows are in the order of times. */
+INLINE int64_t newest(const Versions *of, int64_t low, int64_t stop, int64_t late) {
+  if (!of->known) return stop > low ? stop - 1 : -1;
+  while (stop > low) {
+    int64_t from = back_to(of->times, low, stop, of->times[stop - 1]);
+    int64_t known = back_to(of->known, from, stop, late);
+    if (known > from) return known - 1;
+    stop = from;
+  }
+  return -1;
+}
+
+/* A window over rows in the order of times, of which `stop` is the first one after its stretch. */
+static void by_time(const Versions *of, const Window *at, int64_t stop, int64_t *rows) {
+  if (of->every) {
+    for (int64_t k = of->slots; k-- && stop > at->low;) {
+      int64_t from = back_to(of->times, at->low, stop, at_or_after(at->begin + k * of->every, of->unit));
+      rows[k] = newest(of, from, stop, at->late);
+      stop = from;
+    }
+    return;
+  }
+  int64_t first = back_to(of->times, at->low, stop, at_or_after(at->begin, of->unit));
+  for (int64_t k = of->slots; k && stop > first;) {
+    int64_t row = newest(of, first, stop, at->late);
+    if (row < 0) return;
+    rows[--k] = row;
+    stop = of->all || !of->known ? row : back_to(of->times, first, row, of->times[row]);
+  }
+}
+
+/* Puts the rows [from, stop) of one known time, all in the stretch, into the buckets of their times, where no newer row
+ * is; times ascend. */
+INLINE void into_buckets(const Versions *of, const Window *at, int64_t from, int64_t stop, int64_t *rows) {
+  int64_t k = of->slots, edge = k * of->every; /* ticks from the beginning of the stretch to that of bucket k */
+  for (int64_t row = stop - 1; row >= from; row--) {
+    int64_t after = of->times[row] * of->unit - at->begin;
+    if (after < edge) {
+      k--, edge -= of->every;
+      if (after < edge) k = after / of->every, edge = k * of->every;
+    }
+    if (rows[k] < 0 || of->times[rows[k]] < of->times[row]) rows[k] = row;
+  }
+}
+
+/* Puts the rows [from, stop) of one known time among the `count` newest rows, at the end of the slots in the order of
+ * times, unless their times are there; returns the count. Times ascend. */
+INLINE int64_t among_newest(const Versions *of, int64_t from, int64_t stop, int64_t count, int64_t *rows) {
+  int64_t k = of->slots; /* all slots from k on have newer times */
+  for (int64_t row = stop - 1; row >= from; row--) {
+    int64_t time = of->times[row], oldest = of->slots - count, full = !oldest;
+    while (k > oldest && of->times[rows[k - 1]] > time) k--;
+    if (k > oldest && of->times[rows[k - 1]] == time) continue;
+    if (full && !k) return count;
+    for (int64_t j = oldest - !full; j < k - 1; j++) rows[j] = rows[j + 1]; /* as a rule none, or the oldest goes */
+    rows[k - 1] = row;
+    count += !full;
+  }
+  return count;
+}
+
+/* How many slots from the last one on no earlier row can change, and the tick at which the first of these begins: rows
+ * without a newer time that could lie between them, or before the end of their bucket. */
+INLINE int64_t settled(const Versions *of, const Window *at, int64_t count, int64_t *edge, const int64_t *rows) {
+  if (of->every && of->every <= of->apart) { /* a bucket has one time at most */
+    while (count < of->slots && rows[of->slots - 1 - count] >= 0) count++;
+    *edge = at->begin + (of->slots - count) * of->every;
+    return count;
+  }
+  for (; count < of->slots; count++) {
+    int64_t row = rows[of->slots - 1 - count];
+    if (row < 0 || *edge - of->times[row] * of->unit > of->apart) break;
+    *edge = of->every ? at->begin + (of->slots - 1 - count) * of->every : of->times[row] * of->unit;
+  }
+  return count;
+}
+
+/* A row before which no row of the run that ends at `stop` lies in the stretch: the times of a run ascend, at least so far
+ * apart. So the beginning of the run, which is as far away, need not be found as a rule. */
+INLINE int64_t before_stretch(const Versions *of, const Window *at, int64_t low, int64_t stop) {
+  int64_t after;
+  if (__builtin_mul_overflow(of->times[stop - 1], of->unit, &after)) return low;
+  if (__builtin_sub_overflow(after, at->begin, &after)) return low;
+  int64_t rows = after < 0 ? 1 : after / of->apart + 1;
+  return rows < stop - low ? stop - rows : low;
+}
+
+/* A window over rows in the order of known times, of which `stop` is the first one that is too late: run by run of
+ * equal known times, from the newest back, until no earlier row matters. */
+static void by_known(const Versions *all, const Window *window, int64_t stop, int64_t *rows) {
+  const Versions own = *all, *of = &own; /* or the compiler would read them again after every row that is written */
+  const Window one = *window, *at = &one;
+  int64_t low = at->low, begin = at_or_after(at->begin, of->unit), edge = at->end;
+  for (int64_t done = 0, count = 0; stop > low && done < of->slots;) {
+    int64_t block = stop / BLOCK; /* the rows before it, of this entity, are not later than its reach */
+    if (block * BLOCK > low && of->reach[block - 1] < begin) low = block * BLOCK;
+    int64_t known = of->known[stop - 1], limit = before_stretch(of, at, low, stop);
+    int64_t from = of->known[limit] == known ? limit : back_to(of->known, limit, stop, known);
+    int64_t last = back_to(of->times, from, stop, at_or_after(edge, of->unit));
+    int64_t first = back_to(of->times, from, last, begin);
+    if (of->every) into_buckets(of, at, first, last, rows);
+    else count = among_newest(of, first, last, count, rows);
+    if (count == of->slots) begin = of->times[rows[0]] + 1; /* older rows have no place */
+    done = settled(of, at, done, &edge, rows);
+    stop = from > limit || done == of->slots ? from : back_to(of->known, low, from, known);
+  }
+}
+
+INLINE void ask_back(const int64_t *numbers, int64_t low, int64_t stop) {
+  for (int64_t line = 0, row = stop - 1; line < LINES_BACK && row >= low; line++, row -= NUMBERS_OF_LINE)
+    __builtin_prefetch(&numbers[row]);
+}
+
+INLINE Window window_of(const Moments *all, int64_t i) {
+  return (Window){all->low[i], all->begin[i], all->end[i], all->late ? all->late[i] : 0};
+}
+
+/* The rows of n windows, `(n, slots)`; -1 for an empty slot. A few windows at a time, so that the memory of one is on its
+ * way while the others are looked at. */
+EXPORT int64_t tensorstash_pick(const Versions *of, const Moments *all, int64_t *rows) {
+  int64_t bounds[TOGETHER], stop[TOGETHER];
+  if (of->unit < 1 || of->apart < 1 || of->every < 0 || of->slots < 1 || of->rows < 0 || (of->reach && !of->known)) return MALFORMED;
+  if (of->known && !all->late) return MALFORMED;
+  for (int64_t i = 0; i < all->n; i++) {
+    int64_t length;
+    if (all->low[i] < 0 || all->low[i] > all->high[i] || all->high[i] > of->rows) return i;
+    if (__builtin_sub_overflow(all->end[i], all->begin[i], &length) || length < 0) return i;
+    if (of->every && (length % of->every || length / of->every != of->slots)) return i;
+  }
+  for (int64_t k = 0; k < all->n * of->slots; k++) rows[k] = -1;
+  for (int64_t at = 0; at < all->n; at += TOGETHER) {
+    int64_t some = least(all->n - at, TOGETHER);
+    for (int64_t i = 0; i < some; i++) bounds[i] = of->reach ? all->late[at + i] : at_or_after(all->end[at + i], of->unit);
+    tensorstash_first_rows(of->reach ? of->known : of->times, of->rows, all->low + at, all->high + at, bounds, some, stop);
+    for (int64_t i = 0; i < some; i++) {
+      ask_back(of->times, all->low[at + i], stop[i]);
+      if (of->known && !of->reach) ask_back(of->known, all->low[at + i], stop[i]);
+    }
+    for (int64_t i = -SOON; i < some; i++) {
+      int64_t soon = i + SOON;
+      if (of->reach && soon < some && stop[soon] > all->low[at + soon]) {
+        Window next = window_of(all, at + soon);
+        __builtin_prefetch(&of->known[before_stretch(of, &next, next.low, stop[soon])]);
+      }
+      if (i < 0) continue;
+      Window one = window_of(all, at + i);
+      (of->reach ? by_known : by_time)(of, &one, stop[i], rows + (at + i) * of->slots);
+    }
+  }
+  return DONE;
+}
+
+/* The slots of a window whose rows do not follow each other, or begin another line of memory. */
+INLINE void ask_for_rows(const char *from, const int64_t *rows, int64_t slots, int64_t bytes) {
+  int64_t apart = bytes < LINE ? LINE / bytes : 1, most = least(slots, SLOTS_AHEAD);
+  for (int64_t j = 0; j < most; j++)
+    if (rows[j] >= 0 && (j % apart == 0 || rows[j] != rows[j - 1] + 1)) __builtin_prefetch(from + rows[j] * bytes);
+}
+
+/* Rows that follow each other are copied together, as those that became known at one time do. */
+INLINE void take_window(const Span *span, const char *from, const int64_t *rows, char *to, uint64_t empty) {
+  int64_t bytes = span->row_bytes, slots = span->length;
+  for (int64_t i = 0, run; i < slots; i += run) {
+    run = 1;
+    if (rows[i] < 0) {
+      while (i + run < slots && rows[i + run] < 0) run++;
+      fill(to + i * bytes, run * bytes, empty);
+      continue;
+    }
+    while (i + run < slots && rows[i + run] == rows[i] + run) run++;
+    int64_t size = run * bytes;
+    if (size == 4) memcpy(to + i * bytes, from + rows[i] * bytes, 4); /* without a call */
+    else if (size == 8) memcpy(to + i * bytes, from + rows[i] * bytes, 8);
+    else memcpy(to + i * bytes, from + rows[i] * bytes, (size_t)size);
+  }
+}
+
+typedef struct {
+  const Plan *plan;
+  const Batch *batch;
+  const int64_t *rows;
+  int64_t windows, parts; /* of a part, and parts of a buffer */
+} Taking;
+
+INLINE const char *column_of(const Taking *taking, int64_t s, int64_t i) {
+  int64_t source = taking->batch->which ? taking->batch->which[i] : 0;
+  return taking->plan->columns[source * taking->plan->span_count + s];
+}
+
+static void take_part(const void *about, int64_t part) {
+  const Taking *taking = about;
+  const Plan *plan = taking->plan;
+  const Batch *batch = taking->batch;
+  int64_t of_buffer = batch->size / batch->buffers, buffer = part / taking->parts, slots = plan->spans[0].length;
+  int64_t first = buffer * of_buffer + part % taking->parts * taking->windows;
+  int64_t last = least(first + taking->windows, (buffer + 1) * of_buffer);
+  for (int64_t s = 0; s < plan->span_count; s++) {
+    const Span *span = &plan->spans[s];
+    uint64_t empty = repeated(span->empty, span->item_bytes);
+    char *to = batch->out[buffer * plan->span_count + s], *seen = batch->observed[buffer * plan->span_count + s];
+    for (int64_t i = first; i < last; i++) {
+      const int64_t *rows = taking->rows + i * slots;
+      int64_t at = (i - buffer * of_buffer) * slots;
+      if (i + 1 < last) ask_for_rows(column_of(taking, s, i + 1), rows + slots, slots, span->row_bytes);
+      take_window(span, column_of(taking, s, i), rows, to + at * span->row_bytes, empty);
+      for (int64_t j = 0; seen && j < slots; j++) seen[at + j] = rows[j] >= 0;
+    }
+  }
+}
+
+/* Copies rows in any order, `(size, slots)`, -1 for an empty slot, to the slots of the windows of a batch: all spans
+ * have as many slots. The batch has no anchors. */
+EXPORT int64_t tensorstash_take(const Plan *plan, const Batch *batch, const int64_t *rows) {
+  if (plan->source_count < 1 || plan->span_count < 1 || batch->buffers < 1 || batch->size % batch->buffers) return MALFORMED;
+  int64_t slots = plan->spans[0].length;
+  for (int64_t s = 0; s < plan->span_count; s++) {
+    const Span *span = &plan->spans[s];
+    int64_t item = span->item_bytes;
+    if (item != 1 && item != 2 && item != 4 && item != 8) return MALFORMED;
+    if (span->length != slots || slots < 1 || span->row_bytes < item || span->row_bytes % item) return MALFORMED;
+  }
+  for (int64_t i = 0; i < batch->size; i++) {
+    int64_t source = batch->which ? batch->which[i] : 0;
+    if (source < 0 || source >= plan->source_count) return i;
+    int64_t total = plan->sources[source].rows, bad = 0;
+    for (int64_t j = 0; j < slots; j++) bad |= (rows[i * slots + j] < -1) | (rows[i * slots + j] >= total);
+    if (bad) return i;
+  }
+  Taking taking = {plan, batch, rows, SLOTS_OF_PART / slots + 1, 0};
+  taking.parts = (batch->size / batch->buffers + taking.windows - 1) / taking.windows;
+  Parts parts = {take_part, &taking, taking.parts * batch->buffers};
+  in_parts(&parts, batch->threads);
+  return DONE;
+}

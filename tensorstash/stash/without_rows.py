@@ -1,0 +1,49 @@
+"""A stash without its rows: the columns, entities and texts that other loads take over with `like=`."""
+
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from tensorstash.columns.column import Column, ColumnCounts
+from tensorstash.columns.info import StashInfo, to_header
+from tensorstash.common.dtypes import as_integers
+from tensorstash.segments.draft import Draft
+from tensorstash.segments.segment import Segment, mapped
+from tensorstash.stash.header import StashLike, times_checksum
+
+_BLOB_PAGE = 64  # most texts are few, and a page for each would outweigh them
+
+
+def without_rows(stash: StashLike) -> Segment:
+    """What `Stash.without_rows` returns."""
+    segment, metadata = stash.segment, to_header(_info(stash.info))
+    blobs = {name: segment.blob(name) for name in segment.checksums}
+    rows = sorted((entry for entry in segment.entries.values() if entry.name not in blobs), key=lambda each: each.start)
+    # an entry of the header has the name, 100 characters, and as many for the padding that follows
+    entries = sum(200 + len(json.dumps(name)) for name in segment.entries)
+    draft = Draft(
+        [(entry.name, entry.dtype, (0, *entry.shape[1:])) for entry in rows],
+        1024 + entries + len(json.dumps(json.dumps(metadata))) + 40 * len(blobs),
+        blob_page=_BLOB_PAGE,
+    )
+    blobs["__offsets"] = torch.zeros_like(blobs["__offsets"])
+    for name, values in blobs.items():
+        draft.blob(name, as_integers(values.contiguous()).numpy(), values.dtype)
+    draft.seal(metadata)
+    return mapped(os.dup(draft.fd))
+
+
+def _info(info: StashInfo) -> StashInfo:
+    none = times_checksum(np.zeros(0, np.int64))
+    time = info.time and replace(info.time, low=None, high=None, duplicates=False, checksum=none)
+    known = info.known and replace(info.known, low=None, high=None, is_first=False, checksum=none)
+    return replace(info, rows=0, columns=tuple(map(_uncounted, info.columns)), time=time, known=known)
+
+
+def _uncounted(column: Column) -> Column:
+    """The column, of which only is known whether its vocabulary was given."""
+    unknown = None if column.unknown is None else 0
+    return replace(column, counts=ColumnCounts(unknown=unknown))

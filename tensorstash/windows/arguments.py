@@ -1,0 +1,143 @@
+"""The arguments of `Windows`, and the windows that they ask for on the data of a stash."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tensorstash.common.checks import is_integer
+from tensorstash.common.frequency import Duration, Frequency
+from tensorstash.gather.span import Span
+from tensorstash.stash.stash import Stash
+from tensorstash.windows.at import Unmatched, check_at
+from tensorstash.windows.during import During, Side
+from tensorstash.windows.fills import slot_fills
+from tensorstash.windows.gaps import Gaps, all_windows, check_no_slots, fragments
+from tensorstash.windows.intervals import no_intervals
+from tensorstash.windows.placement import Placement
+from tensorstash.windows.selection import Where, anchored, at_points, enough_rows, latest
+from tensorstash.windows.slots import lead_and_tail, place, with_tail
+from tensorstash.windows.spans import judged_spans, slot_count
+from tensorstash.windows.splits import check_intervals
+from tensorstash.windows.time_spans import time_spans
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What windows were asked for: the arguments of `Windows` that are not data."""
+
+    spans: tuple[Span, ...]  # in slots
+    in_time: Mapping[str, During]
+    min_history: int | None
+    min_horizon: int | None
+    stride: int
+    gaps: Gaps
+    frequency: Duration | Frequency | None
+    tolerance: Duration | None
+    require: Sequence[str] | None
+    where: Where | None
+    closed: Side
+    unmatched: Unmatched
+
+    is_masked: bool = False  # `where` was booleans of the rows of one stash, which are not kept
+
+    @property
+    def horizon(self) -> int:
+        """Slots of a window from the anchor on."""
+        return max([0, *(span.stop for span in self.spans)])
+
+    def history(self, at: Any) -> int:
+        """Slots before the anchor. Without spans in slots a window is one row, or with `at=` a point in time."""
+        return max([0 if self.spans or at is not None else 1, *(-span.start for span in self.spans)])
+
+    def required(self, placement: Placement) -> list[Span]:
+        """The spans that `require=` names, by themselves or by their columns."""
+        size = placement.history, placement.horizon
+        return judged_spans(placement.stash, self.spans, self.in_time, self.require, size)
+
+    def without_rows(self) -> "Arguments":
+        """The arguments without what belongs to the rows of one stash."""
+        if self.where is None or isinstance(self.where, str):
+            return self
+        return replace(self, where=None, is_masked=True)
+
+    def elsewhere(self, placement: Placement, at: Any) -> "Arguments":
+        """The arguments for other data than that of a placement, with its frequency."""
+        if at is None and placement.points is not None:
+            raise ValueError("These windows are at given points, and other data have others. Give them as at=.")
+        if at is not None:
+            return replace(self, frequency=placement.slots.frequency, stride=1, where=None, is_masked=False)
+        if self.is_masked:
+            raise ValueError(
+                "These windows were chosen by where= with booleans for the rows of their own stash, which other data "
+                "do not have. Load the booleans as a column, and name it as where=."
+            )
+        return replace(self, frequency=placement.slots.frequency)
+
+
+def check_stash(stash: object) -> None:
+    """Raise `TypeError` for what is no stash."""
+    if not isinstance(stash, Stash):
+        raise TypeError(
+            f"stash must be a stash, ts.load(...), got a {type(stash).__name__}. For data of several machines, use "
+            "ts.cluster.windows(...)."
+        )
+
+
+def windows_of(
+    arguments: Arguments, stash: Stash, at: Any, tables: Mapping[str, Stash], *, may_forecast: bool = False
+) -> Placement:
+    """The windows of a stash, or those at the points of a frame.
+
+    With `may_forecast` it may have none, if it has the history of one that begins behind its rows.
+    """
+    spans, gaps = arguments.spans, arguments.gaps
+    stride = slot_count(1, arguments.stride, "stride")
+    check_at(stash, at, arguments.closed, arguments.unmatched, stride, arguments.where)
+    frequency, tolerance = arguments.frequency, arguments.tolerance
+    if not spans:
+        check_no_slots(gaps, frequency, tolerance, arguments.min_history, arguments.min_horizon)
+    history, horizon = arguments.history(at), arguments.horizon
+    lead, tail = lead_and_tail(arguments.min_history, arguments.min_horizon, history, horizon)
+    pieces = fragments(stash, gaps, frequency, tolerance, counted=bool(spans))
+    slots = place(pieces, stash, masked=gaps == "mask", lead=lead, tail=tail)
+    padded = arguments.min_history is not None or arguments.min_horizon is not None
+    filled = gaps == "mask" or padded or any(span.draw is not None for span in spans)
+    fills = slot_fills(stash, spans, slots) if filled else None
+    side = arguments.closed if at is not None else "left" if horizon else "right"
+    candidates = Placement(
+        stash=stash,
+        spans=spans,
+        history=history,
+        horizon=horizon,
+        slots=slots,
+        fills=fills,
+        intervals=no_intervals(),
+        time_spans=time_spans(stash, arguments.in_time, tables, side),
+    )
+    required = arguments.required(candidates)
+    if at is not None:
+        return at_points(candidates, at, arguments.closed, required, arguments.unmatched)
+    whole = all_windows(candidates, pieces, required, stride, may_forecast=may_forecast)
+    return enough_rows(anchored(whole, arguments.where)) if len(whole) else whole
+
+
+def newest(arguments: Arguments, placement: Placement, of: str | None) -> Placement:
+    """The newest window of each entity, of all entities and rows of the stash of a placement."""
+    check_intervals(placement, "latest", "Give the times at which to forecast as at=.")
+    if of is not None:
+        placement.stash[of]  # raises for an unknown column
+    slots = with_tail(placement.slots, placement.stash, placement.horizon)
+    every = replace(placement, slots=slots, fills=slot_fills(placement.stash, placement.spans, slots))
+    return enough_rows(replace(every, intervals=latest(every, arguments.required(every), of)))
+
+
+def needs(placement: Placement) -> dict[str, Any]:
+    """What `Windows.needs` returns."""
+    own = (part for part in placement.time_spans if part.table.name is None)
+    back = [part for part in own if part.start.steps < 0]
+    starts = {
+        span.name: int(part.start.text) if is_integer(part.start.text) else str(part.start.text)
+        for part in back
+        for span in part.shown
+    }
+    return {"slots": placement.history, "during": starts}

@@ -1,0 +1,250 @@
+"""Tables: other stashes that spans in time take rows from, seen from the entities and the times of windows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tensorstash.common.clock import NANOSECONDS, Clock
+from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.errors import DataError, SchemaError, unknown
+from tensorstash.native.versions import Versions, apart_of, reach_of
+from tensorstash.stash.stash import Stash
+
+FARTHEST_TIME = 1 << 62  # ticks from 0: times that spans are counted from must fit into 64 bits when they are moved
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Table:
+    """The stash that a span in time takes rows from, which may be that of the windows."""
+
+    name: str | None  # in `tables=`; `None`: the windows' own stash
+    by: tuple[str, ...] | None  # the static columns that name the entity in it
+    stash: Stash
+    entity: Int32s | None  # of each entity of the windows its own number in the stash, or -1; `None`: the same number
+    clock: Clock  # the finest unit of the windows' times and of the stash's, and the zone of the windows'
+    window_ticks: int  # of this clock in a unit of the windows' times
+    time_ticks: int  # likewise of the stash's times
+    known_ticks: int  # likewise of its known times
+
+    @property
+    def times(self) -> Int64s:
+        """`(rows,)`, in the unit of the stash."""
+        assert self.stash.time is not None
+        return self.stash.time.numpy()
+
+    def rows_of(self, entities: Int64s) -> tuple[Int64s, Int64s]:
+        """The first row of entities of the windows, and the row after their last one, of any shape."""
+        offsets = self.stash.offsets.numpy()
+        if self.entity is None:
+            return offsets[entities], offsets[entities + 1]
+        own = self.entity[entities]
+        low = offsets[own]  # of -1 the number of rows, where no row follows
+        return low, np.maximum(low, offsets[own + 1])
+
+    def versions(self) -> Versions:
+        """The times of the rows, and the order in which their versions lie."""
+        stash, known = self.stash, self.stash.known
+        reach, apart = _order_of(stash) if stash.is_by_known else (None, 1)
+        return Versions(
+            self.times,
+            None if known is None else known.numpy(),
+            reach,
+            self.time_ticks,
+            min(apart * self.time_ticks or FARTHEST_TIME, FARTHEST_TIME),
+            stash.has_events,
+        )
+
+    def too_late(self, moments: Int64s) -> Int64s | None:
+        """The first known time of the stash that is at or after moments of the clock; `None` without known times."""
+        return None if self.stash.known is None else -(-moments // self.known_ticks)
+
+    def bounds(self, moments: Int64s) -> Int64s:
+        """The first time of the stash that is at or after moments of the clock."""
+        return moments if self.time_ticks == 1 else -(-moments // self.time_ticks)
+
+    def moments(self, times: Int64s) -> Int64s:
+        """Times of windows as ticks of the clock."""
+        return times if self.window_ticks == 1 else times * self.window_ticks
+
+    def check_moments(self, first: int, last: int, clock: Clock) -> None:
+        """Raise `DataError` unless the times of windows, of a clock, can be counted from in ticks of this one."""
+        if max(-first, last) * self.window_ticks >= FARTHEST_TIME:
+            unit, remedy = "", ""
+            if self.window_ticks > 1:
+                unit = f" in {self.clock.unit!r}, the finest unit of the table {self.name!r}"
+                remedy = ", or load the table with a coarser unit"
+            raise DataError(
+                f"Spans in time need times within 2**62 ticks of 0{unit}, got {clock.format(first)} to "
+                f"{clock.format(last)}. Leave such rows out with filter={remedy}."
+            )
+
+
+# of stashes whose rows are in the order of known times; looked at once for all windows over them
+_orders: WeakKeyDictionary[Stash, tuple[Int64s, int]] = WeakKeyDictionary()
+
+
+def _order_of(stash: Stash) -> tuple[Int64s, int]:
+    """How late the times of blocks of rows reach, and the least difference of different times, in their unit."""
+    if stash not in _orders:
+        assert stash.time is not None
+        times, (first, last) = stash.time.numpy(), stash.time_range
+        apart = apart_of(times) if (last or 0) - (first or 0) < FARTHEST_TIME else 1
+        _orders[stash] = reach_of(times, stash.offsets.numpy()), apart
+    return _orders[stash]
+
+
+def own_table(stash: Stash) -> Table:
+    """The windows' own stash."""
+    if stash.time is None:
+        raise ValueError("Spans in time need times, and this stash has none. Load it with time=.")
+    clock = _common_clock(stash.clock, stash.clock, stash, "the stash")
+    return Table(None, None, stash, None, clock, *_ticks(clock, stash, stash))
+
+
+def table_of(stash: Stash, name: str, tables: Mapping[str, Stash], by: tuple[str, ...] | None) -> Table:
+    """A table as the windows of a stash see it."""
+    table = tables[name]
+    if stash.time is None:
+        raise ValueError("Spans in time need times, and this stash has none. Load it with time=.")
+    if table.time is None:
+        raise ValueError(
+            f"A table must have times, by which spans find its rows, and {name!r} has none. Load it with time=."
+        )
+    clock = _common_clock(stash.clock, table.clock, table, name)
+    return Table(name, by, table, _entities(stash, table, name, by), clock, *_ticks(clock, stash, table))
+
+
+def checked_tables(tables: object) -> dict[str, Stash]:
+    """The tables of `tables=` by name."""
+    if tables is None:
+        return {}
+    if not isinstance(tables, Mapping):
+        raise TypeError(
+            f"tables must be a mapping from names to stashes, got a {type(tables).__name__}. Write {{'prices': stash}}."
+        )
+    for name, table in tables.items():
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"Names of tables must be texts, got {name!r}. Write {str(name) or 'prices'!r}.")
+        if not isinstance(table, Stash):
+            raise TypeError(
+                f"A table must be a stash, ts.load(...), got a {type(table).__name__} for {name!r}. Load it first."
+            )
+    return dict(tables)
+
+
+def table_named(name: str, tables: Mapping[str, Stash]) -> Stash:
+    """A table by its name."""
+    if name not in tables:
+        raise unknown(name, tables, "tables=", "table")
+    return tables[name]
+
+
+def _ticks(fine: Clock, stash: Stash, table: Stash) -> tuple[int, int, int]:
+    """Ticks of a clock in a unit of the times of a stash, of the times of a table, and of its known times."""
+    known = table.clock if table.known is None else table.known_clock
+    units = (1 if fine.unit is None else NANOSECONDS[str(clock.unit)] for clock in (stash.clock, table.clock, known))
+    window, time, version = (unit // (1 if fine.unit is None else NANOSECONDS[fine.unit]) for unit in units)
+    return window, time, version
+
+
+def _common_clock(own: Clock, other: Clock, table: Stash, name: str) -> Clock:
+    """The clock by which the times of windows, of a table and of its versions can all be told exactly."""
+    if (own.unit is None) != (other.unit is None):
+        kinds = [("integers" if clock.unit is None else "dates or timestamps") for clock in (other, own)]
+        raise SchemaError(
+            f"The times of a table must be of the kind of the windows' times; those of {name!r} are {kinds[0]}, and "
+            f"those of the windows {kinds[1]}. Convert one of them before loading."
+        )
+    if (own.zone is None) != (other.zone is None):
+        has, has_not = (repr(name), "the windows") if own.zone is None else ("the windows", repr(name))
+        zone = own.zone or other.zone
+        raise SchemaError(
+            f"The times of a table and of the windows must both have a zone, or both none; those of {has} have "
+            f"{zone}, and those of {has_not} none. Convert one before loading, such as with "
+            f".dt.replace_time_zone({zone!r}) of polars."
+        )
+    if own.unit is None:
+        return own
+    units = [str(own.unit), str(other.unit), *([] if table.known is None else [str(table.known_clock.unit)])]
+    return Clock(min(units, key=NANOSECONDS.__getitem__), own.zone)
+
+
+def _entities(stash: Stash, table: Stash, name: str, by: tuple[str, ...] | None) -> Int32s:
+    """The number in a table of each entity of a stash, -1 for one that it lacks."""
+    count = len(stash.offsets) - 1
+    wanted, called = [*stash.entity_names], "the entities of the windows"
+    if by is not None:
+        wanted, called = [*by], f"by={by[0] if len(by) == 1 else [*by]!r}"
+        for column in by:
+            _check_static(stash, column, name)
+    if not table.entity_names:
+        if by is not None:
+            raise ValueError(
+                f"by= names the entity in a table, and {name!r} has none: it is the same for all. Leave {called} out."
+            )
+        return np.zeros(count, np.int32)
+    if len(wanted) != len(table.entity_names):
+        have = ", ".join(map(repr, table.entity_names))
+        raise SchemaError(
+            f"The entity of a table is found by as many columns as it has; {name!r} has {have}, and {called} "
+            f"{'are' if by is None else 'is'} {', '.join(map(repr, wanted)) or 'none'}. Name the static columns that "
+            "hold them: by=."
+        )
+    values = [_static_values(stash, column) if by is not None else stash.entity_values(column) for column in wanted]
+    codes = [
+        _codes(own, table.entity_values(other), column, other, name)
+        for own, other, column in zip(values, table.entity_names, wanted)
+    ]
+    number = {key: k for k, key in enumerate(zip(*(others for _, others in codes)))}
+    return np.array([number.get(key, -1) for key in zip(*(own for own, _ in codes))], np.int32)
+
+
+def _check_static(stash: Stash, column: str, name: str) -> None:
+    if column not in stash.static:
+        if column in stash:
+            raise ValueError(
+                f"by= must name a static column of the windows' stash, which says for each entity which one of "
+                f"{name!r} it has; {column!r} is a column of rows. Load it with static=."
+            )
+        raise unknown(column, stash.static, "the stash of the windows", "static column")
+    about, tensor = stash.about(column), stash.static[column]
+    if (
+        about.kind not in ("category", "number")
+        or tensor.dtype.is_floating_point
+        or tensor.dtype == torch.bool
+        or tensor.ndim > 1
+    ):
+        held = "a pack" if tensor.ndim > 1 else str(tensor.dtype) if about.kind == "number" else about.kind
+        raise SchemaError(
+            f"by= must name a static column of texts or integers, as entities are; {column!r} holds {held}. Load it "
+            "as such."
+        )
+
+
+def _static_values(stash: Stash, column: str) -> list[Any]:
+    """The value of a static column for each entity, `None` where it is missing."""
+    values: list[Any] = stash.static[column].tolist()
+    if stash.about(column).kind != "category":
+        return values
+    vocabulary = stash.vocabulary(column)
+    return [None if code < 0 else vocabulary[code] for code in values]
+
+
+def _codes(
+    own: NDArray[Any] | list[Any], others: NDArray[Any] | list[Any], column: str, other: str, name: str
+) -> tuple[list[Any], list[Any]]:
+    """The values of both sides as Python's own, of which integers of any width are equal, checked to be of one kind."""
+    listed = [values if isinstance(values, list) else values.tolist() for values in (own, others)]
+    kinds = [{type(value) for value in values if value is not None} for values in listed]
+    if kinds[0] and kinds[1] and kinds[0] != kinds[1]:
+        told = ["texts" if str in kind else "integers" for kind in kinds]
+        raise SchemaError(
+            f"Entities of a table are found by equal values; {other!r} of {name!r} holds {told[1]}, and {column!r} "
+            f"{told[0]}. Convert one of them before loading."
+        )
+    return listed[0], listed[1]

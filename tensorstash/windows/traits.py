@@ -1,0 +1,126 @@
+"""What stashes must have in common for their windows to mean the same: in a mix, and on other data."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from tensorstash.common.text import told
+from tensorstash.errors import SchemaError
+from tensorstash.stash.meaning import meaning, plain
+from tensorstash.stash.stash import Stash
+from tensorstash.windows.identity import clock_of
+from tensorstash.windows.placement import Placement
+
+# of each trait of a column its name in messages, and what makes it alike
+_TRAITS = {
+    "type": ("type", "Load both with the same dtype=, or ts.column(..., dtype=...)."),
+    "kind": ("kind", "Load the column from the same kind of values in both."),
+    "unit": ("unit", "Convert it to one unit before loading."),
+    "zone": ("time zone", "Convert it to one time zone before loading."),
+    "fields": ("fields", "Take the same fields of ts.calendar in the same order."),
+    "shape": (
+        "shape",
+        "Pack as many columns in both loads, take ts.each of the column in spans=, which has a row for each of its "
+        "columns, or leave it out with columns= or spans=.",
+    ),
+    "members": ("members", "Pack the same columns in the same order."),
+    "buckets": ("number of buckets", "Give both the same number in ts.hashed."),
+    "vocabulary": ("vocabulary", "Give both one vocabulary=, or load one with like= of the other."),
+    "fill": ("fill=", "Give both the same."),
+    "empty": ("value in empty slots", "Give both the same empty=."),
+    "validity": ("columns marked by the ts.is_valid", "Take ts.is_valid of the same columns."),
+    "scaling": ("scaling", "Apply a scaler to both, or to neither."),
+}
+# a component without empty slots needs no value for them, and a column of lists has no names for its items
+_OPTIONAL = {"empty", "members"}
+
+
+class Trait(NamedTuple):
+    """A property that stashes must share."""
+
+    text: str
+    value: Any
+    remedy: str
+    shown: Callable[[], list[Any]] | None = None  # in place of the value
+    grows: bool = False  # whether it is a vocabulary that `like=` continues
+
+    @property
+    def told(self) -> str:
+        """The value for a message."""
+        return told(self.value if self.shown is None else self.shown())
+
+
+def column_traits(stash: Stash, name: str, meanings: Mapping[str, Any], called: str) -> Iterator[Trait]:
+    """The traits of a column, from what `meaning` says of it, and what it is called."""
+    for trait, (text, remedy) in _TRAITS.items():
+        value = meanings.get(trait, "number" if trait == "kind" else None)
+        is_vocabulary = trait == "vocabulary" and trait in meanings
+        shown = partial(stash.vocabulary, name) if is_vocabulary else None
+        grows = is_vocabulary and stash.about(name).unknown is None  # else unknown values have the next code
+        if trait not in _OPTIONAL or trait in meanings:
+            yield Trait(f"{text} of {called!r}", value, remedy, shown, grows)
+
+
+def clock_traits(clock: Mapping[str, Any]) -> Iterator[Trait]:
+    """The unit and zone of times, from what `clock_of` says of them."""
+    convert = "Convert the times of one before loading, such as with .dt.{} of polars."
+    clocks = {"": clock} | {f" {key}": times for key, times in clock.items() if key.startswith("of ")}
+    for whose, times in clocks.items():
+        yield Trait(f"unit of known times{whose}", times.get("known unit"), convert.format("cast_time_unit('us')"))
+        yield Trait(f"unit of times{whose}", times.get("unit"), convert.format("cast_time_unit('us')"))
+        yield Trait(f"zone of times{whose}", times.get("zone"), convert.format("convert_time_zone('UTC')"))
+
+
+def static_trait(names: Mapping[str, Any]) -> Trait:
+    """The names of static columns."""
+    return Trait("static columns", sorted(names), "Load both with the same static=.")
+
+
+def tables_of(placement: Placement) -> dict[str, Stash]:
+    """The tables of windows by name."""
+    every = ((part.table.name, part.stash) for part in placement.time_spans)
+    return {name: stash for name, stash in every if name is not None}
+
+
+def check_same(placement: Placement, stash: Stash, tables: Mapping[str, Stash]) -> None:
+    """Raise unless what the windows of a placement show means the same in another stash.
+
+    A vocabulary may be longer there, because `like=` puts new texts behind the others.
+    """
+    columns = {"": {column: None for span in placement.spans for column in span.columns}}
+    for part in placement.time_spans:
+        columns.setdefault(part.table.name or "", {}).update((span.column, None) for span in part.shown)
+    before, after = {"": placement.stash, **tables_of(placement)}, {"": stash, **tables}
+    for table, names in columns.items():
+        _check_same(before[table], after[table], [*names], table)
+
+
+def _check_same(before: Stash, after: Stash, columns: Sequence[str], table: str) -> None:
+    """Raise unless columns of a table, or without a name of the windows' own stash, mean the same in another one."""
+    for name in columns:
+        after[name]  # raises for a column that is missing
+    there = {trait.text: trait for trait in _traits(after, columns, table)}
+    for trait in _traits(before, columns, table):
+        other = there.get(trait.text, trait)
+        if trait.value != other.value and not _continues(trait, other):
+            raise SchemaError(
+                f"Windows of other data need the same {trait.text}; the stash of these windows has {trait.told}, the "
+                f"other one has {other.told}. {trait.remedy}"
+            )
+
+
+def _traits(stash: Stash, columns: Sequence[str], table: str) -> Iterator[Trait]:
+    if not table:
+        yield static_trait(stash.static)
+    for name in columns if table else (*columns, *stash.static):
+        found = {"empty": plain(stash.about(name).empty), **meaning(stash, name)}
+        yield from column_traits(stash, name, found, f"{table}.{name}" if table else name)
+    yield from clock_traits({f"of {table}": clock_of(stash)} if table else clock_of(stash))
+
+
+def _continues(trait: Trait, other: Trait) -> bool:
+    """Whether a vocabulary begins with the texts of another one, so that these have the same codes in both."""
+    if not (trait.grows and other.grows and trait.shown and other.shown):
+        return False
+    known, names = trait.shown(), other.shown()
+    return len(known) < len(names) and names[: len(known)] == known

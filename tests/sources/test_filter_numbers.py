@@ -1,0 +1,111 @@
+"""filter=: numbers of any type are compared exactly, or the comparison is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import tensorstash as ts
+from tests.oracle_load import like, write_parquet
+from tests.sources.filters import COMPARE
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_half_precision_is_compared(as_file: bool, tmp_path: Path) -> None:
+    table = pa.table({"h": pa.array(np.array([0.5, 1.5, np.nan, 1.0], np.float16)), "k": [0, 1, 2, 3]})
+    source = str(write_parquet(tmp_path / "h.parquet", [table])) if as_file else table
+    kept = {(">", 0.75): [1, 3], ("in", (1.0, 0.5)): [0, 3], ("not in", (1.0,)): [0, 1, 2], ("==", 1.5): [1]}
+    for (comparison, value), rows in kept.items():
+        assert ts.load(source, ["k"], filter=[("h", comparison, value)])["k"].tolist() == rows
+
+
+@pytest.mark.parametrize("dtype", [pl.Float32, pl.Float64])
+def test_floats_are_compared_with_integers_that_a_float_holds(dtype: type[pl.DataType]) -> None:
+    """Arrow itself refuses integers beyond 2**24 or 2**53, even if a float holds them."""
+    frame = pl.DataFrame({"f": pl.Series([1.0, 2.0**24, 2.0**60, None], dtype=dtype), "row": range(4)})
+    kept = {("==", 2**60): [2], ("in", (1, 2**60)): [0, 2], ("in", (0.5, 2**24)): [1], (">", 2**24 + 1): [2]}
+    for source in (frame, frame.lazy()):
+        for (operator_, value), rows in kept.items():
+            assert ts.load(source, ["row"], filter=[("f", operator_, value)])["row"].tolist() == rows
+        for operator_, value in (("==", 2**53 + 1), ("in", (2**53 + 1,)), ("not in", [0.5, 2**53 + 1])):
+            with pytest.raises(
+                ValueError, match=like("a float can hold ... 'f' with 9007199254740993. Write ... 9007199254740992.0.")
+            ):
+                ts.load(source, ["row"], filter=[("f", operator_, value)])
+
+
+@pytest.mark.parametrize("dtype", [pa.int64(), pa.uint32(), pa.int8()])
+def test_integers_are_compared_with_floats_exactly(dtype: pa.DataType) -> None:
+    """As Python compares them. Arrow itself rounds the column to float32 where the float fits that, or refuses it."""
+    beyond = [2**24 + 1, 2**53 + 1, 2**63 - 1, -(2**63), -(2**60)] if dtype == pa.int64() else []
+    values = [0, 1, 2, 100, None, *beyond, *([2**24 + 1, 2**32 - 1] if dtype == pa.uint32() else [])]
+    table = pa.table({"n": pa.array(values, dtype), "row": range(len(values))})
+    for value in (0.5, -0.5, 1.0, 2.0**24, 2.0**53, -(2.0**60), 1e18):
+        for name, holds in COMPARE.items():
+            if name in ("==", "!=") and not value.is_integer():
+                continue  # no integer is equal to it, which nobody asks
+            expected = [row for row, n in enumerate(values) if n is not None and holds(n, value)]
+            assert ts.load(table, ["row"], filter=[("n", name, value)])["row"].tolist() == expected
+        expected = [row for row, n in enumerate(values) if n is not None and n in (value, 1)]
+        assert ts.load(table, ["row"], filter=[("n", "in", [value, 1])])["row"].tolist() == expected
+
+
+NUMBERS: dict[pa.DataType, list[float | None]] = {
+    pa.int64(): [0, 1, 2**24 + 1, 2**53 + 1, 2**53, 2**63 - 1, -(2**63), None],
+    pa.float32(): [0.5, 1.0, 2.0**24, 2.0**60, None],
+    pa.float64(): [0.5, 1.0, 2.0**24 + 1, 2.0**60, None],
+    pa.float16(): [0.5, 1.0, 2048.0, None],
+}
+
+
+@pytest.mark.parametrize("arrow", NUMBERS, ids=str)
+@pytest.mark.parametrize("form", ["field of a struct", "dictionary"])
+def test_numbers_inside_structs_and_dictionaries_are_compared_exactly(
+    form: str, arrow: pa.DataType, tmp_path: Path
+) -> None:
+    """As in plain columns, integers beside floats and floats beside integers."""
+    numbers = NUMBERS[arrow]
+    column = pa.array(
+        [None if n is None else np.float16(n) for n in numbers] if arrow == pa.float16() else numbers, arrow
+    )
+    if form == "dictionary":
+        places = [None if n is None else place for place, n in enumerate(numbers)]
+        name, wrapped = "n", pa.DictionaryArray.from_arrays(pa.array(places, pa.int8()), column.drop_null())
+    else:
+        name, wrapped = "s.n", pa.StructArray.from_arrays([column], ["n"])
+    table = pa.table({name[0]: wrapped, "row": range(len(numbers))})
+    sources: list[Any] = [table]
+    if arrow != pa.float16():  # which Parquet lists as bytes
+        sources.append(write_parquet(tmp_path / "n.parquet", [table.slice(0, 2), table.slice(2)]))
+    values = (1, 2**24, 2**24 + 2, 0.5, 1.0, 2.0**24, 2.0**53) if arrow == pa.int64() else (1, 0.5, 2**60, 2**24 + 1)
+    for source in sources:
+        for value in values:
+            for op, holds in COMPARE.items():
+                if op in ("==", "!=") and arrow == pa.int64() and not float(value).is_integer():
+                    continue  # no integer is equal to it, which nobody asks
+                expected = [row for row, n in enumerate(numbers) if n is not None and holds(n, value)]
+                assert ts.load(source, ["row"], filter=[(name, op, value)])["row"].tolist() == expected, (op, value)
+            expected = [row for row, n in enumerate(numbers) if n is not None and n in (value, 1)]
+            assert ts.load(source, ["row"], filter=[(name, "in", [value, 1])])["row"].tolist() == expected
+        if arrow == pa.float64():
+            with pytest.raises(ValueError, match=like(f"a float can hold ... {name!r} with 9007199254740993")):
+                ts.load(source, ["row"], filter=[(name, ">", 2**53 + 1)])
+
+
+@pytest.mark.parametrize("values", [[4, True, 3.5], [1.5, True, 4], [True, 4], [None, False, 2]])
+def test_truth_values_beside_numbers_are_refused(values: list[Any]) -> None:
+    for column in ([1, 4], [1.0, 4.0], [True, False]):
+        with pytest.raises(TypeError, match=like("filter= compares a column with numbers, texts, dates and times")):
+            ts.load({"x": column}, filter=[("x", "in", values)])
+
+
+def test_integers_beyond_the_type_of_a_column_are_compared_as_polars_compares_them() -> None:
+    frame = pl.DataFrame({"i8": pl.Series([1, -128, None], dtype=pl.Int8), "row": range(3)})
+    i8 = pl.col("i8")
+    for condition in (i8.ne_missing(-129), i8.eq_missing(2**70), i8 != 300, i8.is_in([300]), i8 > -129):
+        for source in (frame, frame.lazy()):
+            expected = frame.filter(condition)["row"].to_list()
+            assert ts.load(source, ["row"], filter=condition)["row"].tolist() == expected

@@ -1,0 +1,137 @@
+"""filter=: texts and dates are compared with times in the zone and unit of the column, to the nanosecond."""
+
+from datetime import date, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import tensorstash as ts
+from tests.oracle_load import like
+from tests.sources.filters import COMPARE, satisfies
+
+MOMENTS = {
+    "2024-03-31": datetime(2024, 3, 31),
+    "2024-03-31 01:30": datetime(2024, 3, 31, 1, 30),
+    "2024-03-31 03:30:00.25": datetime(2024, 3, 31, 3, 30, 0, 250_000),
+    "2024-04-01": datetime(2024, 4, 1),
+}
+
+
+@pytest.mark.parametrize("kind", [pl.Date(), pl.Datetime("ms"), pl.Datetime("ns", "Europe/Berlin")])
+@pytest.mark.parametrize("form", ["frame", "file"])
+def test_texts_are_times_where_the_column_holds_times(kind: Any, form: str, tmp_path: Path) -> None:
+    times = pl.Series([*MOMENTS.values(), None])
+    if kind == pl.Date():
+        times = times.cast(kind)
+    else:
+        times = times.dt.replace_time_zone(kind.time_zone).dt.cast_time_unit(kind.time_unit)
+    frame = pl.DataFrame({"n": range(5), "t": times})
+    frame.write_parquet(tmp_path / "t.parquet", row_group_size=2)
+    source: Any = frame if form == "frame" else tmp_path / "t.parquet"
+    for k, text in enumerate(MOMENTS):
+        written = text[:10] if kind == pl.Date() else text
+        for op in (*COMPARE, "in", "not in"):
+            several = op in ("in", "not in")
+            kept = ts.load(source, ["n"], filter=[("t", op, [written] if several else written)])["n"].tolist()
+            term = ("t", op, [times[k]] if several else times[k])
+            expected = [row["n"] for row in frame.to_dicts() if row["t"] is not None and satisfies(row, term)]
+            assert kept == expected, (op, text)
+
+
+def test_each_text_of_a_list_is_a_time_of_its_own() -> None:
+    times = pl.datetime_range(datetime(2024, 1, 1), datetime(2024, 1, 4), "1d", time_zone="Europe/Berlin", eager=True)
+    frame = pl.DataFrame({"n": range(4), "t": times, "day": times.dt.date()})
+    for texts in (["2024-01-02", "2024-01-02T23:00:00Z"], ["2024-01-02", None, "2024-01-03T00:00+01:00"]):
+        assert ts.load(frame, ["n"], filter=[("t", "in", texts)])["n"].tolist() == [1, 2]
+        assert ts.load(frame, ["n"], filter=[("t", "not in", texts)])["n"].tolist() == [0, 3]
+    assert ts.load(frame, ["n"], filter=[("day", "in", ["2024-01-02", None])])["n"].tolist() == [1]
+
+
+@pytest.mark.parametrize(("zone", "day"), [("Europe/Berlin", "2024-01-02"), ("America/Havana", "2024-11-03")])
+def test_a_date_begins_in_the_zone_of_the_times(zone: str, day: str) -> None:
+    """At midnight there, as a text of the same day, and not in UTC; a clock that shows midnight twice begins with the
+    first."""
+    first = datetime.fromisoformat(day)
+    times = pl.datetime_range(first - timedelta(days=2), first + timedelta(days=2), "1h", time_zone="UTC", eager=True)
+    frame = pl.DataFrame({"t": times.dt.convert_time_zone(zone)})
+    expected = frame.filter(pl.col("t").dt.date() >= first.date())["t"].dt.timestamp().to_list()
+    stash = ts.load(frame, {"n": ts.calendar("hour")}, time="t", filter=[("t", ">=", first.date())])
+    assert stash.time is not None
+    assert stash.time.tolist() == expected
+    several = ts.load(frame, {"n": ts.calendar("hour")}, time="t", filter=[("t", "in", [first.date()])])
+    assert several.time is not None
+    assert several.time.tolist() == expected[:1]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_dates_are_not_compared_with_a_time_that_has_a_zone(several: bool) -> None:
+    frame = pl.DataFrame({"day": [date(2024, 1, 1), date(2024, 1, 2)]})
+    for moment in (datetime(2024, 1, 2, tzinfo=timezone.utc), pd.Timestamp("2024-01-02", tz="UTC")):
+        term = ("day", "in", [moment]) if several else ("day", ">=", moment)
+        with pytest.raises(ts.errors.SchemaError, match=like("Dates have no zone ... 'day'")):
+            ts.load(frame, ["day"], filter=[term])
+    assert ts.load(frame, ["day"], filter=[("day", ">=", datetime(2024, 1, 2))]).rows == 1
+
+
+@pytest.mark.parametrize("text", ["2024-13-01", "march", "2024-03-31 02:30", "2024-10-27 02:30", ""])
+def test_a_text_that_is_no_time_is_refused(text: str) -> None:
+    frame = pl.DataFrame({"t": [datetime(2024, 1, 1)]}).with_columns(pl.col("t").dt.replace_time_zone("Europe/Berlin"))
+    with pytest.raises(ts.errors.SchemaError, match=like("filter= must be ... a time with a datetime or a text")):
+        ts.load(frame, ["t"], filter=[("t", ">=", text)])
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_nanoseconds_of_pandas_and_polars_are_kept(zone: str | None) -> None:
+    pd = pytest.importorskip("pandas")
+    first = 1_700_000_000_000_000_000
+    counts = [first, first + 1, first + 999, first + 1000, first + 1001]
+    table = pa.table({"t": pa.array(counts, pa.timestamp("ns", zone)), "y": range(5)})
+
+    def kept(operator_: str, value: Any) -> list[int]:
+        return ts.load(table, ["y"], filter=[("t", operator_, value)])["y"].tolist()
+
+    times = [pd.Timestamp(count, tz=zone) if zone else pd.Timestamp(count) for count in counts]
+    for k, time in enumerate(times):
+        assert kept("==", time) == [k]
+        assert kept("<", time) == [*range(k)]
+        assert kept(">=", time) == [*range(k, 5)]
+        for several in (
+            [time],
+            (time,),
+            {time},
+            [None, time],
+            pd.Series([time]),
+            pl.Series([time.value]).cast(pl.Datetime("ns", zone)),
+        ):
+            assert kept("in", several) == [k]
+    assert kept("in", [times[1], times[3].to_pydatetime()]) == [1, 3]
+    assert kept("not in", times[1:]) == [0]
+    if zone is None:
+        assert kept("in", [times[1], np.datetime64(counts[4], "ns")]) == [1, 4]
+    with pytest.raises(TypeError, match=r"\Afilter= compares a column with numbers, texts, dates and times; 't' is "):
+        kept("in", [times[1], "2024-01-01"])
+    with pytest.raises(TypeError, match=r"\Afilter= compares a column with numbers, texts, dates and times; 't' is "):
+        kept("in", [times[1], pd.Timestamp(0, tz=None if zone else "UTC")])
+
+
+def test_nanoseconds_of_durations_are_kept() -> None:
+    pd = pytest.importorskip("pandas")
+    table = pa.table({"d": pa.array([0, 1, 1000, 1001], pa.duration("ns")), "y": range(4)})
+    for k, count in enumerate([0, 1, 1000, 1001]):
+        for value in (pd.Timedelta(count), np.timedelta64(count, "ns")):
+            assert ts.load(table, ["y"], filter=[("d", "==", value)])["y"].tolist() == [k]
+        assert ts.load(table, ["y"], filter=[("d", "in", [pd.Timedelta(count)])])["y"].tolist() == [k]
+
+
+def test_nanoseconds_decide_which_stash_is_attached(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    table, label = pa.table({"t": pa.array([0, 1, 2], pa.timestamp("ns"))}), f"test-filter-{tmp_path.name}"
+    for count in range(3):
+        stash = ts.load(table, ["t"], filter=[("t", "==", pd.Timestamp(count))], share=label)
+        assert stash["t"].tolist() == [count]
+    ts.shared.remove(label)

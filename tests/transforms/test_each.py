@@ -1,0 +1,148 @@
+"""Transforms of spans of `ts.each`: each row beside the column of the whole pack, or beside a loop over rows."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tensorstash as ts
+from tests import kernel
+from tests.variates import same
+from tests.words import ScalerKind as Kind
+
+Batch = dict[str, torch.Tensor]
+
+
+@pytest.fixture(params=kernel.WAYS, autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test here runs with the kernel, where it was compiled, and without."""
+    kernel.take(request.param, monkeypatch)
+
+
+def stash_of(width: int, entities: int = 3, seed: int = 0) -> ts.Stash:
+    rng, rows = np.random.default_rng(seed), 20 * entities
+    table = {"e": np.repeat(np.arange(entities) + 10 * seed, 20), "t": np.tile(np.arange(20), entities)}
+    levels = 10.0 ** np.arange(width)
+    table |= {"x": (rng.random((rows, width)) * levels).astype(np.float32), "c": rng.random(rows).astype(np.float32)}
+    return ts.load(table, ["x", "c"], entity="e", time="t")
+
+
+def windows_of(stash: ts.Stash, *packs: str, **more: Any) -> ts.Windows:
+    spans = {"past": (ts.each(*packs), -5, 0), "next": (ts.each(*packs), 0, 2)}
+    return ts.Windows(stash, spans=spans, **more)
+
+
+@pytest.mark.parametrize("by", [None, "entity"])
+@pytest.mark.parametrize("kind", ["standard", "robust"])
+def test_a_scaler_has_constants_for_each_column(kind: Kind, by: Any) -> None:
+    stash = stash_of(3)
+    windows, whole = windows_of(stash, "x", "c", min_history=2), ts.Windows(stash, 5, 2, min_history=2)
+    scaler = ts.Scaler.fit(windows, ["x", "c"], kind=kind, by=by)
+    expected = ts.Scaler.fit(whole, ["x", "c"], kind=kind, by=by)
+    for name in ("x", "c"):
+        assert torch.equal(scaler.center[name], expected.center[name])
+        assert torch.equal(scaler.scale[name], expected.scale[name])
+    restored = ts.Scaler.from_state(json.loads(json.dumps(scaler.state_dict())))
+    arguments: dict[str, Any] = {"shuffle": True, "with_ids": True, "seed": 1}
+    for transform in (scaler, expected, restored):  # that of other windows is bound to these
+        batches = zip(
+            ts.Loader(windows, 7, transform=[transform], **arguments),
+            ts.Loader(whole, 7, transform=[expected], **arguments),
+            ts.Loader(windows, 7, **arguments),
+        )
+        for batch, of_packs, plain in batches:
+            for row in range(len(batch["past"])):
+                window, variate, pack = (int(batch[f"past.{entry}"][row]) for entry in ("window", "variate", "pack"))
+                values = of_packs["c"][window] if pack else of_packs["x"][window, :, variate]
+                assert same(batch["past"][row], values[:5])
+                assert same(batch["next"][row], values[5:])
+            back = transform.bind(windows).inverse(dict(batch))
+            assert torch.allclose(back["next"], plain["next"], rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+@pytest.mark.parametrize("by", [None, "entity"])
+def test_predictions_of_rows_are_scaled_back(by: Any) -> None:
+    stash = stash_of(4)
+    windows = windows_of(stash, "x")
+    scaler = ts.Scaler.fit(windows, ["x"], by=by).bind(windows)
+    batch = next(iter(ts.Loader(windows, 9, shuffle=True, with_ids=True)))
+    window, variate = batch["next.window"], batch["next.variate"]
+    entity = None if by is None else batch["entity"][window]
+    restored = scaler.inverse(batch["next"], "x", entity=entity, variate=variate)
+    for row in range(len(restored)):
+        group = 0 if by is None else int(batch["entity"][window[row]])
+        center, scale = (x["x"][group, variate[row]].float() for x in (scaler.center, scaler.scale))
+        assert torch.equal(restored[row], batch["next"][row] * scale + center)
+
+
+def mix(*widths: int) -> ts.Mix:
+    return ts.Mix({f"{k}": windows_of(stash_of(width, seed=k), "x", min_history=2) for k, width in enumerate(widths)})
+
+
+@pytest.mark.parametrize("by", [None, "entity"])
+def test_a_mix_of_packs_of_one_width_is_scaled(by: Any) -> None:
+    mixed = mix(3, 3)
+    scaler = ts.Scaler.fit(mixed, ["x"], by=by)
+    for batch, plain in zip(ts.Loader(mixed, 8, with_ids=True, transform=[scaler]), ts.Loader(mixed, 8, with_ids=True)):
+        group = torch.zeros_like(batch["entity"]) if by is None else 3 * batch["source"] + batch["entity"]
+        at = group[batch["past.window"]], batch["past.variate"]
+        center, scale = (x["x"][at].float()[:, None] for x in (scaler.center, scaler.scale))
+        assert same(batch["past"], (plain["past"] - center) / scale)
+
+
+def test_each_row_is_normalised_by_its_own_history() -> None:
+    norm = ts.InstanceNorm("past", "next", kind="mean")
+    for batch, plain in zip(ts.Loader(mix(1, 5, 3), 8, transform=[norm]), ts.Loader(mix(1, 5, 3), 8)):
+        assert batch["past.scale"].shape == (len(batch["past"]), 1)
+        for row in range(len(batch["past"])):
+            seen = plain["past"][row][plain["past.observed"][row]]
+            scale = seen.abs().sum() / len(seen)
+            assert torch.allclose(batch["past"][row], plain["past"][row] / scale, equal_nan=True)
+            assert torch.allclose(batch["next"][row], plain["next"][row] / scale)
+        assert torch.allclose(norm.inverse(batch["next"], batch), plain["next"])
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_each_row_is_packed_as_a_sequence(prefetch: int) -> None:
+    pack, flat = ts.PackSequences("past", length=16), ts.PackSequences("past")
+    packed = ts.Loader(mix(1, 5, 3), 8, transform=[pack], prefetch=prefetch)
+    in_a_row = ts.Loader(mix(1, 5, 3), 8, transform=[flat], prefetch=prefetch)
+    for rows, one, plain in zip(packed, in_a_row, ts.Loader(mix(1, 5, 3), 8)):
+        assert rows["past.row"].shape == rows["past.variate"].shape == plain["past.variate"].shape
+        offsets = one["past.offsets"].tolist()
+        assert len(offsets) == len(plain["past"]) + 1
+        for row in range(len(plain["past"])):
+            seen = plain["past"][row][plain["past.observed"][row]]
+            at, start, length = (int(rows[f"past.{entry}"][row]) for entry in ("row", "start", "length"))
+            assert torch.equal(rows["past"][at, start : start + length], seen)
+            assert torch.equal(one["past"][offsets[row] : offsets[row + 1]], seen)
+
+
+def test_rows_and_whole_windows_are_not_packed_together() -> None:
+    spans = {"past": (ts.each("x"), -5, 0), "c": ("c", -5, 0)}
+    windows = ts.Windows(stash_of(3), spans=spans, min_history=2)
+    with pytest.raises(ValueError, match="must have the same slots; those of 'c' differ"):
+        ts.Loader(windows, 4, transform=[ts.PackSequences("past", "c")])
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_casts(device: str) -> None:
+    cast = ts.Cast({"past": torch.float16}, on="host")
+    batch = next(iter(ts.Loader(mix(2, 3), 4, device=device, transform=[cast])))
+    assert batch["past"].dtype == torch.float16
+    assert batch["next"].dtype == torch.float32
+    assert batch["past.window"] is batch["next.window"]
+
+
+def test_a_scaled_stash_has_scaled_rows() -> None:
+    stash = stash_of(3)
+    windows = windows_of(stash, "x")
+    scaler = ts.Scaler.fit(windows, ["x"])
+    scaled = windows_of(scaler.transform(stash), "x")
+    one = next(iter(ts.Loader(windows, 6, transform=[scaler])))
+    two = next(iter(ts.Loader(scaled, 6)))
+    assert torch.equal(one["past"], two["past"])
+    with pytest.raises(ValueError, match="scaled once"):
+        ts.Loader(scaled, 6, transform=[scaler])

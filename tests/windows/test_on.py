@@ -1,0 +1,268 @@
+"""`windows.on(stash)`: the arguments of windows on other data."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tensorstash as ts
+from tests import oracle
+from tests.oracle_load import like
+
+pytestmark = pytest.mark.filterwarnings("ignore:(Gaps|require=|.* entities have no|.* series end)")
+
+
+def frame(rows: int, seed: int = 0, entities: str = "ab") -> dict[str, Any]:
+    """A gap in some series, a missing value here and there, a mask, and a text."""
+    rng, parts = np.random.default_rng(seed), []
+    for k, name in enumerate(entities):
+        times = np.sort(rng.choice(rows + 3, rows, replace=False))
+        part = {"e": [name] * rows, "t": times * 2, "y": rng.normal(size=rows), "even": times % 2 == 0}
+        part |= {"kind": rng.choice([*"pq"], rows), "size": [float(k)] * rows}
+        parts.append(pl.DataFrame(part))
+    whole = pl.concat(parts)
+    return dict(whole.with_columns(y=pl.when(pl.col("y") > 1.8).then(None).otherwise(pl.col("y"))).to_dict())
+
+
+def load(data: dict[str, Any], **options: Any) -> ts.Stash:
+    columns = {"y": "y", "even": ts.column("even", empty=False), "kind": "kind"}
+    return ts.load(data, columns, **{"entity": "e", "time": "t", "static": ["size"], **options})
+
+
+def same(one: ts.Windows, two: ts.Windows) -> None:
+    assert one.fingerprint() == two.fingerprint()
+    assert (one.history, one.horizon, one.stride) == (two.history, two.horizon, two.stride)
+    assert (one.points is None) == (two.points is None)
+    batch, other = one[:], two[:]
+    assert batch.keys() == other.keys()
+    assert all(oracle.same(batch[name], other[name]) for name in batch)
+
+
+SPANS = {"past": ("y", -3, 0), "kind": ("kind", -2, 1), "even": ("even", 0, 1)}
+ARGUMENTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "gaps": st.sampled_from(["split", "mask"]),
+        "min_history": st.integers(1, 2),
+        "min_horizon": st.just(0),
+        "stride": st.integers(1, 3),
+        "tolerance": st.just(1),
+        "require": st.sampled_from([["y"], ["past"], ["even"]]),
+        "where": st.just("even"),
+    },
+)
+
+
+@settings(max_examples=60)
+@given(ARGUMENTS, st.integers(0, 5), st.sampled_from([SPANS, SPANS | {"last": ts.During("y", -5, 0, max_rows=2)}]))
+def test_windows_on_other_data_are_windows_with_the_same_arguments(
+    arguments: dict[str, Any], seed: int, spans: dict[str, Any]
+) -> None:
+    arguments |= {"spans": spans, "frequency": 2}
+    try:
+        windows = ts.Windows(load(frame(24, seed)), **arguments)
+    except ts.errors.NoWindowError:
+        return
+    other = load(frame(30, seed + 100, "abc"))
+    try:
+        expected = ts.Windows(other, **arguments)
+    except ts.errors.NoWindowError:
+        with pytest.raises(ts.errors.NoWindowError):
+            windows.on(other)
+        return
+    same(windows.on(other), expected)
+    same(windows.on(other).on(other), expected)
+
+
+@pytest.mark.parametrize("closed", ["left", "right"])
+def test_windows_at_points_take_other_points(closed: Any) -> None:
+    arguments: dict[str, Any] = {"spans": SPANS, "gaps": "mask", "closed": closed, "unmatched": "drop", "frequency": 2}
+    points = {"e": [*"abab"], "t": [20, 30, 21, 31]}
+    windows = ts.Windows(load(frame(24)), at=points, **arguments)
+    other, at = load(frame(24, 7)), {"e": [*"bba"], "t": [40, 17, 3000]}
+    same(windows.on(other, at=at), ts.Windows(other, at=at, **arguments))
+    with pytest.raises(ValueError, match=like("given points ... at=")):
+        windows.on(other)
+
+
+def test_points_take_the_place_of_stride_and_where() -> None:
+    data = load(frame(24))
+    windows = ts.Windows(data, spans=SPANS, gaps="mask", stride=3, where="even")
+    masked = ts.Windows(data, spans=SPANS, gaps="mask", where=data["even"])
+    at = {"e": [*"ab"], "t": [20, 22]}
+    for each in (windows, masked):
+        same(each.on(data, at=at), ts.Windows(data, spans=SPANS, gaps="mask", at=at))
+
+
+def test_windows_of_a_part_are_on_all_rows() -> None:
+    data, other = load(frame(24)), load(frame(24, 3))
+    windows = ts.Windows(data, spans=SPANS, gaps="mask", frequency=2)
+    expected = windows.on(other)
+    (train, test), *_ = windows.folds(1, 4)
+    for part in (*windows.split(20), *windows.split_fraction(0.5), *windows.split_entities(0.5), train, test):
+        same(part.on(other), expected)
+    same(windows.latest().on(other), expected)
+    same(windows.latest().on(other).latest(), expected.latest())
+    same(
+        ts.Windows(other, spans=SPANS, gaps="mask", frequency=2, require=["y"]).latest().on(data).latest(),
+        ts.Windows(data, spans=SPANS, gaps="mask", frequency=2, require=["y"]).latest(),
+    )
+
+
+def test_the_short_form_keeps_its_columns() -> None:
+    windows = ts.Windows(load(frame(24)), 3, 1, gaps="mask")
+    more = ts.load(
+        frame(24),
+        {"z": "y", "y": "y", "even": ts.column("even", empty=False), "kind": "kind"},
+        entity="e",
+        time="t",
+        static=["size"],
+    )
+    assert [span.column for span in windows.on(more).spans] == ["y", "even", "kind"]
+
+
+@pytest.mark.parametrize(
+    ("times", "arguments"),
+    [
+        ([0, 2, 4, 6, 10], {}),
+        ([0, 2, 4, 7, 9], {"tolerance": 1}),
+        ([0, 2, 4, 6, 10], {"frequency": 2}),
+        (pl.date_range(pl.date(2024, 1, 31), pl.date(2024, 8, 31), "1mo", eager=True), {}),
+        (pl.datetime_range(pl.date(2024, 3, 29), pl.date(2024, 4, 9), "1d", time_zone="Europe/Berlin", eager=True), {}),
+    ],
+)
+def test_the_frequency_that_was_found_is_kept(times: Any, arguments: dict[str, Any]) -> None:
+    """Of two rows, of which one is missing between them, no other frequency could be found than their distance."""
+    whole = pl.DataFrame({"t": times}).with_columns(y=pl.int_range(pl.len()).cast(pl.Float64))
+    windows = ts.Windows(ts.load(whole, ["y"], time="t"), 2, gaps="mask", **arguments)
+    rest = windows.on(ts.load(whole[[0, 2]], ["y"], time="t"))
+    assert rest.placement.slots.frequency == windows.placement.slots.frequency
+    assert rest[:]["y.observed"].tolist() == [[True, False], [False, True]]
+    single = windows.on(ts.load(whole[[3, 4]], ["y"], time="t")).latest()
+    assert single.placement.slots.frequency == windows.placement.slots.frequency
+
+
+def test_rows_for_the_history_alone_have_the_window_that_follows_them() -> None:
+    data = load(frame(24, entities="a"))
+    windows, last = ts.Windows(data, spans={"past": ("y", -3, 0), "next": ("y", 0, 2)}, gaps="ignore"), 21
+    rest = windows.on(load({name: values[last:] for name, values in frame(24, entities="a").items()}, like=data))
+    assert len(rest) == 0
+    newest, expected = rest.latest(), windows.latest()
+    assert all(oracle.same(newest[0][name], value) for name, value in expected[0].items())
+    with pytest.raises(ts.errors.NoWindowError, match=like("need 5 consecutive rows ... has 2")):
+        windows.on(load({name: values[22:] for name, values in frame(24, entities="a").items()}, like=data))
+
+
+def test_the_times_of_a_forecast_follow_from_the_frequency_that_was_found() -> None:
+    windows = ts.Windows(load(frame(24)), spans=SPANS, gaps="mask", min_history=1)
+    first = {name: values[:1] for name, values in frame(24).items()}
+    newest = windows.on(load(first, like=windows.stash)).latest()
+    assert newest.to_frame([0], torch.zeros(1, 1))["t"].to_list() == [frame(24)["t"][0] + 2]
+
+
+def test_a_mask_of_rows_is_refused_and_a_column_is_not() -> None:
+    data = load(frame(24))
+    masked = ts.Windows(data, spans=SPANS, where=data["even"])
+    for part in (masked, masked.split(20)[0]):
+        with pytest.raises(ValueError, match=like("where= with booleans ... column")):
+            part.on(data)
+    same(ts.Windows(data, spans=SPANS, where="even").on(data), ts.Windows(data, spans=SPANS, where="even"))
+
+
+def hours(unit: Any = "us", zone: str | None = None) -> pl.Series:
+    return pl.datetime_range(
+        pl.datetime(2024, 1, 1), pl.datetime(2024, 1, 2), "1h", eager=True, time_unit=unit, time_zone=zone
+    )
+
+
+TIMED = {
+    "y": "y",
+    "pack": ["y", "x"],
+    "hash": ts.hashed("k", 9),
+    "when": ts.calendar("hour"),
+    "k": "k",
+    "z": ts.column("x", fill=1.0),
+}
+
+
+def timed(columns: Any = TIMED, time: pl.Series | None = None, **values: Any) -> ts.Stash:
+    count = len(hours())
+    data = {"t": hours() if time is None else time, "y": np.arange(count * 1.0), "x": np.arange(count * 1.0)}
+    return ts.load(data | {"k": [*"abcde"] * 5} | values, columns, time="t")
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (lambda: timed(["y"]), "no column 'pack'"),
+        (lambda: timed(time=hours("ns")), "unit of times ... 'us' ... 'ns'"),
+        (lambda: timed(time=hours(zone="UTC")), "zone of times ... none ... 'UTC'"),
+        (lambda: timed({**TIMED, "y": ts.column("y", dtype=torch.float32)}), "type of 'y' ... 'float64' ... 'float32'"),
+        (lambda: timed({**TIMED, "pack": ["x", "y"]}), "members of 'pack' ... ['y', 'x'] ... ['x', 'y']"),
+        (lambda: timed({**TIMED, "pack": ["x", "y", "y"]}), "shape of 'pack' ... [2] ... [3]"),
+        (lambda: timed({**TIMED, "hash": ts.hashed("k", 8)}), "number of buckets of 'hash' ... 9 ... 8"),
+        (lambda: timed({**TIMED, "when": ts.calendar("day")}), "fields of 'when' ... 'hour' ... 'day'"),
+        (lambda: timed({**TIMED, "z": ts.column("x", fill=2.0)}), "fill= of 'z' ... 1.0 ... 2.0"),
+        (lambda: timed({**TIMED, "z": ts.column("x", fill=1.0, empty=3.0)}), "value in empty slots of 'z'"),
+        (lambda: timed(k=[*"bcdea"] * 4 + ["A"] * 5), "vocabulary of 'k' ... like="),
+        (lambda: timed({**TIMED, "k": "y"}), "type of 'k' ... 'int32' ... 'float64'"),
+        (lambda: ts.Scaler.fit(timed(), ["y"]).transform(timed()), "scaling of 'y'"),
+    ],
+)
+def test_what_means_something_else_is_told(other: Any, said: str) -> None:
+    windows = ts.Windows(timed(), 3, gaps="mask")
+    with pytest.raises((ts.errors.SchemaError, ts.errors.ColumnError), match=like(said)):
+        windows.on(other())
+
+
+def test_other_columns_and_further_texts_mean_the_same() -> None:
+    windows = ts.Windows(timed(), 3, gaps="mask")
+    given = {**TIMED, "k": ts.column("k", vocabulary=[*"abcde"])}
+    others = [timed(given, k=["a"] * 25), timed(k=[*"abcdef"] * 4 + ["a"]), timed({"more": "x", **TIMED})]
+    assert [len(windows.on(other)) for other in others] == [len(windows)] * 3
+
+
+def test_a_given_vocabulary_does_not_grow() -> None:
+    """The code of unknown values is its length."""
+    four, five = ({**TIMED, "k": ts.column("k", vocabulary=[*names])} for names in ("abcd", "abcde"))
+    with pytest.raises(ts.errors.SchemaError, match=like("vocabulary of 'k'")):
+        ts.Windows(timed(four), 3).on(timed(five))
+
+
+def test_static_columns_are_the_same() -> None:
+    windows = ts.Windows(load(frame(24)), spans=SPANS)
+    with pytest.raises(ts.errors.SchemaError, match=like("static columns ... ['size'] ... []")):
+        windows.on(load(frame(24), static=None))
+    with pytest.raises(ts.errors.SchemaError, match=like("type of 'size' ... 'float64' ... 'float32'")):
+        windows.on(load(frame(24), static={"size": ts.column("size", dtype=torch.float32)}))
+
+
+def test_only_columns_that_windows_show_are_compared() -> None:
+    windows = ts.Windows(timed(), spans={"past": ("y", -3, 0)}, require=["z"])
+    assert len(windows.on(timed({"y": "y", "z": "x"}))) == len(windows)
+    with pytest.raises(ts.errors.ColumnError, match="'z'"):
+        windows.on(timed(["y"]))
+
+
+def test_other_data_are_a_stash() -> None:
+    wrong: Any = frame(24)
+    with pytest.raises(TypeError, match=like("stash must be a stash")):
+        ts.Windows(load(frame(24)), spans=SPANS).on(wrong)
+
+
+def test_warnings_name_the_line_of_the_caller() -> None:
+    windows = ts.Windows(ts.load({"t": range(20), "y": range(20)}, ["y"], time="t"), 3)
+    gappy = ts.load({"t": [0, 1, 2, 10, 11, 12], "y": range(6)}, ["y"], time="t")
+    makers: list[Callable[[], ts.Windows]] = [lambda: windows.on(gappy), lambda: ts.Windows(gappy, 3)]
+    for make in makers:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            make()
+        assert [each.filename for each in caught] == [__file__]
+        assert "Gaps cost" in str(caught[0].message)

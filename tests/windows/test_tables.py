@@ -1,0 +1,75 @@
+"""Spans over other stashes, against what polars finds for each window."""
+
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tensorstash as ts
+from tests import kernel
+from tests.windows.seen import NS, check
+from tests.windows.worlds import World, expected_of, spans_of, times_of, world_of
+
+worlds = st.builds(
+    world_of,
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(["same", "by", "none"]),
+    st.sampled_from(["none", "known", "known", "events"]),
+)
+
+
+def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    """Whether two batches have the same entries, types and bits."""
+    return list(a) == list(b) and all(
+        a[name].dtype == b[name].dtype and a[name].numpy().tobytes() == b[name].numpy().tobytes() for name in a
+    )
+
+
+@pytest.mark.parametrize("way", kernel.WAYS)
+@given(world=worlds, horizon=st.integers(0, 2))
+@settings(max_examples=60)
+def test_windows_in_slots_see_the_table_around_their_anchor(way: str, world: World, horizon: int) -> None:
+    """Units, zones, sides, buckets over changes of clocks, entities missing on either side; every window of a stash."""
+    with pytest.MonkeyPatch.context() as patch:
+        kernel.take(way, patch)
+        stash, _ = world.own()
+        own: dict[str, Any] = {"past": ("y", -2, 0), **({"next": ("y", 0, horizon)} if horizon else {})}
+        others = spans_of(world)
+        windows = ts.Windows(stash, spans=own | others, tables={"others": world.loaded()})
+        batch = windows[:]
+    anchors = windows.anchors(range(len(windows)))
+    series = [stash.entities[k] for k in anchors["entity"].tolist()]
+    times = [t * NS[world.own_unit] for t in anchors["time"].tolist()]
+    for name, span in others.items():
+        expected = [expected_of(world, span, s, t, "left" if horizon else "right") for s, t in zip(series, times)]
+        check(batch, name, expected, world.tick, known=world.known is not None)
+
+
+@pytest.mark.parametrize("way", kernel.WAYS)
+@given(world=worlds, closed=st.sampled_from(["left", "right"]), size=st.integers(1, 5))
+@settings(max_examples=60)
+def test_windows_at_points_see_the_table_around_their_time(way: str, world: World, closed: Any, size: int) -> None:
+    """At any time, in any order; the same from a loader and from resident columns."""
+    with pytest.MonkeyPatch.context() as patch:
+        kernel.take(way, patch)
+        stash, frame = world.own()
+        picked, random = world.random.integers(0, len(frame), 12), world.random
+        series, tick = frame["series"].gather(picked), NS[world.own_unit]
+        moved = random.integers(-20, 20, 12) * (world.step // 2 // tick) + random.integers(-1, 2, 12)
+        times = (frame["time"].gather(picked) // tick + pl.Series(moved)) * tick
+        at = pl.DataFrame({"series": series, "time": times_of(times, world.own_unit, world.zone)})
+        spans = spans_of(world)
+        windows = ts.Windows(stash, spans=spans, tables={"others": world.loaded()}, at=at, closed=closed)
+        batch = windows[:]
+        of_loader, resident = (
+            [*ts.Loader(windows, size, shuffle=True, seed=3, with_ids=True, device="cpu", resident=resident)]
+            for resident in (False, True)
+        )
+        assert all(map(equal, of_loader, resident))
+        assert all(equal(windows[one["window"]], {name: one[name] for name in batch}) for one in of_loader)
+    for name, span in spans.items():
+        expected = [expected_of(world, span, s, t, closed) for s, t in zip(series, times)]
+        check(batch, name, expected, world.tick, known=world.known is not None)
