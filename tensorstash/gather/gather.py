@@ -148,7 +148,9 @@ def _fill_by_torch(
         if numbers is not None:
             index = np.arange(len(numbers))
             sources = [(number, torch.from_numpy(index[which])) for number, which in by_source(numbers)]
-        by_torch.fill(plan, sources, own.with_each(torch.from_numpy), of_batch, seen)
+        # as where the kernel writes, nothing of this shows in the counters of writes of the batch
+        uncounted = [[tensor.data for tensor in tensors] for tensors in (of_batch, seen)]
+        by_torch.fill(plan, sources, own.with_each(torch.from_numpy), *uncounted)
 
 
 def _of_batch(k: int, batches: int, source: Int32s | None, rows: Rows) -> tuple[Int32s | None, Rows]:

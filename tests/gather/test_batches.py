@@ -209,3 +209,11 @@ def test_the_loop_can_fail() -> None:
     for other in wrong:
         with pytest.raises(AssertionError):
             check(windows[[4]], other)
+
+
+@pytest.mark.parametrize("gaps", ["split", "mask"])
+def test_no_write_into_a_batch_has_been_counted_before_it_is_seen(gaps: Gaps) -> None:
+    """Not even where a batch is made alone. Autograd compares these counters."""
+    case = Case(BROKEN if gaps == "mask" else WHOLE, {name: (name, -2, 3, 1) for name in NAMES}, gaps)
+    for batch in [case.windows()[[3, 0]], *ts.Loader(case.windows(), 1000)]:
+        assert {tensor._version for tensor in batch.values()} == {0}
