@@ -15,7 +15,7 @@ from typing import Any
 
 import matplotlib as mpl
 import record
-from feeds import USUAL, verdict
+from feeds import USUAL, beside_usual
 
 mpl.use("Agg")
 
@@ -30,6 +30,7 @@ SHADES = ("#1b4f72", "#c87f2f", "#7f8c8d", "#d5d8dc")
 HATCHES = ("", "///", "...", "xx")
 OURS = "#1b4f72"
 OTHERS = "#d5d8dc"
+BESIDE: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
 
 
 def caption(about: record.Row) -> str:
@@ -270,45 +271,33 @@ def pipeline(about: record.Row, rows: list[record.Row]) -> Figure:
 
 def train(about: record.Row, rows: list[record.Row]) -> Figure:
     """An epoch of each model over each data set beside the usual data set: what trains, and what waits."""
-    pairs = epochs(rows)
+    pairs = [*beside_usual(rows)]
     figure, axes = plt.subplots(figsize=(9, 1.5 + 0.5 * len(pairs)), layout="constrained")
     labels = {True: "tensorstash", False: f"{USUAL} (the faster of 0 and 2 workers)"}
-    for k, (_, ours, usual) in enumerate(pairs):
+    for k, (_, ours, usual, share) in enumerate(pairs):
         for row, at in ((ours, k - 0.2), (usual, k + 0.2)):
-            own = is_ours(row)
-            share = ours["epoch_s"] / usual["epoch_s"] if own else 1.0
+            own = row is ours
+            length = share.share if own else 1.0
             style: dict[str, Any] = {"height": 0.36, "edgecolor": "#444444"}
-            trained = share * (1 - row["waiting"])
+            trained = length * (1 - row["waiting"])
             axes.barh(at, trained, color=OURS if own else OTHERS, label="" if k else labels[own], **style)
             waits = "" if k or own else "waiting for data"
-            axes.barh(at, share - trained, left=trained, color="white", hatch="////", label=waits, **style)
-            won = f", {verdict(share).rpartition(' ')[0]}" if own else ""
-            axes.annotate(
-                f"{share:.2f}   {round_number(row['epoch_s'])} s{won}",
-                (share, at),
-                (4, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=7,
-            )
+            axes.barh(at, length - trained, left=trained, color="white", hatch="////", label=waits, **style)
+            end = length
+            if own and share.lowest is not None and share.highest is not None:
+                end = share.highest
+                whiskers = [[length - share.lowest], [share.highest - length]]
+                axes.errorbar(length, at, xerr=whiskers, color="black", linewidth=0.8, capsize=2)
+            text = f"{share}" if own else "1"
+            axes.annotate(f"{text}   {round_number(row['epoch_s'])} s", (end, at), (4, 0), fontsize=7, **BESIDE)
     axes.set_yticks(range(len(pairs)), [name for name, *_ in pairs], fontsize=8)
     axes.set_ylim(len(pairs) - 0.5, -0.5)
-    axes.set_xlim(0, 1.25 * max(1.0, *(ours["epoch_s"] / usual["epoch_s"] for _, ours, usual in pairs)))
-    axes.set_xlabel("an epoch of training, as a share of that with Dataset and DataLoader")
+    axes.set_xlim(0, 1.35 * max(1.0, *((share.highest or share.share) for *_, share in pairs)))
+    axes.set_xlabel("an epoch of training, as a share of that with Dataset and DataLoader in the same round")
     axes.grid(axis="x", color="#dddddd")
     axes.set_axisbelow(True)
     figure.legend(loc="outside upper center", ncols=3, fontsize=8, frameon=False)
     return signed(figure, about)
-
-
-def epochs(rows: Sequence[record.Row]) -> list[tuple[str, record.Row, record.Row]]:
-    """For each model over each data set: its name, the row of tensorstash, and the faster one of the usual data set."""
-    found = []
-    for model, data in dict.fromkeys((row["model"], row["data"]) for row in rows):
-        own = [row for row in rows if (row["model"], row["data"]) == (model, data)]
-        usual = min((row for row in own if row["name"] == USUAL), key=lambda row: row["epoch_s"])
-        found.append((f"{model}, {data}", next(row for row in own if is_ours(row)), usual))
-    return found
 
 
 PICTURES: dict[str, Callable[[record.Row, list[record.Row]], Figure]] = {

@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import shlex
+import statistics
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -40,6 +41,16 @@ def saved(name: str, quick: bool = False) -> tuple[dict[str, Any], list[Row]]:
     """What `save` has written: about the run, and its rows."""
     found = json.loads((folder(quick) / f"{name}.json").read_text())
     return found["about"], found["rows"]
+
+
+def paired(ratios: Sequence[float]) -> Row:
+    """Ratios to another contestant in the same rounds, as fields of a row: their median, lowest, highest, and all."""
+    return {
+        "ratio": statistics.median(ratios),
+        "ratio_low": min(ratios),
+        "ratio_high": max(ratios),
+        "ratios": [*ratios],
+    }
 
 
 def about(libraries: Sequence[str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Callable, Sequence
 
 import record
+from feeds import OURS, share_of
 from plots import by_shape, caption, label, round_number
 
 LONG = 20  # rows
@@ -16,7 +17,7 @@ Table = tuple[list[str], list[list[str]]]  # the heads, and the cells of each ro
 
 def train(rows: list[record.Row]) -> Table:
     """A row for each feed of each model and data set, the fastest first."""
-    heads = ["", "feed", "epoch, s", "ours = 1", "waiting for data", "MB of all", "to the first batch, s", ""]
+    heads = ["", "feed", "epoch, s", "ours beside it", "waiting for data", "MB of all", "to the first batch, s", ""]
     cells = []
     for model, data in dict.fromkeys((row["model"], row["data"]) for row in rows):
         own = [row for row in rows if (row["model"], row["data"]) == (model, data)]
@@ -27,7 +28,7 @@ def train(rows: list[record.Row]) -> Table:
                     f"{model}, {data}",
                     label(row),
                     f"{times[0]} ({times[1]} to {times[2]})",
-                    f"{row['ratio']:.2f}",
+                    "" if row["name"] == OURS else f"{share_of(row)}",
                     f"{row['waiting']:.0%}",
                     f"{row['memory_mb']:,.0f}",
                     round_number(row["first_batch_s"]),

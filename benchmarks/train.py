@@ -36,7 +36,7 @@ import numpy as np
 import record
 from contestants.process import Process
 from contestants.serve import answer
-from feeds import FEEDS, OURS, USUAL, Feed, verdict
+from feeds import FEEDS, OURS, Feed, beside_usual, share_of
 from feeds.models import MODELS
 from feeds.run import Run
 from feeds.task import Task, expected, long_series, short_series, write
@@ -140,7 +140,7 @@ def measured(running: Mapping[Feed, Running], data: str, effort: Effort, models:
                 **{key: statistics.median(found[key] for found in own) for key in own[0]},
                 "epoch_low_s": min(found["epoch_s"] for found in own),
                 "epoch_high_s": max(found["epoch_s"] for found in own),
-                "ratio": statistics.median(ratios) if ratios else None,
+                **(record.paired(ratios) if ratios else {"ratio": None}),
                 "first_batch_s": each.first_batch_s,
             }
 
@@ -177,17 +177,13 @@ def print_table(rows: Sequence[record.Row]) -> None:
 
 
 def verdicts(rows: Sequence[record.Row]) -> list[str]:
-    """What tensorstash gains for each model over the usual data set, and over the fastest other feed; or nothing."""
+    """What tensorstash gains for each model over the usual data set, and beside the fastest other feed."""
     found = []
-    for name, group in groups(rows):
-        others = [row for row in group if not row["name"].startswith(OURS) and row["ratio"] is not None]
-        usual = [row for row in others if row["name"] == USUAL]
-        if not usual:
-            continue
-        beside, best = (min(chosen, key=lambda row: row["ratio"]) for chosen in (usual, others))
-        share = 1 / beside["ratio"]
-        line = f"{name}: {verdict(share)} {title(beside)}, {share:.2f} of its time"
-        found.append(line if best == beside else f"{line}; {1 / best['ratio']:.2f} of that of {title(best)}")
+    for name, ours, usual, share in beside_usual(rows):
+        others = [row for row in rows if (row["model"], row["data"]) == (ours["model"], ours["data"])]
+        best = min((row for row in others if not row["name"].startswith(OURS)), key=lambda row: row["ratio"])
+        line = f"{name}: {share} of the time of {title(usual)}"
+        found.append(line if best == usual else f"{line}; {share_of(best)} of that of {title(best)}")
     return found
 
 

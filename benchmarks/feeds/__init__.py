@@ -4,7 +4,11 @@ Each has functions from a `Task` to what is iterated once per epoch, has the num
 yields batches as the task says.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+Row = Mapping[str, Any]  # of the results
 
 
 @dataclass(frozen=True)
@@ -22,12 +26,43 @@ class Feed:
 
 OURS = "tensorstash"
 USUAL = "Dataset, DataLoader"
-NEARLY = 0.95  # of the time of the usual data set: more is nothing won
 
 
-def verdict(share: float) -> str:
-    """What an epoch that takes this share of another one's time is."""
-    return "slower than" if share > 1 / NEARLY else "nothing won over" if share > NEARLY else "faster than"
+@dataclass(frozen=True)
+class Share:
+    """The time of an epoch of ours as a share of another feed's in the same rounds."""
+
+    share: float  # the median over the rounds
+    lowest: float | None  # of all rounds; `None` where results were saved without
+    highest: float | None
+
+    @property
+    def verdict(self) -> str:
+        """Faster or slower only where every round says so."""
+        if self.lowest is None or self.highest is None:
+            return ""
+        return "faster" if self.highest < 1 else "slower" if self.lowest > 1 else "nothing won"
+
+    def __str__(self) -> str:
+        extent = "" if self.lowest is None else f" ({self.lowest:.2f} to {self.highest:.2f})"
+        return f"{self.share:.2f}{extent}{self.verdict and f', {self.verdict}'}"
+
+
+def share_of(row: Row) -> Share:
+    """Ours beside the feed of a row, whose ratios are its times divided by ours."""
+    low, high = row.get("ratio_low"), row.get("ratio_high")
+    return Share(1 / row["ratio"], 1 / high if high else None, 1 / low if low else None)
+
+
+def beside_usual(rows: Sequence[Row]) -> Iterator[tuple[str, Row, Row, Share]]:
+    """For each model over each data set: its name, our row, the faster one of the usual data set, and our share."""
+    for model, data in dict.fromkeys((row["model"], row["data"]) for row in rows):
+        own = [row for row in rows if (row["model"], row["data"]) == (model, data)]
+        ours = next((row for row in own if row["name"] == OURS), None)
+        usual = [row for row in own if row["name"] == USUAL and row["ratio"] is not None]
+        if ours and usual:
+            beside = min(usual, key=lambda row: row["ratio"])
+            yield f"{model}, {data}", ours, beside, share_of(beside)
 
 
 FEEDS = (
