@@ -31,6 +31,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import record
@@ -155,7 +156,7 @@ def one_round(process: Process, model: str, effort: Effort) -> dict[str, float]:
 # What is printed
 
 
-def title(row: record.Row) -> str:
+def title(row: Mapping[str, Any]) -> str:
     return f"{row['name']}, {row['workers']} workers" if row["workers"] else str(row["name"])
 
 
