@@ -183,8 +183,8 @@ def verdicts(rows: Sequence[record.Row]) -> list[str]:
     for name, ours, usual, share in beside_usual(rows):
         others = [row for row in rows if (row["model"], row["data"]) == (ours["model"], ours["data"])]
         best = min((row for row in others if not row["name"].startswith(OURS)), key=lambda row: row["ratio"])
-        line = f"{name}: {share} of the time of {title(usual)}"
-        found.append(line if best == usual else f"{line}; {share_of(best)} of that of {title(best)}")
+        line = f"{name}: {share}, beside {title(usual)}"
+        found.append(line if best == usual else f"{line}; {share_of(best)}, beside {title(best)}")
     return found
 
 

@@ -79,7 +79,7 @@ def test_training_is_compared_and_drawn(monkeypatch: pytest.MonkeyPatch, tmp_pat
         assert row["epoch_s"] > 0
         assert 0 < row["waiting"] < 1
         assert row["memory_mb"] > 10
-    said = r"^(\w+, [a-z ]+): (?:faster than|nothing won over|slower than) Dataset, DataLoader.* of its time"
+    said = r"^(\w+, [a-z ]+): \d+\.\d\d \(.* to .*\), (?:faster|nothing won|slower), beside Dataset, DataLoader"
     assert re.findall(said, printed, re.MULTILINE) == [f"{model}, {data}" for model, data in cases]
 
     monkeypatch.syspath_prepend(BENCHMARKS)
