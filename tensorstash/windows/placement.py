@@ -308,12 +308,8 @@ class Chain:
 
     def rows(self, anchors: Any, stretches: Sequence[Stretches | Picked], skips: Any = None) -> list[Rows]:
         """The rows of windows for each part of the plan; arrays or, on a device, tensors. `skips` as in `InSlots`."""
-        return [*([InSlots(anchors, skips)] if self._has_slots else ()), *stretches]
-
-    @cached_property
-    def _has_slots(self) -> bool:
-        """Whether any span holds whole columns in slots."""
-        return bool(self.placements[0].whole_spans)
+        has_slots = len(self.plan.parts) > len(stretches)
+        return [InSlots(anchors, skips), *stretches] if has_slots else [*stretches]
 
     @cached_property
     def variates(self) -> tuple[VariatePlan, ...]:
@@ -336,8 +332,7 @@ class Chain:
         rows = self.rows(located.anchors, self.in_time(located))
         batch = gather(self.plan, located.source, rows) | self.static_of(located)
         batch |= {name: torch.from_numpy(values) for name, values in self.labels(located).items()}
-        if self.variates:
-            batch |= variate_entries(self.variates, located.source, located.anchors, None, {}, new_memory)
+        batch |= variate_entries(self.variates, located.source, located.anchors, None, {}, new_memory)
         return noted(batch, self.scaled)
 
     def gather_into(self, ids: Ids, out: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
