@@ -169,14 +169,14 @@ class HostAssembler:
         each = len(portion.steps) // portion.parts
         for first, filled, flags in zip(range(steps.start, steps.stop, each), buffers, observed):
             rest = flags | self._rest(group, slice(first, first + each))
-            variates = [self._variates(group, step) for step in range(first, first + each)]
+            variates = [Batch()] * each
+            if self._chain.variates:
+                variates = [self._variates(group, step) for step in range(first, first + each)]
             batches += self._memory.finish(filled, rest, variates)
         return batches
 
     def _variates(self, group: Group, step: int) -> Batch:
         """The entries of spans of `ts.each` in the batch of a step."""
-        if not self._chain.variates:
-            return {}
         located = group.located.of(range(step, step + 1))
         return variate_entries(
             self._chain.variates,

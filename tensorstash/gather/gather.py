@@ -118,9 +118,9 @@ def select(
     count, flags, at = rows[0].windows // len(buffers), [Batch() for _ in buffers], 0
     for part, of_part in zip(plan.parts, rows):
         upto = at + len(part.groups)
-        own = [of_batch[at:upto] for of_batch in buffers]
+        own = buffers if len(plan.parts) == 1 else [of_batch[at:upto] for of_batch in buffers]
         at = upto
-        observed = [() if part.flags is None else part.flags.empty(count) for _ in buffers]
+        observed = [()] * len(buffers) if part.flags is None else [part.flags.empty(count) for _ in buffers]
         if isinstance(part.executor, NativePlan):
             native.fill(part.executor, source, of_part, own, observed)
         else:

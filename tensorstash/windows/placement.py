@@ -299,6 +299,8 @@ class Chain:
 
     def in_time(self, located: Located) -> list[Stretches | Picked]:
         """The rows of windows in each span in time; those that do not follow each other are picked now."""
+        if not located.stretches:
+            return []
         every = zip(located.stretches, zip(*(placement.time_spans for placement in self.placements)))
         return [
             found if isinstance(found, Stretches) else picked_of(parts, found, located.source) for found, parts in every
@@ -306,7 +308,12 @@ class Chain:
 
     def rows(self, anchors: Any, stretches: Sequence[Stretches | Picked], skips: Any = None) -> list[Rows]:
         """The rows of windows for each part of the plan; arrays or, on a device, tensors. `skips` as in `InSlots`."""
-        return [*([InSlots(anchors, skips)] if self.placements[0].whole_spans else ()), *stretches]
+        return [*([InSlots(anchors, skips)] if self._has_slots else ()), *stretches]
+
+    @cached_property
+    def _has_slots(self) -> bool:
+        """Whether any span holds whole columns in slots."""
+        return bool(self.placements[0].whole_spans)
 
     @cached_property
     def variates(self) -> tuple[VariatePlan, ...]:
@@ -329,7 +336,8 @@ class Chain:
         rows = self.rows(located.anchors, self.in_time(located))
         batch = gather(self.plan, located.source, rows) | self.static_of(located)
         batch |= {name: torch.from_numpy(values) for name, values in self.labels(located).items()}
-        batch |= variate_entries(self.variates, located.source, located.anchors, None, {}, new_memory)
+        if self.variates:
+            batch |= variate_entries(self.variates, located.source, located.anchors, None, {}, new_memory)
         return noted(batch, self.scaled)
 
     def gather_into(self, ids: Ids, out: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -344,7 +352,8 @@ class Chain:
 
     def window_or_batch(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
-        check_undrawn(self.placements[0].spans)
+        if self.variates:
+            check_undrawn(self.placements[0].spans)
         if isinstance(ids, int) and not isinstance(ids, bool):
             ids = np.array(ids)
         if isinstance(ids, (np.ndarray, np.integer, torch.Tensor)) and not ids.ndim:
