@@ -175,6 +175,15 @@ def test_rows_of_variates_are_measured_beside_separate_columns() -> None:
     assert nbytes["padded to 30"] > 7
 
 
+def test_forecasts_as_they_were_known_are_measured_beside_a_selection_per_window() -> None:
+    printed = run("bench_tables.py", "--quick")
+    assert printed.startswith("233,280 versions of 1 columns, in the order of known times: True\n")
+    ways = re.findall(r"^  (\S.*?) +\d+\.\d\d ms a batch +\d+\.\d\d$", printed, re.MULTILINE)
+    assert ways == ["as known", "without versions", "by hand"]
+    (slot,) = re.findall(r"^memory beside the stashes: (\d+\.\d) bytes a slot$", printed, re.MULTILINE)
+    assert 0 < float(slot) <= 16
+
+
 def test_sampling_over_shards_is_measured_beside_one_stash() -> None:
     printed = run("bench_cluster.py", "--quick")
     assert (

@@ -283,9 +283,21 @@ def check_serve(printed: str, _: str) -> None:
     assert same == "72 of 72 forecasts are those of the whole data"
 
 
+def check_forecast_runs(printed: str, _: str) -> None:
+    """The example asserts what its windows see; forecasts help, and each site has a row for each hour of tomorrow."""
+    assert "every forecast arrived 1 to 6 hours before its window" in printed
+    same, of = re.findall(r"^([\d,]+) of ([\d,]+) windows do not change if ", printed, re.MULTILINE)[0]
+    assert 0 < int(same.replace(",", "")) < int(of.replace(",", ""))
+    error, before = re.findall(r"error (\d+\.\d\d) MW, of the day before (\d+\.\d\d) MW$", printed, re.MULTILINE)[0]
+    assert float(error) < 0.8 * float(before)
+    assert "shape: (72, 3)" in printed
+    assert "┆ 2024-04-10 00:00:00 ┆" in printed
+
+
 CLAIMS = {
     "backtest.py": check_backtest,
     "forecast.py": check_forecast,
+    "forecast_runs.py": check_forecast_runs,
     "masked_mean.py": check_masked_mean,
     "quickstart.py": check_quickstart,
     "serve.py": check_serve,
@@ -293,6 +305,7 @@ CLAIMS = {
 PICTURES: dict[str, list[str]] = {
     "backtest.py": [],
     "forecast.py": ["next_day.png"],
+    "forecast_runs.py": [],
     "masked_mean.py": [],
     "quickstart.py": ["forecast.png", "coverage.png"],
     "serve.py": [],
