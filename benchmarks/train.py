@@ -31,6 +31,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import record
@@ -155,7 +156,7 @@ def one_round(process: Process, model: str, effort: Effort) -> dict[str, float]:
 # What is printed
 
 
-def title(row: record.Row) -> str:
+def title(row: Mapping[str, Any]) -> str:
     return f"{row['name']}, {row['workers']} workers" if row["workers"] else str(row["name"])
 
 
@@ -182,8 +183,8 @@ def verdicts(rows: Sequence[record.Row]) -> list[str]:
     for name, ours, usual, share in beside_usual(rows):
         others = [row for row in rows if (row["model"], row["data"]) == (ours["model"], ours["data"])]
         best = min((row for row in others if not row["name"].startswith(OURS)), key=lambda row: row["ratio"])
-        line = f"{name}: {share} of the time of {title(usual)}"
-        found.append(line if best == usual else f"{line}; {share_of(best)} of that of {title(best)}")
+        line = f"{name}: {share}, beside {title(usual)}"
+        found.append(line if best == usual else f"{line}; {share_of(best)}, beside {title(best)}")
     return found
 
 

@@ -79,7 +79,7 @@ def test_training_is_compared_and_drawn(monkeypatch: pytest.MonkeyPatch, tmp_pat
         assert row["epoch_s"] > 0
         assert 0 < row["waiting"] < 1
         assert row["memory_mb"] > 10
-    said = r"^(\w+, [a-z ]+): (?:faster than|nothing won over|slower than) Dataset, DataLoader.* of its time"
+    said = r"^(\w+, [a-z ]+): \d+\.\d\d \(.* to .*\), (?:faster|nothing won|slower), beside Dataset, DataLoader"
     assert re.findall(said, printed, re.MULTILINE) == [f"{model}, {data}" for model, data in cases]
 
     monkeypatch.syspath_prepend(BENCHMARKS)
@@ -180,8 +180,7 @@ def test_forecasts_as_they_were_known_are_measured_beside_a_selection_per_window
     assert printed.startswith("233,280 versions of 1 columns, in the order of known times: True\n")
     ways = re.findall(r"^  (\S.*?) +\d+\.\d\d ms a batch +\d+\.\d\d$", printed, re.MULTILINE)
     assert ways == ["as known", "without versions", "by hand"]
-    (slot,) = re.findall(r"^memory beside the stashes: (\d+\.\d) bytes a slot$", printed, re.MULTILINE)
-    assert 0 < float(slot) <= 16
+    assert re.search(r"^memory beside the stashes: [1-9]\d*\.\d bytes a slot$", printed, re.MULTILINE)
 
 
 def test_sampling_over_shards_is_measured_beside_one_stash() -> None:
