@@ -272,15 +272,12 @@ class Chain:
     @cached_property
     def plan(self) -> GatherPlan:
         """How batches are gathered; compiled for the first one."""
-        return self._compiled(together=True)
+        return compile_plan(self.spans_and_memories())
 
     @cached_property
     def plan_apart(self) -> GatherPlan:
         """The plan with a buffer for each span."""
-        return self._compiled(together=False)
-
-    def _compiled(self, *, together: bool) -> GatherPlan:
-        return compile_plan(self.spans_and_memories(), together=together)
+        return compile_plan(self.spans_and_memories(), together=False)
 
     def spans_and_memories(self) -> list[tuple[Sequence[Span], list[Memory]]]:
         """The spans in slots, and those of each stretch of time, and what they are gathered from."""
@@ -308,12 +305,8 @@ class Chain:
 
     def rows(self, anchors: Any, stretches: Sequence[Stretches | Picked], skips: Any = None) -> list[Rows]:
         """The rows of windows for each part of the plan; arrays or, on a device, tensors. `skips` as in `InSlots`."""
-        return [*([InSlots(anchors, skips)] if self._has_slots else ()), *stretches]
-
-    @cached_property
-    def _has_slots(self) -> bool:
-        """Whether any span holds whole columns in slots."""
-        return bool(self.placements[0].whole_spans)
+        in_slots = [InSlots(anchors, skips)] if len(self.plan.parts) > len(stretches) else []
+        return [*in_slots, *stretches]
 
     @cached_property
     def variates(self) -> tuple[VariatePlan, ...]:
