@@ -15,6 +15,8 @@ from tests import kernel
 from tests.late_device import LateCopies
 from tests.variates import Batch, DataSet, mixes, same, windows_of
 
+pytestmark = pytest.mark.filterwarnings("ignore:Gaps (cost|make)")
+
 
 def spans(most: int | None = None, draw: bool = True) -> dict[str, Any]:
     start = ts.Draw(-8, -2, step=3) if draw else -8

@@ -19,6 +19,7 @@ Slots = list[int | None]  # the row of each slot; None for an empty one
 # one value of each row is a number, three, two by three, one that lies in an odd number of bytes, a code, a half
 SHAPES = {"pack": (3,), "grid": (2, 3), "odd": (3,), "halves": (2,)}
 NAMES = (*data.DTYPES, *SHAPES, "code")
+TEXTS = [f"text {number}" for number in range(7)]
 # what an empty slot holds of the columns that have no NaN and no code -1; of two floating ones another number than NaN
 EMPTY: dict[str, Any] = data.FILLS | {"i32": -9, "grid": 5, "odd": 250, "halves": 0.5}
 
@@ -31,7 +32,7 @@ def columns(rows: int) -> dict[str, Any]:
     found["grid"] = (number[:, None] * 6 + torch.arange(6)).to(torch.int16).view(rows, 2, 3)
     found["odd"] = (number[:, None] * 3 + torch.arange(3)).remainder(251).to(torch.uint8)
     found["halves"] = torch.stack([number.remainder(512), -number.remainder(512)], 1).half()
-    found["code"] = [f"text {row % 7}" for row in range(rows)]
+    found["code"] = [TEXTS[row % len(TEXTS)] for row in range(rows)]
     return found
 
 
@@ -49,7 +50,8 @@ class Series:
         """The columns in this order in memory, with a value for empty slots where they need one."""
         where = [(e, t) for e, times in enumerate(self.present) for t, there in enumerate(times) if there]
         keys = {"entity_": np.array([e for e, _ in where]), "time_": np.array([t for _, t in where])}
-        chosen = {name: ts.column(name, empty=EMPTY.get(name)) for name in names}
+        texts = {"code": TEXTS}  # components of a mix have one vocabulary, however few rows they have
+        chosen = {name: ts.column(name, empty=EMPTY.get(name), vocabulary=texts.get(name)) for name in names}
         return ts.load(keys | columns(len(where)), chosen, entity="entity_", time="time_")
 
     def slots(self, gaps: str, lead: int, tail: int) -> list[Slots]:
