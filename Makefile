@@ -1,7 +1,7 @@
 # The same targets run here, in .ci/run and in the workflow. PYTHON=python uses another interpreter.
 PYTHON ?= .venv/bin/python
 WORKERS ?= 2
-CASES ?= 3000
+CASES ?= 1500
 
 .PHONY: setup check pins lint format types test cluster differential docs pictures site kernel sanitized frameworks adapters
 

@@ -30,6 +30,12 @@ WANTED: tuple[Wanted, ...] = (
     Wanted("points", case=6, reason=_TIMES, shows=_whole_times),
     Wanted("loader", case=225, reason=_TIMES, shows=_whole_times),
     Wanted(
+        "load",
+        case=594,
+        reason="like= supplies the columns, types and static columns that a load leaves out",
+        shows=lambda _, label: label.startswith("like"),
+    ),
+    Wanted(
         "torch",
         case=151,
         reason="a DataLoader with batch_size=None takes the longest spans of a ts.Draw, as windows[ids] does",
