@@ -36,6 +36,12 @@ WANTED: tuple[Wanted, ...] = (
         shows=lambda _, label: label.startswith("like"),
     ),
     Wanted(
+        "shards",
+        case=503,
+        reason="a column without a value for empty slots is told before a span in time that require= names",
+        shows=lambda about, label: label == "case refused" and {"spans", "require"} <= {*about},
+    ),
+    Wanted(
         "torch",
         case=151,
         reason="a DataLoader with batch_size=None takes the longest spans of a ts.Draw, as windows[ids] does",
