@@ -9,10 +9,10 @@ import torch.distributed as dist
 
 from tensorstash.cluster.shard_statistics import of_all, of_node
 from tensorstash.cluster.sharded_windows import Count, ShardedWindows, merge_counts
-from tensorstash.common.checks import names_in, shown
+from tensorstash.common.checks import flag, names_in, shown
 from tensorstash.common.text import type_text
 from tensorstash.errors import NoWindowError
-from tensorstash.transforms.fitting import By, Kind, Unknown, check_kind, check_together
+from tensorstash.transforms.fitting import By, Kind, Unknown, check_kind
 from tensorstash.transforms.scaler import Scaler
 
 
@@ -79,7 +79,7 @@ def fit_scaler(
         ValueError: there is no process group for several nodes, or no window. Others as for `ts.Scaler.fit`.
     """
     check_kind(kind, by, unknown)
-    check_together(together)
+    flag(together, "together")
     mine = of_node(_of_shards(windows).parts, names_in(columns, "columns"), kind, by, together=together)
     nodes = gather_from_ranks(mine, windows.division.nodes, group)
     return Scaler.of_statistics(

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least, is_integer, one_of, shown
+from tensorstash.common.checks import at_least, flag, is_integer, one_of
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.text import type_text
 from tensorstash.errors import DataError, SchemaError, unknown
@@ -100,7 +100,7 @@ def statistics_of(
     seed: int,
 ) -> Callable[[str | None], Statistics]:
     """The statistics of any source as a function of `by`, which is `None` or the one given; refuses what has none."""
-    check_together(together)
+    flag(together, "together")
     if not is_integer(seed):
         raise ValueError(f"seed must be an integer, got {seed!r}.")
     if not isinstance(source, (Windows, Stash, Several)):
@@ -217,12 +217,6 @@ def _sampled(parts: Sequence[Part], which: Int64s) -> list[Part]:
     ends = np.cumsum([len(rows) for _, rows in parts])
     cuts = np.split(which, np.searchsorted(which, ends[:-1]))
     return [sampled(column, rows, cut - (end - len(rows))) for (column, rows), cut, end in zip(parts, cuts, ends)]
-
-
-def check_together(together: object) -> None:
-    """Raise `TypeError` unless it is a bool."""
-    if not isinstance(together, (bool, np.bool_)):
-        raise TypeError(f"together must be True or False, got {shown(together)}.")
 
 
 def check_kind(kind: str, by: str | None, unknown: str) -> None:
