@@ -252,31 +252,34 @@ typedef struct {
   const Batch *batch;
   const Tile *tile;
   int64_t first, last, end; /* the first stretch or window, and the last one + 1 */
+  bool apart;               /* whether rows of a source may lie apart */
 } Job;
 
-/* How far a job has asked for memory ahead of its copies: the next stretch or window, `at`, of a span. */
+/* How far a job has asked for memory ahead of its copies: the next stretch or window, `at`, of a span, of which so many
+ * are asked for together. */
 typedef struct {
-  int64_t span, at;
+  int64_t span, at, block;
 } Ahead;
 
 INLINE int64_t source_of(const Job *job, int64_t i) {
   return job->tile ? job->tile->stretch[i].source : job->batch->which ? job->batch->which[i] : 0;
 }
 
-/* A span as it lies in the source of stretch or window number i, whose rows may be apart. */
-INLINE Span span_in(const Job *job, int64_t s, int64_t i) {
-  Span span = job->plan->spans[s];
-  span.step *= width_of(job->plan, source_of(job, i));
-  return span;
+/* How many rows of stretch or window number i lie side by side. */
+INLINE int64_t width_at(const Job *job, int64_t i) { return job->apart ? job->plan->sources[source_of(job, i)].width : 1; }
+
+/* A span as it lies in the source of stretch or window number i. */
+INLINE Span span_in(const Job *job, const Span *span, int64_t i) {
+  Span own = *span;
+  own.step *= width_at(job, i);
+  return own;
 }
 
-/* Where the rows of a span in stretch or window number i begin. */
-INLINE const char *rows_of(const Job *job, int64_t s, int64_t i) {
-  const Span *span = &job->plan->spans[s];
-  int64_t source = source_of(job, i);
+/* Where the rows of a span, number s, in stretch or window number i begin. */
+INLINE const char *rows_of(const Job *job, int64_t s, const Span *span, int64_t i) {
   int64_t row = job->tile ? job->tile->stretch[i].row : place_of(job->batch, i) + span->start;
-  int64_t apart = span->row_bytes * width_of(job->plan, source);
-  return job->plan->columns[source * job->plan->span_count + s] + row * apart;
+  const char *column = job->plan->columns[source_of(job, i) * job->plan->span_count + s];
+  return column + row * span->row_bytes * width_at(job, i);
 }
 
 /* The window of stretch number i, or window i. */
@@ -288,9 +291,8 @@ INLINE int64_t window_of(const Job *job, const Span *span, int64_t i) {
  * rows lie in the lines that are read for that one. Parts of one window count too. */
 INLINE bool continues(const Job *job, int64_t s, int64_t i) {
   const Plan *plan = job->plan;
-  if (!plan->apart || i == job->first) return false;
+  if (width_at(job, i) == 1 || i == job->first) return false;
   int64_t two = source_of(job, i), spans = plan->span_count;
-  if (plan->sources[two].width == 1) return false;
   int64_t one = source_of(job, i - 1);
   if (one == two) return window_of(job, &plan->spans[s], i - 1) == window_of(job, &plan->spans[s], i);
   int64_t w = window_of(job, &plan->spans[s], i);
@@ -300,8 +302,8 @@ INLINE bool continues(const Job *job, int64_t s, int64_t i) {
 }
 
 /* The end of the block of a span that begins at number `at`, or of the span; columns of one window stay together. */
-INLINE int64_t end_of_block(const Job *job, int64_t s, const Span *span, int64_t at) {
-  int64_t end = least(at + block_of(span), job->last);
+INLINE int64_t end_of_block(const Job *job, int64_t s, int64_t at, int64_t block) {
+  int64_t end = least(at + block, job->last);
   while (end < job->last && continues(job, s, end)) end++;
   return end;
 }
@@ -310,22 +312,24 @@ INLINE int64_t rows_at(const Job *job, const Span *span, int64_t i) {
   return job->tile ? job->tile->stretch[i].count : span->length;
 }
 
+INLINE Ahead beginning_of(const Job *job, int64_t s) {
+  return (Ahead){s, job->first, s < job->end ? block_of(&job->plan->spans[s]) : 0};
+}
+
 INLINE Ahead moved_to(const Job *job, const Ahead *ahead, int64_t at) {
-  return at < job->last ? (Ahead){ahead->span, at} : (Ahead){ahead->span + 1, job->first};
+  return at < job->last ? (Ahead){ahead->span, at, ahead->block} : beginning_of(job, ahead->span + 1);
 }
 
 /* Asks for the pages of the next two blocks. */
 INLINE void ask_next_pages(const Job *job, Ahead *pages) {
   if (pages->span == job->end) return;
   const Span span = job->plan->spans[pages->span];
-  int64_t i = pages->at, upto = end_of_block(job, pages->span, &span, i);
-  if (upto < job->last) upto = end_of_block(job, pages->span, &span, upto);
-  for (; i < upto && !job->plan->apart; i++)
-    ask_pages(rows_of(job, pages->span, i), rows_at(job, &span, i), &span);
+  int64_t i = pages->at, upto = end_of_block(job, pages->span, i, pages->block);
+  if (upto < job->last) upto = end_of_block(job, pages->span, upto, pages->block);
   for (; i < upto; i++) {
-    if (continues(job, pages->span, i) && i > pages->at) continue;
-    const Span apart = span_in(job, pages->span, i);
-    ask_pages(rows_of(job, pages->span, i), rows_at(job, &span, i), &apart);
+    if (i > pages->at && continues(job, pages->span, i)) continue;
+    const Span own = span_in(job, &span, i);
+    ask_pages(rows_of(job, pages->span, &span, i), rows_at(job, &span, i), &own);
   }
   *pages = moved_to(job, pages, i);
 }
@@ -334,13 +338,11 @@ INLINE void ask_next_pages(const Job *job, Ahead *pages) {
 INLINE void ask_next_lines(const Job *job, Ahead *lines) {
   if (lines->span == job->end) return;
   const Span span = job->plan->spans[lines->span];
-  int64_t i = lines->at, upto = end_of_block(job, lines->span, &span, i);
-  for (; i < upto && !job->plan->apart; i++)
-    ask_lines(rows_of(job, lines->span, i), rows_at(job, &span, i), &span);
+  int64_t i = lines->at, upto = end_of_block(job, lines->span, i, lines->block);
   for (; i < upto; i++) {
-    if (continues(job, lines->span, i) && i > lines->at) continue;
-    const Span apart = span_in(job, lines->span, i);
-    ask_lines(rows_of(job, lines->span, i), rows_at(job, &span, i), &apart);
+    if (i > lines->at && continues(job, lines->span, i)) continue;
+    const Span own = span_in(job, &span, i);
+    ask_lines(rows_of(job, lines->span, &span, i), rows_at(job, &span, i), &own);
   }
   *lines = moved_to(job, lines, i);
 }
@@ -349,7 +351,7 @@ INLINE void ask_next_lines(const Job *job, Ahead *lines) {
 INLINE void copy_stretch(const Job *job, int64_t s, int64_t i, const Span *span, uint64_t empty) {
   const Stretch *one = &job->tile->stretch[i];
   const uint8_t *mark = job->tile->mark + (one->marks < 0 ? 0 : one->marks);
-  const char *from = rows_of(job, s, i);
+  const char *from = rows_of(job, s, span, i);
   int64_t bytes = span->row_bytes, n = one->length;
   char *to = job->batch->out[s] + one->slot * bytes;
   char *seen = job->batch->observed ? job->batch->observed[s] : NULL;
@@ -371,7 +373,7 @@ enum { COLUMNS = 64 }; /* that are copied together */
 
 /* Whether stretch or window number i is of a column that lies beside others, and has all its rows. */
 INLINE bool is_column(const Job *job, const Span *span, int64_t i) {
-  if (!job->plan->apart || span->row_bytes > 8 || width_of(job->plan, source_of(job, i)) == 1) return false;
+  if (span->row_bytes > 8 || width_at(job, i) == 1) return false;
   return !job->tile || (job->tile->stretch[i].marks < 0 && job->tile->stretch[i].count);
 }
 
@@ -384,23 +386,22 @@ INLINE bool same_rows(const Job *job, int64_t i, int64_t j) {
 
 /* Copies the rows of a column, number i, together with those of other columns of the window, up to number `end`;
  * returns the number of the first that is left. Empty stretches between them are filled. */
-INLINE int64_t copy_beside(const Job *job, int64_t s, int64_t i, int64_t end, uint64_t empty) {
-  const Span apart = span_in(job, s, i);
+INLINE int64_t copy_beside(const Job *job, int64_t s, const Span *apart, int64_t i, int64_t end, uint64_t empty) {
   const Batch *batch = job->batch;
-  int64_t bytes = apart.row_bytes, n = rows_at(job, &apart, i), count = 0, first = i;
+  int64_t bytes = apart->row_bytes, n = rows_at(job, apart, i), count = 0, first = i;
   Column column[COLUMNS];
   for (; i < end && count < COLUMNS; i++) {
     if (i > first && !continues(job, s, i)) break;
     if (job->tile && !job->tile->stretch[i].count) {
-      copy_stretch(job, s, i, &apart, empty);
+      copy_stretch(job, s, i, apart, empty);
       continue;
     }
-    if (i > first && (!is_column(job, &apart, i) || !same_rows(job, first, i))) break;
-    int64_t slot = job->tile ? job->tile->stretch[i].slot : i * apart.length;
-    column[count++] = (Column){batch->out[s] + slot * bytes, rows_of(job, s, i)};
+    if (i > first && (!is_column(job, apart, i) || !same_rows(job, first, i))) break;
+    int64_t slot = job->tile ? job->tile->stretch[i].slot : i * apart->length;
+    column[count++] = (Column){batch->out[s] + slot * bytes, rows_of(job, s, apart, i)};
     if (job->tile && batch->observed && batch->observed[s]) memset(batch->observed[s] + slot, 1, (size_t)n);
   }
-  copy_columns(column, count, n, apart.step * bytes, bytes);
+  copy_columns(column, count, n, apart->step * bytes, bytes);
   return i;
 }
 
@@ -408,33 +409,38 @@ INLINE int64_t copy_beside(const Job *job, int64_t s, int64_t i, int64_t end, ui
  * after it. The processor looks up several pages at a time, but all that follows in the program waits for them: so they
  * are not asked for one by one between the copies, nor just before their lines. */
 INLINE void copy_job(const Job *job, int64_t s) {
-  Ahead pages = {s, job->first}, lines = {s, job->first};
+  Ahead pages = beginning_of(job, s), lines = pages;
   ask_next_pages(job, &pages);
   ask_next_lines(job, &lines);
   for (; s < job->end; s++) {
     const Span span = job->plan->spans[s];
     uint64_t empty = repeated(span.empty, span.item_bytes);
+    int64_t block = block_of(&span), window = span.length * span.row_bytes;
     char *to = job->batch->out[s];
     for (int64_t i = job->first, upto, number = 0; i < job->last; number++) {
       if (number % 2 == 0) ask_next_pages(job, &pages);
       ask_next_lines(job, &lines);
-      upto = end_of_block(job, s, &span, i);
-      if (!job->plan->apart) {
-        if (job->tile)
-          for (; i < upto; i++) copy_stretch(job, s, i, &span, empty);
-        else
-          for (; i < upto; i++) copy_rows(to + i * span.length * span.row_bytes, rows_of(job, s, i), span.length, &span);
-        continue;
-      }
+      upto = end_of_block(job, s, i, block);
       for (int64_t next; i < upto; i = next) {
-        const Span apart = span_in(job, s, i);
+        const Span own = span_in(job, &span, i);
         next = i + 1;
-        if (is_column(job, &span, i)) next = copy_beside(job, s, i, upto, empty);
-        else if (job->tile) copy_stretch(job, s, i, &apart, empty);
-        else copy_rows(to + i * span.length * span.row_bytes, rows_of(job, s, i), span.length, &apart);
+        if (is_column(job, &own, i)) next = copy_beside(job, s, &own, i, upto, empty);
+        else if (job->tile) copy_stretch(job, s, i, &own, empty);
+        else copy_rows(to + i * window, rows_of(job, s, &own, i), own.length, &own);
       }
     }
   }
+}
+
+/* What all windows of a job have in common is decided here and not at each of them: the compiler makes a loop for each
+ * kind of job. It reads from copies, or it would read again after every row that is written. */
+static void copy_spans(const Plan *plan, const Batch *batch, const Tile *tile, int64_t first, int64_t last, int64_t s,
+                       int64_t end) {
+  const Plan one = *plan;
+  const Batch part = *batch;
+  if (one.apart) copy_job(&(Job){&one, &part, tile, first, last, end, true}, s);
+  else if (tile) copy_job(&(Job){&one, &part, tile, first, last, end, false}, s);
+  else copy_job(&(Job){&one, &part, NULL, first, last, end, false}, s);
 }
 
 static bool same_slots(const Span *one, const Span *two) {
@@ -476,7 +482,7 @@ static void copy_part(const void *about, int64_t part) {
   const Batch batch = of_buffer(plan, all->batch, part / all->parts);
   int64_t first = part % all->parts * all->each, last = least(first + all->each, batch.size / batch.buffers);
   if (!all->pieces) {
-    copy_job(&(Job){plan, &batch, NULL, first, last, plan->span_count}, 0);
+    copy_spans(plan, &batch, NULL, first, last, 0, plan->span_count);
     return;
   }
   Tile tile;
@@ -485,7 +491,7 @@ static void copy_part(const void *about, int64_t part) {
     for (end = s + 1; end < plan->span_count && same_slots(span, &plan->spans[end]);) end++;
     Cut at = {first, 0, 0};
     for (cut(plan, &batch, span, last, &at, &tile); tile.stretches; cut(plan, &batch, span, last, &at, &tile))
-      copy_job(&(Job){plan, &batch, &tile, 0, tile.stretches, end}, s);
+      copy_spans(plan, &batch, &tile, 0, tile.stretches, s, end);
   }
 }
 
