@@ -1,9 +1,8 @@
-/* Rows by their times, as they were known: the newest one in each bucket of a stretch of time, or the newest few of it;
- * and rows in any order into batches. */
+/* Rows by their times, as they were known: the newest one in each bucket of a stretch of time, or the newest few of it. */
 
 #include "kernel.h"
 
-enum { TOGETHER = 32, BLOCK = 64, LINES_BACK = 10, NUMBERS_OF_LINE = 8, SOON = 8, LINE = 64, SLOTS_OF_PART = 8192, SLOTS_AHEAD = 512 };
+enum { TOGETHER = 32, BLOCK = 64, LINES_BACK = 10, NUMBERS_OF_LINE = 8, SOON = 8 };
 
 /* Rows of a table. Those of an entity follow each other, in the order of times or, with `reach`, of known times:
  *
@@ -196,88 +195,5 @@ EXPORT int64_t tensorstash_pick(const Versions *of, const Moments *all, int64_t 
       (of->reach ? by_known : by_time)(of, &one, stop[i], rows + (at + i) * of->slots);
     }
   }
-  return DONE;
-}
-
-/* The slots of a window whose rows do not follow each other, or begin another line of memory. */
-INLINE void ask_for_rows(const char *from, const int64_t *rows, int64_t slots, int64_t bytes) {
-  int64_t apart = bytes < LINE ? LINE / bytes : 1, most = least(slots, SLOTS_AHEAD);
-  for (int64_t j = 0; j < most; j++)
-    if (rows[j] >= 0 && (j % apart == 0 || rows[j] != rows[j - 1] + 1)) __builtin_prefetch(from + rows[j] * bytes);
-}
-
-/* Rows that follow each other are copied together, as those that became known at one time do. */
-INLINE void take_window(const Span *span, const char *from, const int64_t *rows, char *to, uint64_t empty) {
-  int64_t bytes = span->row_bytes, slots = span->length;
-  for (int64_t i = 0, run; i < slots; i += run) {
-    run = 1;
-    if (rows[i] < 0) {
-      while (i + run < slots && rows[i + run] < 0) run++;
-      fill(to + i * bytes, run * bytes, empty);
-      continue;
-    }
-    while (i + run < slots && rows[i + run] == rows[i] + run) run++;
-    int64_t size = run * bytes;
-    if (size == 4) memcpy(to + i * bytes, from + rows[i] * bytes, 4); /* without a call */
-    else if (size == 8) memcpy(to + i * bytes, from + rows[i] * bytes, 8);
-    else memcpy(to + i * bytes, from + rows[i] * bytes, (size_t)size);
-  }
-}
-
-typedef struct {
-  const Plan *plan;
-  const Batch *batch;
-  const int64_t *rows;
-  int64_t windows, parts; /* of a part, and parts of a buffer */
-} Taking;
-
-INLINE const char *column_of(const Taking *taking, int64_t s, int64_t i) {
-  int64_t source = taking->batch->which ? taking->batch->which[i] : 0;
-  return taking->plan->columns[source * taking->plan->span_count + s];
-}
-
-static void take_part(const void *about, int64_t part) {
-  const Taking *taking = about;
-  const Plan *plan = taking->plan;
-  const Batch *batch = taking->batch;
-  int64_t of_buffer = batch->size / batch->buffers, buffer = part / taking->parts, slots = plan->spans[0].length;
-  int64_t first = buffer * of_buffer + part % taking->parts * taking->windows;
-  int64_t last = least(first + taking->windows, (buffer + 1) * of_buffer);
-  for (int64_t s = 0; s < plan->span_count; s++) {
-    const Span *span = &plan->spans[s];
-    uint64_t empty = repeated(span->empty, span->item_bytes);
-    char *to = batch->out[buffer * plan->span_count + s], *seen = batch->observed[buffer * plan->span_count + s];
-    for (int64_t i = first; i < last; i++) {
-      const int64_t *rows = taking->rows + i * slots;
-      int64_t at = (i - buffer * of_buffer) * slots;
-      if (i + 1 < last) ask_for_rows(column_of(taking, s, i + 1), rows + slots, slots, span->row_bytes);
-      take_window(span, column_of(taking, s, i), rows, to + at * span->row_bytes, empty);
-      for (int64_t j = 0; seen && j < slots; j++) seen[at + j] = rows[j] >= 0;
-    }
-  }
-}
-
-/* Copies rows in any order, `(size, slots)`, -1 for an empty slot, to the slots of the windows of a batch: all spans
- * have as many slots. The batch has no anchors. */
-EXPORT int64_t tensorstash_take(const Plan *plan, const Batch *batch, const int64_t *rows) {
-  if (plan->source_count < 1 || plan->span_count < 1 || batch->buffers < 1 || batch->size % batch->buffers) return MALFORMED;
-  int64_t slots = plan->spans[0].length;
-  for (int64_t s = 0; s < plan->span_count; s++) {
-    const Span *span = &plan->spans[s];
-    int64_t item = span->item_bytes;
-    if (item != 1 && item != 2 && item != 4 && item != 8) return MALFORMED;
-    if (span->length != slots || slots < 1 || span->row_bytes < item || span->row_bytes % item) return MALFORMED;
-  }
-  for (int64_t i = 0; i < batch->size; i++) {
-    int64_t source = batch->which ? batch->which[i] : 0;
-    if (source < 0 || source >= plan->source_count) return i;
-    int64_t total = plan->sources[source].rows, bad = 0;
-    for (int64_t j = 0; j < slots; j++) bad |= (rows[i * slots + j] < -1) | (rows[i * slots + j] >= total);
-    if (bad) return i;
-  }
-  Taking taking = {plan, batch, rows, SLOTS_OF_PART / slots + 1, 0};
-  taking.parts = (batch->size / batch->buffers + taking.windows - 1) / taking.windows;
-  Parts parts = {take_part, &taking, taking.parts * batch->buffers};
-  in_parts(&parts, batch->threads);
   return DONE;
 }
