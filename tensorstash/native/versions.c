@@ -2,7 +2,7 @@
 
 #include "kernel.h"
 
-enum { TOGETHER = 32, BLOCK = 64, LINES_BACK = 10, NUMBERS_OF_LINE = 8, SOON = 8 };
+enum { BLOCK = 64, LINES_BACK = 10, NUMBERS_OF_LINE = 8, SOON = 8 /* windows ahead */ };
 
 /* Rows of a table. Those of an entity follow each other, in the order of times or, with `reach`, of known times:
  *
@@ -163,36 +163,49 @@ INLINE Window window_of(const Moments *all, int64_t i) {
   return (Window){all->low[i], all->begin[i], all->end[i], all->late ? all->late[i] : 0};
 }
 
-/* The rows of n windows, `(n, slots)`; -1 for an empty slot. A few windows at a time, so that the memory of one is on its
- * way while the others are looked at. */
+/* Asks for what says how far back a window looks. */
+INLINE void ask_how_far(const Versions *of, int64_t low, int64_t stop) {
+  if (stop <= low) return;
+  __builtin_prefetch(&of->times[stop - 1]);
+  if (of->reach && stop >= BLOCK) __builtin_prefetch(&of->reach[stop / BLOCK - 1]);
+}
+
+/* Asks for the rows that a window looks at as a rule. */
+INLINE void ask_for_window(const Versions *of, const Window *at, int64_t stop) {
+  ask_back(of->times, at->low, stop);
+  if (of->known && !of->reach) ask_back(of->known, at->low, stop);
+  else if (of->reach && stop > at->low) __builtin_prefetch(&of->known[before_stretch(of, at, at->low, stop)]);
+}
+
+/* The rows of n windows, `(n, slots)`; -1 for an empty slot. What a window looks at is asked for in two steps while
+ * others are looked at: only the first says where the second is. */
 EXPORT int64_t tensorstash_pick(const Versions *of, const Moments *all, int64_t *rows) {
-  int64_t bounds[TOGETHER], stop[TOGETHER];
+  int64_t bounds[FOUND_TOGETHER], stop[FOUND_TOGETHER], whole;
   if (of->unit < 1 || of->apart < 1 || of->every < 0 || of->slots < 1 || of->rows < 0 || (of->reach && !of->known)) return MALFORMED;
   if (of->known && !all->late) return MALFORMED;
+  if (__builtin_mul_overflow(of->every, of->slots, &whole)) whole = -1;
   for (int64_t i = 0; i < all->n; i++) {
     int64_t length;
     if (all->low[i] < 0 || all->low[i] > all->high[i] || all->high[i] > of->rows) return i;
     if (__builtin_sub_overflow(all->end[i], all->begin[i], &length) || length < 0) return i;
-    if (of->every && (length % of->every || length / of->every != of->slots)) return i;
+    if (of->every && length != whole) return i;
   }
-  for (int64_t k = 0; k < all->n * of->slots; k++) rows[k] = -1;
-  for (int64_t at = 0; at < all->n; at += TOGETHER) {
-    int64_t some = least(all->n - at, TOGETHER);
+  for (int64_t at = 0, some; at < all->n; at += some) {
+    some = least(all->n - at, FOUND_TOGETHER);
     for (int64_t i = 0; i < some; i++) bounds[i] = of->reach ? all->late[at + i] : at_or_after(all->end[at + i], of->unit);
     tensorstash_first_rows(of->reach ? of->known : of->times, of->rows, all->low + at, all->high + at, bounds, some, stop);
-    for (int64_t i = 0; i < some; i++) {
-      ask_back(of->times, all->low[at + i], stop[i]);
-      if (of->known && !of->reach) ask_back(of->known, all->low[at + i], stop[i]);
-    }
-    for (int64_t i = -SOON; i < some; i++) {
-      int64_t soon = i + SOON;
-      if (of->reach && soon < some && stop[soon] > all->low[at + soon]) {
-        Window next = window_of(all, at + soon);
-        __builtin_prefetch(&of->known[before_stretch(of, &next, next.low, stop[soon])]);
+    for (int64_t i = -2 * SOON; i < some; i++) {
+      int64_t next = i + SOON, later = next + SOON;
+      if (later < some) ask_how_far(of, all->low[at + later], stop[later]);
+      if (next >= 0 && next < some) {
+        Window window = window_of(all, at + next);
+        ask_for_window(of, &window, stop[next]);
       }
       if (i < 0) continue;
       Window one = window_of(all, at + i);
-      (of->reach ? by_known : by_time)(of, &one, stop[i], rows + (at + i) * of->slots);
+      int64_t *slots = rows + (at + i) * of->slots;
+      memset(slots, -1, (size_t)of->slots * sizeof *slots);
+      (of->reach ? by_known : by_time)(of, &one, stop[i], slots);
     }
   }
   return DONE;

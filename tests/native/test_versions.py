@@ -104,6 +104,19 @@ def test_each_window_has_the_newest_known_rows(case: Case) -> None:
         assert pick(case.of, case.at, case.slots, case.every).tolist() == expected
 
 
+@given(case=cases, seed=seeds)
+@settings(max_examples=40)
+def test_a_window_has_the_same_rows_among_many(case: Case, seed: int) -> None:
+    which = np.random.default_rng(seed).integers(0, len(case.at.low), 700)
+    moments = (case.at.low, case.at.high, case.at.begin, case.at.end, case.at.late)
+    many = Moments(*(None if array is None else array[which] for array in moments))  # type: ignore[arg-type]
+    slow = slow_pick(case)
+    expected = [slow[i] for i in which]
+    assert pick_in_numpy(case.of, many, case.slots, case.every).tolist() == expected
+    if library.LIBRARY is not None:
+        assert pick(case.of, many, case.slots, case.every).tolist() == expected
+
+
 @given(seed=seeds, rows=st.integers(0, 500), entities=st.integers(1, 40))
 @example(seed=0, rows=2 * BLOCK, entities=1)
 @settings(max_examples=100)
