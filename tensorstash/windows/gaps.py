@@ -127,7 +127,7 @@ def all_windows(
 ) -> Placement:
     """Every window without a missing value; raises `NoWindowError`, and warns if many windows are lost.
 
-    With `may_forecast`, rows without a whole window are accepted if a run has the history of a window that starts after it.
+    With `may_forecast`, no whole window is needed if a run holds the history of a window that starts after it.
     """
     starts, stops = run_edges(placement.slots)
     whole = replace(
