@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tensorstash.columns.arrays import of_numbers
 from tensorstash.columns.resolve import entity_column, entity_columns
 from tensorstash.columns.sharding import shard_of
 from tensorstash.common.dtypes import Int32s, Int64s
@@ -39,7 +40,7 @@ class Entities:
         for k, (part, piece) in enumerate(zip(self._parts, pieces)):
             part_codes, _ = part.encode(piece)
             if k:
-                pairs = pa.array((codes.astype(np.int64) << 32) | part_codes)
+                pairs = of_numbers((codes.astype(np.int64) << 32) | part_codes)
                 part_codes, _ = self._pairs[k - 1].encode(piece_of(pairs))
             codes = part_codes
         return codes

@@ -9,6 +9,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from tensorstash.columns.arrays import of_numbers
 from tensorstash.columns.names import check_for_polars
 from tensorstash.columns.types import BFLOAT16
 from tensorstash.common.text import type_text
@@ -178,7 +179,8 @@ def _arrow_of(values: Any) -> tuple[pa.Array, dict[bytes, bytes] | None]:
     mask = np.ma.getmaskarray(values).reshape(-1) if isinstance(values, np.ma.MaskedArray) else None
     plain = np.ascontiguousarray(np.ma.getdata(values)).reshape(-1)
     plain = plain.astype(plain.dtype.newbyteorder("="), copy=False)
-    array = pa.array(_in_arrows_unit(plain), mask=mask)
+    is_number = plain.dtype.kind in "biuf" and mask is None
+    array = of_numbers(plain) if is_number else pa.array(_in_arrows_unit(plain), mask=mask)
     for size in reversed(values.shape[1:]):
         array = pa.FixedSizeListArray.from_arrays(array, size)
     return array, metadata
