@@ -39,7 +39,8 @@ def piece_of(array: pa.Array) -> Piece:
         array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
         if (starts := _long_runs(array)) is not None:
             piece = piece_of(array.take(of_numbers(starts)))
-            return replace(piece, indices=np.repeat(piece.indices, np.diff(starts, append=len(array))))
+            sizes = np.append(starts[1:], len(array)) - starts
+            return Piece(np.repeat(piece.indices, sizes), piece.values)
         array = pc.dictionary_encode(array)
     indices = filled(array.indices.cast(pa.int32()), -1)
     occurs = np.zeros(len(array.dictionary) + 1, np.bool_)

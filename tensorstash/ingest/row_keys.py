@@ -1,7 +1,7 @@
 """The entity and the time of every row: read before the other columns, and written as entities, offsets and times."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -144,7 +144,7 @@ def _narrow(piece: Piece) -> Piece:
     """Save memory: all pieces of a unit are held until it is read, and most have few entities."""
     count = len(piece.values)
     kind = np.int8 if count < 1 << 7 else np.int16 if count < 1 << 15 else np.int32
-    return replace(piece, indices=piece.indices.astype(kind, copy=False))
+    return Piece(piece.indices.astype(kind, copy=False), piece.values)
 
 
 def _write_entities(work: Work, parts: list[list[Any]]) -> list[Any]:

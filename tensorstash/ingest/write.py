@@ -174,7 +174,7 @@ def _decode(
     parts = bundles(units)
     count = max(len(parts), 1)
     worth = work.planned.rows // count * len(columns) // _WORTH_A_THREAD
-    shares = min(len(columns), max(worth, 1), -(-threads() // count))
+    shares = min(len(columns), 1 if worth <= 1 else min(worth, -(-threads() // count)))
     jobs = [(part, columns[share::shares]) for part in parts for share in range(shares)]
     for decoded in in_threads(jobs, decode):
         for counts, deciding in decoded:

@@ -37,12 +37,13 @@ def scan_arrow(table: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  unread colu
 
 def scan_polars(frame: Any, wanted: Wanted) -> Scan:
     """The wanted columns of a polars frame, converted to Arrow."""
-    names = wanted.among(frame.columns)
+    types = frame.schema  # a copy
+    names = wanted.among(types)
     check_for_polars(names)
     for name in names:
-        _refuse_objects(name, frame.schema[name], "the polars frame")
-    table = _converted(lambda columns: _together(frame[:, columns]).to_arrow(), names, frame.schema, "the polars frame")
-    return _scan_wanted(table, frame.columns, "the polars frame")
+        _refuse_objects(name, types[name], "the polars frame")
+    table = _converted(lambda columns: _together(frame[:, columns]).to_arrow(), names, types, "the polars frame")
+    return _scan_wanted(table, types, "the polars frame")
 
 
 def _together(frame: Any) -> Any:
