@@ -51,12 +51,22 @@ def test_resident_packs_of_one_stash(missing: frozenset[int]) -> None:
     assert all(two["past.window"].untyped_storage().nbytes() == two["past.window"].nbytes for _, two in pairs)
 
 
-def test_a_calendar_in_rows_is_not_resident() -> None:
-    time = np.arange("2024-01-01", "2024-01-11", dtype="M8[D]")
-    stash = ts.load({"time": time}, {"c": ts.calendar("day", "dayofweek")}, time="time")
-    windows = ts.Windows(stash, spans={"past": (ts.each("c"), -4, 0)}, min_history=2)
-    with pytest.raises(ValueError, match=r"'c' of ts\.calendar"):
-        ts.Loader(windows, 4, resident=True)
+@pytest.mark.parametrize("most", [None, 1])
+@pytest.mark.parametrize("start", [-4, ts.Draw(-6, -2, step=2)])
+def test_the_calendar_of_empty_slots_in_resident_rows(start: Any, most: int | None) -> None:
+    of = {"past": (ts.each("c", "m", max_variates=most), start, 0), "next": (ts.each("m"), 0, 3)}
+    parts = {}
+    for first in ("2024-01-01", "2023-02-20"):
+        time = (np.datetime64(first, "D") + np.arange(30))[[0, 1, 2, 5, 6, 9, *range(12, 30)]]
+        stash = ts.load({"time": time}, {"c": ts.calendar("day", "dayofweek"), "m": ts.calendar("month")}, time="time")
+        more: dict[str, Any] = {"gaps": "mask", "frequency": "1d", "min_history": 2, "min_horizon": 0}
+        parts[first] = ts.Windows(stash, spans=of, **more)
+    arguments: dict[str, Any] = {"shuffle": True, "steps": 6}
+    for windows in (ts.Mix(parts), parts["2024-01-01"]):
+        pairs = [*zip(ts.Loader(windows, 7, **arguments), ts.Loader(windows, 7, resident=True, **arguments))]
+        assert all(equal(one, two) for one, two in pairs)
+        assert not all(one["past.observed"].all() for one, _ in pairs)
+        assert all(one["past"].min() >= 0 for one, _ in pairs)
 
 
 # ---- Memory ----
