@@ -11,6 +11,7 @@ from tensorstash.columns.arrays import of_numbers
 from tensorstash.columns.resolve import entity_column, entity_columns
 from tensorstash.columns.sharding import shard_of
 from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.text import counted
 from tensorstash.errors import DataError
 from tensorstash.ingest.codes import Piece, Vocabulary, as_arrow, ascending, inverse, piece_of
 from tensorstash.sources.kept_rows import with_rows
@@ -123,10 +124,9 @@ def known_rows(scanned: Scan, entity: Entity, known: Sequence[Any], progress: bo
     strangers = set[Any]().union(*(part for part, _ in others))
     if not strangers:
         return kept, ""
-    return kept, (
-        f"unknown='drop' leaves out {sum(rows for _, rows in others):,} rows of {len(strangers):,} entities that like= "
-        f"lacks, such as {min(strangers)!r}."
-    )
+    rows = counted(sum(count for _, count in others), "row")
+    entities = "1 entity" if len(strangers) == 1 else f"{len(strangers):,} entities"
+    return kept, f"unknown='drop' leaves out {rows} of {entities} that like= lacks, such as {min(strangers)!r}."
 
 
 def of_shard(scanned: Scan, entity: Entity, shard: tuple[int, int], progress: bool | None) -> Scan:

@@ -119,7 +119,9 @@ def parse(fd: int, path: str | None, label: str | None) -> Header:
     if length.startswith(b"PAR1"):
         raise SegmentError(f"{path} is a Parquet file, not a stash. Load it: ts.load({path!r}, ...).")
     start = 8 + int.from_bytes(length, "little")
-    if size < 10 or not 10 <= start <= min(size, MAX_HEADER):
+    if start > MAX_HEADER:
+        raise damaged(path, "it is of another format", label)
+    if size < 10 or not 10 <= start <= size:
         raise damaged(path, f"{size:,} bytes, a header of {start:,}", label)
     if start % PAGE:
         raise damaged(path, "its tensors are not aligned; it may be a safetensors file of another library", label)
