@@ -4,8 +4,6 @@ import re
 from xml.etree import ElementTree
 
 import numpy as np
-import pytest
-import torch
 
 import tensorstash as ts
 
