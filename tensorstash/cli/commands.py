@@ -317,6 +317,7 @@ def info(as_json: bool) -> None:
     """
     import psutil
     import torch
+
     from tensorstash.cli.huge_pages import huge_pages
     from tensorstash.native import library
     from tensorstash.segments.limits import memory_limits, tightest

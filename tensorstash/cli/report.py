@@ -11,6 +11,7 @@ from tensorstash.common.html import escaped, table
 from tensorstash.common.text import size_text
 from tensorstash.ingest.plan_text import HEAD
 from tensorstash.ingest.survey import Planned
+from tensorstash.plot.axes import pyplot
 from tensorstash.plot.coverage import coverage
 from tensorstash.stash.stash import Stash
 
@@ -74,11 +75,13 @@ def _times(times: Stash | str | None) -> list[str]:
 def _coverage(stash: Stash) -> str:
     """The picture of `ts.plot.coverage` within the page."""
     try:
-        figure = coverage(stash, columns=[]).figure
+        plt = pyplot("coverage")
     except ImportError:
         return "<p>With matplotlib there is a picture of the coverage here: pip install 'tensorstash[plot]'.</p>"
+    figure: Any = coverage(stash, columns=[]).figure
     image = BytesIO()
     figure.savefig(image, format="png", dpi=_DPI)
+    plt.close(figure)
     encoded = b64encode(image.getvalue()).decode()
     return f'<img alt="The times that each entity covers" src="data:image/png;base64,{encoded}">'
 
