@@ -1,4 +1,4 @@
-"""The bars of a load and of shards: where they are shown, in which units, and that they advance on the way."""
+"""The inside of `common/progress.py`: where bars are shown, in which units, and that they advance on the way."""
 
 import contextlib
 import fcntl
