@@ -123,11 +123,12 @@ def test_ci_the_workflow_and_hooks_call_targets_of_the_makefile() -> None:
     assert "ruff check" in dry.stdout
 
 
-def test_the_readme_is_short_and_names_the_promises_and_the_figures_as_they_are() -> None:
+def test_the_readme_is_short_and_its_promises_are_those_of_the_page() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     assert len(readme.splitlines()) <= 150
     promised = re.findall(r"^\d+\. (.*)$", readme, re.MULTILINE)
-    assert promised == re.findall(r"^\| +\d+ \| (.*?) \| `tests", PROMISES.read_text("utf-8"), re.MULTILINE)
+    assert len(promised) == 4
+    assert {*promised} <= {*re.findall(r"^\| +\d+ \| (.*?) \| `tests", PROMISES.read_text("utf-8"), re.MULTILINE)}
 
 
 # as the README calls it: as the results do
