@@ -4,6 +4,7 @@ import ast
 import contextlib
 import inspect
 import json
+import operator
 import re
 import subprocess
 import sys
@@ -102,6 +103,36 @@ def test_a_spec_in_a_sentence_that_is_refused_is_found() -> None:
     assert specs_in('Take `ts.calendar("day_of_week")`, `ts.hashed(..., 5)` or\n`ts.column(dtype=)`.') == [
         "ts.calendar('day_of_week')"
     ]
+
+
+def unknown_in(text: str) -> list[str]:
+    """What a text outside of blocks says of the API that is not so: names, and keywords of calls."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    found = []
+    for name, arguments in re.findall(r"(?<!`)`ts\.(\w+(?:\.\w+)*)(\([^`]*\))?`", prose):
+        try:
+            named = operator.attrgetter(name)(ts)
+        except AttributeError:
+            found.append(f"ts.{name}")
+            continue
+        given = re.findall(r"(?<=[(, ])(\w+)=(?!=)", re.sub(r"\w\([^()]*\)", "", f" {arguments}")) if arguments else []
+        taken = inspect.signature(named).parameters if given else {}
+        found += [f"ts.{name}({keyword}=)" for keyword in given if keyword not in taken]
+    return found
+
+
+def test_names_and_keywords_that_a_sentence_shows_exist() -> None:
+    """But for what the changelog says of names that are gone."""
+    paths = [*DOCUMENTS, *sorted((ROOT / "tensorstash").rglob("*.py"))]
+    texts = {path: path.read_text("utf-8") for path in paths if path.name != "CHANGELOG.md"}
+    assert sum(len(re.findall(r"`ts\.\w+", text)) for text in texts.values()) > 300
+    wrong = {str(path.relative_to(ROOT)): found for path, text in texts.items() if (found := unknown_in(text))}
+    assert wrong == {}
+
+
+def test_a_name_that_does_not_exist_is_found() -> None:
+    text = "Take `ts.Windowz`, `ts.plot.map(stash)`, `ts.Loader(windows, workers=2)` or `ts.load(x, time=f(a=1))`."
+    assert unknown_in(text) == ["ts.Windowz", "ts.plot.map", "ts.Loader(workers=)"]
 
 
 def test_files_that_a_contributor_is_sent_to_exist() -> None:
