@@ -110,9 +110,8 @@ class During:
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        unit = (
-            "ns" if "ns" in f"{self.start}{self.stop}{self.every}" else "us"
-        )  # 64 bits hold centuries in us, not in ns
+        # 64 bits hold centuries in us, not in ns
+        unit = "ns" if "ns" in f"{self.start}{self.stop}{self.every}" else "us"
         clock = Clock(None if is_integer(self.start) and is_integer(self.stop) else unit, None)
         start, stop = shifts_of(self, clock, "ts.During")
         _check_bounds(self, start, stop, clock)

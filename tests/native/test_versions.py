@@ -1,4 +1,4 @@
-"""Rows by their times and known times: the kernel and numpy against loops over rows."""
+"""The inside of `native/versions.py`: rows by times and known times, the kernel and numpy against loops over rows."""
 
 from dataclasses import dataclass, replace
 from typing import Any

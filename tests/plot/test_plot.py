@@ -1,4 +1,7 @@
-"""Pictures: coverage against a loop over single ticks, lines against a loop over points, and what is drawn."""
+"""Pictures: coverage against a loop over single ticks, lines against a loop over points, and what is drawn.
+
+It reaches inside for the figures before they are drawn.
+"""
 
 import math
 import sys

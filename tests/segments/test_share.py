@@ -1,4 +1,7 @@
-"""Shared stashes as their user sees them: load, attach, list, remove, collect; keys, references, stray writes."""
+"""Shared stashes as their user sees them: load, attach, list, remove, collect; keys, references, stray writes.
+
+It reaches inside `errors.py` for what a reader reports of an error of a loader.
+"""
 
 import gc
 import os

@@ -1,4 +1,7 @@
-"""Windows at given points in time, against loops over the slots of every run."""
+"""Windows at given points in time, against loops over the slots of every run.
+
+It asks the inside, `windows/placement.py`, which rows a window holds.
+"""
 
 import copy
 import pickle
