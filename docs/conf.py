@@ -47,6 +47,7 @@ html_theme = "furo"
 html_title = f"tensorstash {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(Path(__file__).parent / "scorer.js")
 html_show_copyright = False
 
 

@@ -25,7 +25,8 @@ class Draw:
     Example:
         >>> import numpy as np, tensorstash as ts
         >>> stash = ts.load({"y": np.arange(9.0)})
-        >>> windows = ts.Windows(stash, spans={"past": ("y", ts.Draw(-5, -1, step=2), 0), "next": ("y", 0, 1)})
+        >>> spans = {"past": ("y", ts.Draw(-5, -1, step=2), 0), "next": ("y", 0, 1)}
+        >>> windows = ts.Windows(stash, spans=spans)
         >>> batch = next(iter(ts.Loader(windows, 3)))
         >>> batch["past.observed"].sum(1)
         tensor([1, 5, 5])

@@ -57,8 +57,9 @@ class PackSequences:
         >>> import numpy as np, tensorstash as ts
         >>> stash = ts.load({"e": ["a"] * 3 + ["b"], "y": [1.0, 2.0, 3.0, 9.0]}, ["y"], entity="e")
         >>> windows = ts.Windows(stash, history=3, min_history=1)
-        >>> ts.PackSequences("y")(windows[:])
-        {'y': tensor([1., 1., 2., 1., 2., 3., 9.], dtype=torch.float64), 'y.offsets': tensor([0, 1, 3, 6, 7], dtype=torch.int32)}
+        >>> batch = ts.PackSequences("y")(windows[:])
+        >>> batch["y"].tolist(), batch["y.offsets"].tolist()
+        ([1.0, 1.0, 2.0, 1.0, 2.0, 3.0, 9.0], [0, 1, 3, 6, 7])
         >>> batch = ts.PackSequences("y", length=4)(windows[:])
         >>> batch["y"]
         tensor([[1., 2., 3., 1.],
@@ -68,7 +69,7 @@ class PackSequences:
                 [1, 1, 2, 0]], dtype=torch.int32)
         >>> batch["y.row"], batch["y.start"], batch["y.length"]
         (tensor([0, 1, 0, 1]), tensor([3, 0, 0, 2]), tensor([1, 2, 3, 1]))
-    """  # noqa: E501  a doctest
+    """
 
     spans: tuple[str, ...]
     length: int | None

@@ -68,7 +68,8 @@ class Scaler:
 
     Example:
         >>> import numpy as np, tensorstash as ts
-        >>> stash = ts.load({"t": np.arange(8), "y": [1.0, 3.0, 1.0, 3.0, 1.0, 3.0, 99.0, 99.0]}, ["y"], time="t")
+        >>> y = [1.0, 3.0, 1.0, 3.0, 1.0, 3.0, 99.0, 99.0]
+        >>> stash = ts.load({"t": np.arange(8), "y": y}, ["y"], time="t")
         >>> windows = ts.Windows(stash, spans={"past": ("y", -2, 0), "next": ("y", 0, 1)})
         >>> train, valid = windows.split(6)
         >>> scaler = ts.Scaler.fit(train, ["y"])

@@ -72,13 +72,15 @@ class During:
         >>> events = {"card": ["a", "a", "a", "b"], "t": [1, 8, 9, 9], "amount": [5.0, 6.0, 7.0, 8.0]}
         >>> stash = ts.load(events, ["amount"], entity="card", time="t")
         >>> past = ts.During("amount", -7, 0, max_rows=2, age=True)
-        >>> windows = ts.Windows(stash, spans={"past": past}, at={"card": ["a", "b", "a"], "t": [10, 9, 8]})
+        >>> at = {"card": ["a", "b", "a"], "t": [10, 9, 8]}
+        >>> windows = ts.Windows(stash, spans={"past": past}, at=at)
         >>> batch = windows[:]
         >>> batch["past"].tolist(), batch["past.age"].tolist()
         ([[6.0, 7.0], [nan, nan], [nan, 5.0]], [[2, 1], [0, 0], [0, 7]])
         >>> prices = ts.load({"day": [6, 8, 10], "price": [1.0, 1.5, 2.0]}, ["price"], time="day")
         >>> price = ts.During("price", -4, 0, every=2, table="prices")
-        >>> priced = ts.Windows(stash, spans={"price": price}, tables={"prices": prices}, at={"card": ["a"], "t": [10]})
+        >>> spans, at = {"price": price}, {"card": ["a"], "t": [10]}
+        >>> priced = ts.Windows(stash, spans=spans, tables={"prices": prices}, at=at)
         >>> priced[:]["price"].tolist()
         [[1.0, 1.5]]
     """
