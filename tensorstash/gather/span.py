@@ -10,12 +10,13 @@ from tensorstash.gather.each import Variates
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """The start of a span, drawn anew for each window of each epoch: `low`, `low + step`, ... or `high`, equally often.
+    """The start of a span, drawn anew for each window of each epoch.
 
-    In a batch of a `Loader` the slots before the drawn start are empty: they are filled, and `<span>.observed` is
-    false there. Windows, `require=` and splits go by the longest span. Spans with equal draws start together. A draw is
-    a hash of the seed, the epoch and the position in it, so it depends neither on the ranks nor on the batch size, and
-    a resumed run draws as the whole run would have.
+    Each of `low`, `low + step`, and so on up to `high` is drawn equally often. In a batch of a `Loader` the slots
+    before the drawn start are empty: they are filled, and `<span>.observed` is false there. Windows, `require=` and
+    splits go by the longest span. Spans with equal draws start together. A draw is a hash of the seed, the epoch and
+    the position in it, so it depends neither on the ranks nor on the batch size, and a resumed run draws as the whole
+    run would have.
 
     Args:
         low: the start of the longest span, relative to the anchor.

@@ -28,8 +28,8 @@ class PackSequences:
     """Leaves out the empty slots of spans over the same slots, so that short windows need no padding.
 
     A slot is empty where `<span>.observed` is false; a packed batch has no `<span>.observed`. All other entries stay
-    `(batch, ...)`. In a `Loader`, this transform and those before it run on the host, before the copy to a device, so it
-    is refused with `resident=True`. Filler is packed like any window: `valid` tells which windows are filler.
+    `(batch, ...)`. In a `Loader`, this transform and those before it run on the host, before the copy to a device, so
+    it is refused with `resident=True`. Filler is packed like any window: `valid` tells which windows are filler.
 
     Without a length, windows follow each other in the order of the batch. Each span becomes `(slots, ...)`, and
     `<span>.offsets`, `(batch + 1,)` int32, has the slot at which each window starts and the last one stops.
@@ -37,8 +37,8 @@ class PackSequences:
     With a length, windows are placed by best fit, the longest first, in rows of that many slots. Each span becomes
     `(rows, length, ...)`, with 0 in empty slots. `<span>.segment`, `(rows, length)` int32, has for each slot the number
     of its window in the row, 1, 2, ..., or 0 for an empty slot; `<span>.position`, likewise, the number of slots since
-    the first one of its window. `<span>.row`, `<span>.start` and `<span>.length`, `(batch,)` int64, have the row of each
-    window, its first slot there, and its number of slots. A window of length 0 lies in no row, so its row and start
+    the first one of its window. `<span>.row`, `<span>.start` and `<span>.length`, `(batch,)` int64, have the row of
+    each window, its first slot there, and its number of slots. A window of length 0 lies in no row, so its row and start
     mean nothing; a batch of only such windows has no rows.
 
     The spans of a `PackSequences` share these entries. Spans over other slots, or another span of time, need a

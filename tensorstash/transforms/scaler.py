@@ -43,11 +43,10 @@ Batch = dict[str, torch.Tensor]
 class Scaler:
     """Scales spans of batches to `(value - center) / scale`, with one centre and scale per column, or per entity too.
 
-    `Scaler.fit` makes one. Calling it scales a batch in place, on its device, and returns it. It scales every span of
-    its columns. Slots without a row (`<span>.observed` is false) keep the value that `empty=` gives them; only values
-    of `ts.calendar`, which are computed for such slots, are scaled there too. A span that is scaled already, and not
-    written since, is a `ValueError`. The arithmetic has the span's dtype, or float32 for half types; integer spans must
-    be cast first with `ts.Cast`.
+    `Scaler.fit` makes one. Calling it scales every span of its columns in place, on its device, and returns the batch.
+    Slots without a row (`<span>.observed` is false) keep their fill; only values of `ts.calendar` are scaled there too.
+    A span that is scaled already is a `ValueError`. The arithmetic has the span's dtype, or float32 for half types;
+    integer spans must be cast first with `ts.Cast`.
 
     A `Loader` binds a scaler to its windows: to their spans and, with `by="entity"`, to the numbers of entities in
     `batch["entity"]`. Such a number names an entity of one stash only, so a scaler by entity that you call yourself, or

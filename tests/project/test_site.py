@@ -97,7 +97,14 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 def browsed(address: str) -> str:
     """The page as it is when its scripts are done."""
-    command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=600000", "--dump-dom"]
+    command = [
+        str(BROWSER),
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--virtual-time-budget=600000",
+        "--dump-dom",
+    ]
     done = subprocess.run([*command, address], capture_output=True, text=True, timeout=300, check=True)
     return done.stdout
 
