@@ -38,8 +38,8 @@ class PackSequences:
     `(rows, length, ...)`, with 0 in empty slots. `<span>.segment`, `(rows, length)` int32, has for each slot the number
     of its window in the row, 1, 2, ..., or 0 for an empty slot; `<span>.position`, likewise, the number of slots since
     the first one of its window. `<span>.row`, `<span>.start` and `<span>.length`, `(batch,)` int64, have the row of
-    each window, its first slot there, and its number of slots. A window of length 0 lies in no row, so its row and start
-    mean nothing; a batch of only such windows has no rows.
+    each window, its first slot there, and its number of slots. A window of length 0 lies in no row, so its row and
+    start mean nothing; a batch of only such windows has no rows.
 
     The spans of a `PackSequences` share these entries. Spans over other slots, or another span of time, need a
     `PackSequences` of their own. `<span>.age` is packed with its span.

@@ -1,6 +1,6 @@
 """The built site as a browser lays it out: `make site` builds it and runs this with `--site`.
 
-Chromium loads every page of a kind in frames of several widths, light and dark, and says what is cut off or hard to read.
+Chromium loads every page in frames of several widths, light and dark, and says what is cut off or hard to read.
 """
 
 import functools
