@@ -45,7 +45,8 @@ differential:  ## random cases give the batches, ids and states of an earlier co
 docs:  ## what the README, the examples, docs/ and the docstrings show is executed
 	$(PYTHON) -m pytest tests/project/test_examples.py tests/project/test_docs.py tensorstash
 
-pictures:  ## those that the code of the pages draws
+pictures:  ## those that the code of the pages draws, and the drawings
+	$(PYTHON) docs/drawings.py
 	$(PYTHON) -m tests.project.pages
 
 site:  ## docs/_build/index.html and llms.txt, laid out in Chromium where there is one; needs no network

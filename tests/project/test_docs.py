@@ -228,6 +228,26 @@ def test_the_reference_has_every_public_name() -> None:
     assert {*re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)} == errors - {"TensorstashError"}
 
 
+def test_every_name_of_the_reference_leads_to_a_page_of_the_guide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the errors, which have a page of their own."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from docstrings import GUIDES, PICTURES
+
+    named = [name for names in GUIDES.values() for name in names]
+    assert {name for name in listed("api.md") if not name.startswith("errors.")} == {*named}
+    assert len(named) == len({*named})
+    assert [page for page in GUIDES if not (ROOT / "docs" / f"{page}.md").exists()] == []
+    assert [name for name in PICTURES.values() if not (ROOT / "docs" / "pictures" / name).exists()] == []
+
+
+def test_drawings_are_those_of_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from drawings import DRAWINGS
+
+    for name, drawing in DRAWINGS.items():
+        assert (ROOT / "docs" / "pictures" / f"{name}.svg").read_text("utf-8") == drawing(), "make pictures"
+
+
 def test_the_messages_of_the_reference_are_those_of_the_package() -> None:
     page = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8").split("\n## The most common ones\n")[1]
     messages = re.findall(r"^\| `(\w+ .*?)`", page, re.MULTILINE)
