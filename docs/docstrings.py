@@ -17,14 +17,8 @@ GUIDES = {
     "guide/transforms": ["Scaler", "InstanceNorm", "Cast", "Cross"],
     "guide/gallery": ["plot.coverage", "plot.series", "plot.windows", "plot.forecast"],
     "guide/several-machines": [
-        *("cluster.shard", "cluster.open", "cluster.Shards", "cluster.windows", "cluster.exchange_counts"),
-        *(
-            "cluster.fit_scaler",
-            "cluster.ShardedWindows",
-            "cluster.Manifest",
-            "cluster.ShardRecord",
-            "cluster.shard_of",
-        ),
+        *("cluster.shard", "cluster.open", "cluster.windows", "cluster.exchange_counts", "cluster.fit_scaler"),
+        *("cluster.Shards", "cluster.ShardedWindows", "cluster.Manifest", "cluster.ShardRecord", "cluster.shard_of"),
     ],
 }
 PICTURES = {

@@ -19,22 +19,27 @@ STYLE = """<style>
 
 
 def rect(x: float, y: float, kind: str, width: float = 20) -> str:
+    """One slot."""
     return f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="20" rx="3"/>'
 
 
 def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:
+    """Words whose start, middle or end is at x."""
     return f'<text x="{x:g}" y="{y:g}" class="{kind}" text-anchor="{anchor}">{words}</text>'
 
 
 def line(x1: float, y1: float, x2: float, y2: float) -> str:
+    """A thin line."""
     return f'<path class="line" d="M{x1:g} {y1:g} L{x2:g} {y2:g}"/>'
 
 
 def slots(x: float, y: float, kinds: Iterable[str]) -> list[str]:
+    """Slots side by side."""
     return [rect(x + 26 * k, y, kind) for k, kind in enumerate(kinds)]
 
 
 def svg(height: int, title: str, parts: Iterable[str]) -> str:
+    """A drawing that follows the colours of the page."""
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}" role="img" aria-label="{title}">'
     return "\n".join([head, STYLE, *parts, "</svg>"]) + "\n"
 

@@ -275,6 +275,19 @@ def test_every_argument_of_pytorchs_loader_is_translated_into_one_of_ours() -> N
     assert ours <= {*inspect.signature(ts.Loader).parameters}
 
 
+def test_a_page_of_the_reference_has_its_picture_and_its_guide_behind_the_first_paragraph(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from docstrings import lead_to_guide, leave_out_skips
+
+    lines = ["A picture.", "", ">>> import numpy as np, pytest", '>>> plt = pytest.importorskip("matplotlib")']
+    lead_to_guide(None, "function", "tensorstash.plot.series", None, None, lines)
+    leave_out_skips(None, "function", "tensorstash.plot.series", None, None, lines)
+    picture = [".. image:: /pictures/series.png", "   :alt: plot.series"]
+    assert lines == ["A picture.", "", *picture, "", "See :doc:`/guide/gallery`.", "", "", ">>> import numpy as np"]
+
+
 def test_errors_of_a_docstring_are_listed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     from docstrings import list_errors
