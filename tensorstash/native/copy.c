@@ -254,7 +254,8 @@ void copy_spans(const Plan *plan, const Batch *batch, const Tile *tile, int64_t 
                 int64_t end) {
   const Plan one = *plan;
   const Batch part = *batch;
-  if (one.apart) copy_job(&(Job){&one, &part, tile, first, last, end, true}, s);
+  if (one.apart && tile) copy_job(&(Job){&one, &part, tile, first, last, end, true}, s);
+  else if (one.apart) copy_job(&(Job){&one, &part, NULL, first, last, end, true}, s);
   else if (tile) copy_job(&(Job){&one, &part, tile, first, last, end, false}, s);
   else copy_job(&(Job){&one, &part, NULL, first, last, end, false}, s);
 }
