@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from bench_sample import in_fresh_process, peak, reset_peak, resident
 from numpy.typing import NDArray
+from processes import in_fresh_process, peak, reset_peak, resident
 
 import tensorstash as ts
 

@@ -27,7 +27,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa  # noqa: F401  polars needs it to hand rows over, and imports it late
 import torch
-from team import Team
+from processes import Team
 
 import tensorstash as ts
 
