@@ -63,14 +63,14 @@ def rounds_of(turns: Mapping[str, Turn], rounds: int) -> Rounds:
     return Rounds({name: [one[name] for one in every] for name in turns})
 
 
-def taking(batches: Iterator[Any], steps: int) -> Turn:
+def taking(batches: Iterator[Any], steps: int, clock: Clock = time.perf_counter) -> Turn:
     """A turn that takes so many batches, each held until the next one is there, as in a loop that trains."""
 
     def turn() -> float:
-        began = time.perf_counter()
+        began = clock()
         for _ in range(steps):
             batch = next(batches)  # noqa: F841
-        return (time.perf_counter() - began) / steps
+        return (clock() - began) / steps
 
     return turn
 
