@@ -263,6 +263,7 @@ def main() -> None:
     parser.add_argument("--only", choices=SECTIONS, help="one section; nothing is saved")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", "Batches are gathered without the compiled kernel")
     print(library.why())
     effort = QUICK if options.quick else Effort()
     chosen = [options.only] if options.only else [*SECTIONS]

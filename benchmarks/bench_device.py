@@ -98,7 +98,11 @@ def bandwidths(device: torch.device, nbytes: int) -> record.Row:
     turns: dict[str, Turn] = {"inside host memory": calling(lambda: here.copy_(plain))}
 
     def add(name: str, copy: Callable[[], object]) -> None:
-        turns[name] = calling(lambda: (copy(), wait_for(device)))
+        def whole() -> None:
+            copy()
+            wait_for(device)
+
+        turns[name] = calling(whole)
 
     if device.type != "cpu":
         add("inside the device", lambda: other.copy_(there))

@@ -1,17 +1,11 @@
-"""Functions and scripts in processes of their own, and the memory that they take."""
+"""Several processes that work at the same time, and what each weighs."""
 
-import ctypes
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
-
-import torch
 
 
 class Team:
@@ -40,34 +34,6 @@ class Team:
             member.communicate()
 
 
-def in_fresh_process(work: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """What a function returns in a new interpreter with as many threads of torch as this one."""
-    context, threads = multiprocessing.get_context("spawn"), torch.get_num_threads()
-    with ProcessPoolExecutor(1, context, torch.set_num_threads, (threads,)) as pool:
-        return pool.submit(work, *arguments).result()
-
-
 def weigh() -> float:
     """MB of this process by proportional set size."""
     return int(Path("/proc/self/smaps_rollup").read_text().split("\nPss:")[1].split()[0]) * 1024 / 1e6
-
-
-def resident() -> int:
-    """Bytes of this process that are in memory now, shared pages that it has touched included."""
-    return _status("VmRSS")
-
-
-def reset_peak() -> None:
-    """Give free memory back to the system, and let the kernel's record of the peak begin again at what is resident."""
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5", "ascii")
-
-
-def peak() -> int:
-    """The most bytes that were in memory since `reset_peak`."""
-    return _status("VmHWM")
-
-
-def _status(name: str) -> int:
-    (line,) = (line for line in Path("/proc/self/status").read_text("ascii").splitlines() if line.startswith(name))
-    return int(line.split()[1]) * 1024
