@@ -20,13 +20,7 @@ CONTESTANTS = {
     "DataLoader, eight slices a window": "DataLoader (dict of slices)",
     "a bare loop in C": "C loop",
 }
-UNMEASURED = (
-    "Python 3.10 or later",
-    "10^5 or 10^9 windows",
-    "rank 3 of 8 by hand",
-    "last 90 days, at most 256 rows",
-    "Apache-2.0",
-)
+UNMEASURED = ("Python 3.10 or later", "Apache-2.0")
 
 
 @pytest.fixture
@@ -87,15 +81,6 @@ def test_every_figure_of_the_readme_is_in_the_results(saved: Any) -> None:
     assert re.findall(r"[^|.]*\d[^|.]*", text) == []
     assert about["versions"]["darts"].startswith("0.41")
     assert (about["processor"], about["cores"]) == ("AMD EPYC", 2)
-
-
-@pytest.mark.parametrize(("page", "count"), [("index.md", 3), ("start/quickstart.md", 2)])
-def test_speeds_on_other_pages_are_those_of_the_readme(saved: Any, page: str, count: int) -> None:
-    paragraphs = (ROOT / "docs" / page).read_text("utf-8").split("\n\n")
-    (text,) = [paragraph for paragraph in paragraphs if "8 columns of 320 MB" in paragraph]
-    quoted = {figure for figure in re.findall(r"\d+(?:,\d{3})+", text) if figure != "1,024"}
-    assert len(quoted) == count
-    assert quoted <= {*speeds(saved).values()}
 
 
 def test_the_ranges_over_all_kinds_of_machines_are_those_of_the_results(saved: Any) -> None:
