@@ -62,7 +62,7 @@ def write_load(
     read = (*planned.columns, *planned.static, planned.entity, *planned.times)
     values = planned.rows * sum(len(column.members) for column in read if column)
     decoders = {c.name: decoder_of(c) for c in (*planned.columns, *planned.static, *planned.joined)}
-    with rows_bar(planned.rows, progress) as bar:
+    with rows_bar(planned.rows, "loading", progress) as bar:
         work = Work(surveyed.scanned, planned, draft, Progress(bar, values, report), decoders)
         keys = read_keys(work)
         check_static((*planned.static, *planned.joined, *planned.carried), len(keys.names), planned.source)

@@ -310,9 +310,10 @@ class Sampler:
         consumed = self.order.dump(here.epoch, here.progress)["consumed"]
         passes = "" if self.steps is None else f"pass {here.number}, "
         size = f"up to {self.batch_size}" if self._varies else f"{self.batch_size}"
+        ranks = f" x {replicas} ranks, this is rank {rank} (from {source})" if source != "default" else ""
         return (
-            f"Sampler: {self.n:,} windows {order}, {len(self):,} steps of {size} x {replicas} ranks, this "
-            f"is rank {rank} (from {source}), tail {self.tail!r}, {passes}epoch {here.epoch}, {consumed:,} consumed"
+            f"Sampler: {self.n:,} windows {order}, {len(self):,} steps of {size}{ranks}, tail {self.tail!r}, {passes}"
+            f"epoch {here.epoch}, {consumed:,} consumed"
         )
 
 

@@ -43,6 +43,11 @@ class File:
         """Whether the file is CSV, by the ending of its name."""
         return self.path.lower().endswith(CSV)
 
+    @property
+    def size(self) -> int:
+        """Its bytes, compressed ones as they are stored; 0 if the file system does not say."""
+        return (self.system or here()).get_file_info(self.path).size or 0
+
     def open(self) -> Any:
         """The file, open for reading."""
         return (self.system or here()).open_input_file(self.path)

@@ -19,6 +19,7 @@ from tensorstash.sources.scan import Wanted
 _ARROW_MAGIC = b"ARROW1"  # the first bytes of an IPC file; a stream has none
 _INTEGER = re.compile("-[0-9]{1,17}|[0-9]{1,18}")
 _FORMAT = pads.ParquetFileFormat()
+_OTHER_FORMATS = ". Other formats are loaded as frames that polars or pandas read: ts.load(pl.read_json(...), ...)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,9 @@ def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) ->
     except SourceError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
-        remedy = ". Load other formats as frames that polars or pandas read: ts.load(pl.read_json(...), ...)."
-        raise SourceError(
-            f"{file} is not a readable Parquet or Arrow IPC file: {error}{'' if isinstance(error, OSError) else remedy}"
-        ) from error
+        remedy = "" if isinstance(error, OSError) else _OTHER_FORMATS
+        why = str(error).rstrip(".")
+        raise SourceError(f"{file} is not a readable Parquet or Arrow IPC file: {why}{remedy}") from error
 
 
 def _arrow_footer(file: File, wanted: Wanted) -> tuple[pa.Schema, list[int], str]:
