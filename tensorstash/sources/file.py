@@ -46,7 +46,7 @@ class File:
     @property
     def size(self) -> int:
         """Its bytes, compressed ones as they are stored; 0 if the file system does not say."""
-        return (self.system or HERE).get_file_info(self.path).size or 0
+        return (self.system or here()).get_file_info(self.path).size or 0
 
     def open(self) -> Any:
         """The file, open for reading."""
