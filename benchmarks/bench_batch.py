@@ -24,7 +24,7 @@ import torch
 from contestants.hand import CHUNK, selecting
 
 import tensorstash as ts
-from tensorstash.batches.buffers import Pool
+from tensorstash.batches.host import Pool
 from tensorstash.gather.gather import select
 from tensorstash.gather.layout import as_batch
 from tensorstash.gather.rows import InSlots

@@ -1,155 +1,22 @@
-"""Host memory for batches: reused once nothing refers to it, or staging memory that is copied to a device.
+"""Batches on their way to a device: staging memory, which is never handed out, and the copies out of it.
 
-With fresh memory for each batch, page faults would cost more than the gather itself.
+A batch is first made completely on the host, and then all its tensors are sent together, so that none arrives later
+than others.
 """
 
-import math
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from tensorstash.batches.contents import Batch
 from tensorstash.batches.devices import Copies, Event
-from tensorstash.common.dtypes import DTYPES
+from tensorstash.batches.host import Entries, Recycled
 from tensorstash.gather.gather import GatherPlan
-from tensorstash.gather.layout import as_batch, as_batches
-from tensorstash.segments.limits import no_room_for_batch
-
-_CACHE_LINE = 64  # bytes
-
-Batch = dict[str, torch.Tensor]
-
-
-class Pending(Protocol):
-    """A batch on its way to the loop."""
-
-    def complete(self) -> Batch:
-        """Finish the batch in the thread and the stream of the loop: wait for its copy, or gather it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A batch that could not be made; those before it are handed out first."""
-
-    error: Exception
-
-    def complete(self) -> Batch:
-        """Raise what went wrong."""
-        raise self.error
-
-
-class _Lease(weakref.ref["NDArray[Any]"]):
-    """A view that was handed out, and the buffer that it shows."""
-
-    __slots__ = ("buffer",)
-    buffer: NDArray[Any]
-
-
-class _Kept(weakref.ref["NDArray[Any]"]):
-    """Keeps the lease of a view alive until the view is gone. It compares by identity, so a set can hold it."""
-
-    __slots__ = ("lease",)
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
-    lease: _Lease
-
-
-class Pool:
-    """Host buffers that are reused when the last tensor, slice, array, graph or capsule over them is gone.
-
-    A buffer is handed out as a tensor over a fresh numpy view. The tensor's storage keeps that view alive, and every
-    user of the memory keeps the storage alive, so the view dies with the last user.
-    """
-
-    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, spare: int) -> None:
-        """A pool of buffers of several times `shape`; it keeps at most `spare` idle buffers."""
-        self.idle: deque[_Lease] = deque(maxlen=spare)
-        self._kept: set[_Kept] = set()
-        self._rows, *self._rest = shape
-        self._dtype = dtype if dtype == torch.bfloat16 else None  # numpy has no bfloat16
-        self._numpy = np.dtype(DTYPES[dtype][1])
-
-    def take(self, count: int) -> torch.Tensor:
-        """An uninitialised tensor of `count` times the shape, along its first dimension."""
-        rows = self._rows * count
-        buffer = self.idle.pop().buffer if self.idle else None
-        if buffer is None or len(buffer) < rows:  # a buffer that was too small is dropped
-            wanted = rows if buffer is None else rows + rows // 8  # the next may need some more
-            buffer = _aligned((wanted, *self._rest), self._numpy)
-        view = buffer[:rows]
-        # the buffer comes back when the view is gone; both callbacks are C: see `segments.segment.close_with`
-        kept = _Kept(view, self._kept.discard)
-        kept.lease = _Lease(view, self.idle.append)
-        kept.lease.buffer = buffer
-        self._kept.add(kept)
-        tensor = torch.from_numpy(view)
-        return tensor if self._dtype is None else tensor.view(self._dtype)
-
-
-def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """An uninitialised array that begins at a cache line: copying rows to other addresses costs a tenth more."""
-    nbytes = math.prod(shape) * dtype.itemsize
-    try:
-        room = np.empty(nbytes + _CACHE_LINE, np.uint8)
-    except (MemoryError, ValueError) as error:  # numpy's ValueError: more than any array can have
-        raise no_room_for_batch(nbytes) from error
-    start = -room.ctypes.data % _CACHE_LINE
-    return room[start : start + nbytes].view(dtype).reshape(shape)
-
-
-class Recycled:
-    """Memory of batches that stay on the host: they are handed out as they were gathered."""
-
-    def __init__(self, plan: GatherPlan, spare: int, early: Callable[[Batch], Batch | Pending] | None = None) -> None:
-        """`early` is called on each batch, in the thread that makes it."""
-        self._early = early
-        self.pools = [Pool(group.buffer_shape(1), group.dtype, spare) for group in plan.groups]
-        self._plan = plan
-        self.entries = Entries(spare)
-
-    def take(self, count: int) -> list[torch.Tensor]:
-        """A buffer for each group of spans in a batch of `count` windows."""
-        return [pool.take(count) for pool in self.pools]
-
-    def finish(
-        self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], variates: Sequence[Batch]
-    ) -> Sequence[Batch | Pending]:
-        """The batches of some steps: of the filled buffers and of other tensors, which stay on the host.
-
-        `variates` are the entries of each step that have a row for each column of each window.
-        """
-        batches = as_batches(self._plan.groups, self._plan.names, buffers, rest, len(variates))
-        for batch, entries in zip(batches, variates):
-            batch.update(entries)
-        return batches if self._early is None else [self._early(batch) for batch in batches]
-
-    def copy_seconds(self) -> float:
-        """Time for copies to a device: there are none."""
-        return 0.0
-
-
-class Entries:
-    """Memory of entries that transforms make, recycled by name; their number of rows may vary."""
-
-    def __init__(self, spare: int) -> None:
-        self._pools: dict[tuple[str, tuple[int, ...], torch.dtype], Pool] = {}
-        self._spare = spare
-
-    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """An uninitialised tensor."""
-        if dtype not in DTYPES:  # no column has this dtype, so a transform has cast to it
-            return torch.empty(shape, dtype=dtype)
-        key = (name, shape[1:], dtype)
-        if key not in self._pools:
-            self._pools[key] = Pool((1, *shape[1:]), dtype, self._spare)
-        return self._pools[key].take(shape[0])
+from tensorstash.gather.layout import as_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +64,10 @@ class Staging:
         # seconds, and since when more are being added; one tuple, because the loop reads it while a thread writes it
         self._copying: tuple[float, float | None] = (0.0, None)
 
+    def like(self, stages: int) -> "Staging":
+        """Other memory for the same device."""
+        return Staging(self._copies, stages)
+
     def begin(self) -> None:
         """Wait until the next staging memory may be filled."""
         copied = self._stages[0].copied
@@ -228,7 +99,7 @@ class Staging:
         staged = [self.part(k, tensor.shape, tensor.dtype).copy_(tensor) for k, tensor in enumerate(tensors)]
         return self.send(staged, beside)
 
-    def copy_seconds(self) -> float:
+    def seconds(self) -> float:
         """Time so far in which the thread that fills the memory waited for copies, or made them."""
         total, since = self._copying
         return total if since is None else total + time.perf_counter() - since
@@ -264,6 +135,10 @@ class Staged:
         self._gathered = Recycled(plan, spare=1) if casts or early else None  # holds batches until then
         self.entries = Entries(1)
 
+    def at_once(self, batch_bytes: int) -> tuple[int, int]:  # noqa: ARG002  as `Recycled`
+        """One step at a time."""
+        return 1, 1
+
     def take(self, count: int) -> list[torch.Tensor]:
         """A buffer for each group of spans in a batch of `count` windows."""
         self._staging.begin()
@@ -294,7 +169,3 @@ class Staged:
         batch = as_batch(self._plan.groups, self._plan.names, sent.tensors[: len(buffers)]) if buffers else {}
         batch.update((name, sent.tensors[k]) for name, k in places.items())
         return [Copied(batch, sent)]
-
-    def copy_seconds(self) -> float:
-        """Time so far in which the making of batches waited for copies, or made them."""
-        return self._staging.copy_seconds()
