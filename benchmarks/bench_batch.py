@@ -25,7 +25,7 @@ from contestants.hand import CHUNK, selecting
 
 import tensorstash as ts
 from tensorstash.batches.host import Pool
-from tensorstash.gather.gather import select
+from tensorstash.gather.gather import names_of, select
 from tensorstash.gather.layout import as_batch
 from tensorstash.gather.rows import InSlots
 from tensorstash.native import library
@@ -265,7 +265,7 @@ def breakdown(case: Case) -> None:
     """Where the loop's time beside the raw gather goes, each part alone and in a warm cache."""
     windows = ts.Windows(case.stash, history=case.rows)
     loader = ts.Loader(windows, case.batch, shuffle=True, tail="drop")
-    plan, (passes, start) = windows.chain.plan, loader.sampler.begin()
+    (plan,), (passes, start) = windows.chain.plans, loader.sampler.begin()
     steps = next(passes.groups(start))
     anchors = windows.placement.anchor_slots(steps.ids)
     pool = Pool(plan.groups[0].buffer_shape(1), plan.groups[0].dtype, 3)
@@ -274,8 +274,8 @@ def breakdown(case: Case) -> None:
         "order": (lambda: next(passes.groups(start)), len(steps.ids)),
         "lookup": (lambda: windows.placement.anchor_slots(steps.ids), len(steps.ids)),
         "take a buffer": (lambda: pool.take(case.batch), 1),
-        "gather": (lambda: select(plan, None, [InSlots(anchors[0])], [[buffer]]), 1),
-        "views of the columns": (lambda: as_batch(plan.groups, plan.names, [buffer]), 1),
+        "gather": (lambda: select([plan], None, [InSlots(anchors[0])], [[buffer]]), 1),
+        "views of the columns": (lambda: as_batch(plan.groups, names_of([plan]), [buffer]), 1),
     }
     for name, (part, per_call) in parts.items():
         spent = min(timeit.repeat(part, number=20, repeat=20)) / 20 / per_call

@@ -29,7 +29,6 @@ import torch
 from team import Team, held, weigh
 
 import tensorstash as ts
-from tensorstash.gather.native import NativePlan
 from tensorstash.native import kernel
 
 ROUNDS = 9
@@ -122,9 +121,9 @@ def bare(case: Case) -> Callable[[int], float]:
 
 def bare_native(case: Case) -> Callable[[int], float] | None:
     """The same by the kernel, if it is there: gathers at random rows into one reused result, in one call each."""
-    (part,) = ts.Windows(case.stash, history=case.length).chain.plan.parts
-    native = part.executor
-    if not isinstance(native, NativePlan):
+    (plan,) = ts.Windows(case.stash, history=case.length).chain.plans
+    native = plan.executor
+    if not isinstance(native, kernel.Compiled):
         return None
     spans = [case.batch * case.length * column[0].nbytes for column in case.stash.values()]
     out = torch.empty(sum(spans), dtype=torch.uint8)
@@ -135,7 +134,7 @@ def bare_native(case: Case) -> Callable[[int], float] | None:
         ready = rng.integers(case.length, case.stash.rows + 1, (steps, case.batch))
         began = time.perf_counter()
         for anchors in ready:
-            kernel.gather(native.plan, anchors, to)
+            kernel.gather(native, anchors, to)
         return time.perf_counter() - began
 
     return gather

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tensorstash.batches.contents import Batch, Group, Portion
 from tensorstash.batches.read_ahead import ReadAhead
 from tensorstash.common.dtypes import DTYPES
-from tensorstash.gather.gather import GatherPlan, select
+from tensorstash.gather.gather import GatherPlan, groups_of, names_of, select
 from tensorstash.gather.layout import as_batches
 from tensorstash.sampling.steps import Progress
 from tensorstash.segments.limits import no_room_for_batch
@@ -120,7 +120,7 @@ def _gathered(chain: Chain, group: Group, steps: range, parts: int, memory: Memo
     located = group.located.of(among)
     buffers = [memory.take(each * count) for _ in range(parts)]
     rows = chain.rows(located.anchors, chain.in_time(located), group.skips_of(among))
-    observed = select(chain.plan, located.source, rows, buffers)
+    observed = select(chain.plans, located.source, rows, buffers)
     batches: list[Batch | Pending] = []
     for first, filled, flags in zip(range(steps.start, steps.stop, each), buffers, observed):
         of_part = range(first, first + each)
@@ -206,11 +206,13 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 class Recycled:
     """Memory of batches that stay on the host: they are handed out as they were gathered."""
 
-    def __init__(self, plan: GatherPlan, spare: int, early: Callable[[Batch], Batch | Pending] | None = None) -> None:
+    def __init__(
+        self, plans: Sequence[GatherPlan], spare: int, early: Callable[[Batch], Batch | Pending] | None = None
+    ) -> None:
         """`early` is called on each batch, in the thread that makes it."""
         self._early = early
-        self.pools = [Pool(group.buffer_shape(1), group.dtype, spare) for group in plan.groups]
-        self._plan = plan
+        self.pools = [Pool(group.buffer_shape(1), group.dtype, spare) for group in groups_of(plans)]
+        self._groups, self._names = groups_of(plans), names_of(plans)
         self.entries = Entries(spare)
 
     def at_once(self, batch_bytes: int) -> tuple[int, int]:
@@ -228,7 +230,7 @@ class Recycled:
 
         `variates` are the entries of each step that have a row for each column of each window.
         """
-        batches = as_batches(self._plan.groups, self._plan.names, buffers, rest, len(variates))
+        batches = as_batches(self._groups, self._names, buffers, rest, len(variates))
         for batch, entries in zip(batches, variates):
             batch.update(entries)
         return batches if self._early is None else [self._early(batch) for batch in batches]

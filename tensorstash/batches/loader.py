@@ -280,11 +280,11 @@ class Loader:
 
     @cached_property
     def _memory(self) -> Recycled | Staged:
-        plan = self._contents.chain.plan
+        plans = self._contents.chain.plans
         if self._staging is not None:
-            return Staged(plan, self._staging, self._casts, self._before_copy if self._early else None)
+            return Staged(plans, self._staging, self._casts, self._before_copy if self._early else None)
         spare = self.prefetch + _SPARE_BUFFERS + parts(self._batch_bytes) - 1
-        return Recycled(plan, spare, self._in_thread if self._early else None)
+        return Recycled(plans, spare, self._in_thread if self._early else None)
 
     @cached_property
     def _resident(self) -> ResidentColumns:

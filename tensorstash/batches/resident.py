@@ -152,17 +152,18 @@ class ResidentColumns:
         apart = [(part.stash, plan.variates.columns) for plan in chain.variates for part in chain.placements]
         self.columns = resident([*zip(stashes, columns), *apart], device)
         held = iter(self.columns)
-        self.plan = compile_plan(
-            [(spans, [_on_device(memory, next(held)) for memory in memories]) for spans, memories in parts],
-            together=False,
-            by_kernel=False,
-        )
+        self.plans = [
+            compile_plan(
+                spans, [_on_device(memory, next(held)) for memory in memories], together=False, by_kernel=False
+            )
+            for spans, memories in parts
+        ]
         self.static = {name: as_integers(tensor).to(device, copy=True) for name, tensor in chain.static.items()}
         self.variates = [
             device_variates(plan, [next(held) for _ in chain.placements], device) for plan in chain.variates
         ]
         # columns may be freed with the loader, when the device still gathers from them
-        used = [*_tensors(self.plan), *self.static.values()]
+        used = [*_tensors(self.plans), *self.static.values()]
         used += [tensor for variates in self.variates for tensor in memory_of(variates)]
         self.memory = [*{tensor.untyped_storage().data_ptr(): tensor for tensor in used}.values()]
 
@@ -209,7 +210,7 @@ def _ungathered(
     chain, among = columns.chain, group.among(range(step, step + 1))
     located, skips, keys = group.located.of(among), group.skips_of(among), group.keys_of(among)
     rows = InSlots(located.anchors, skips)
-    every = [one for part in columns.plan.parts for one in part.computed]
+    every = [one for plan in columns.plans for one in plan.computed]
     computed = [values for one in every for values in computed_values(one, located.source, rows)]
     picked = [torch.from_numpy(rows.rows) for rows in chain.in_time(located) if isinstance(rows, Picked)]
     of_variates = [
@@ -238,7 +239,7 @@ def _gathered(of: _Ungathered) -> Batch:
         stretches.append(Stretches(*of_part) if isinstance(part, Stretches) else Picked(next(picked), *of_part))
     rows = columns.chain.rows(integers[_ANCHORS], stretches, torch.stack(skips) if skips else None)
     sources = _sources(None if source is None else source[of.step], integers.get(_ORDER))
-    batch = gather_on_device(columns.plan, sources, rows, of.computed)
+    batch = gather_on_device(columns.plans, sources, rows, of.computed)
     for name, tensor in columns.static.items():
         batch[name] = _typed(tensor.index_select(0, integers[_STATIC]), columns.chain.static[name].dtype)
     for name in group.extras:
@@ -257,9 +258,9 @@ def _on_device(memory: Memory, held: Columns) -> Memory:
     return Memory(held, blocks, memory.filling)
 
 
-def _tensors(plan: GatherPlan) -> list[torch.Tensor]:
-    """All memory on the device from which a plan gathers."""
-    executors = [part.executor for part in plan.parts if isinstance(part.executor, TorchPlan)]
+def _tensors(plans: Sequence[GatherPlan]) -> list[torch.Tensor]:
+    """All memory on the device from which plans gather."""
+    executors = [plan.executor for plan in plans if isinstance(plan.executor, TorchPlan)]
     return [tensor for executor in executors for tensor in executor.tensors()]
 
 

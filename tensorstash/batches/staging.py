@@ -15,7 +15,7 @@ import torch
 from tensorstash.batches.contents import Batch
 from tensorstash.batches.devices import Copies, Event
 from tensorstash.batches.host import Entries, Recycled
-from tensorstash.gather.gather import GatherPlan
+from tensorstash.gather.gather import GatherPlan, groups_of, names_of
 from tensorstash.gather.layout import as_batch
 
 
@@ -119,7 +119,7 @@ class Staged:
 
     def __init__(
         self,
-        plan: GatherPlan,
+        plans: Sequence[GatherPlan],
         staging: Staging,
         casts: Mapping[str, torch.dtype],
         early: Callable[[Batch], Batch] | None = None,
@@ -128,11 +128,11 @@ class Staged:
 
         `early` is called on a batch before that.
         """
-        self._plan = plan
+        self._groups, self._names = groups_of(plans), names_of(plans)
         self._staging = staging
         self._casts = casts
         self._early = early
-        self._gathered = Recycled(plan, spare=1) if casts or early else None  # holds batches until then
+        self._gathered = Recycled(plans, spare=1) if casts or early else None  # holds batches until then
         self.entries = Entries(1)
 
     def at_once(self, batch_bytes: int) -> tuple[int, int]:  # noqa: ARG002  as `Recycled`
@@ -144,7 +144,7 @@ class Staged:
         self._staging.begin()
         if self._gathered is not None:
             return self._gathered.take(count)
-        groups = enumerate(self._plan.groups)
+        groups = enumerate(self._groups)
         return [self._staging.part(k, group.buffer_shape(count), group.dtype) for k, group in groups]
 
     def finish(
@@ -154,7 +154,7 @@ class Staged:
         (entries,) = variates  # each batch is copied by itself
         rest = {**rest, **entries}
         if self._gathered is not None:
-            buffers, rest = [], as_batch(self._plan.groups, self._plan.names, buffers) | dict(rest)
+            buffers, rest = [], as_batch(self._groups, self._names, buffers) | dict(rest)
             rest = rest if self._early is None else self._early(rest)
         staged = [*buffers]
         # entries that share a tensor share one on the device: jagged tensors can be added only with the same offsets
@@ -166,6 +166,6 @@ class Staged:
             if places[name] == len(staged):
                 staged.append(self._staging.part(len(staged), tensor.shape, dtype).copy_(tensor))
         sent = self._staging.send(staged)
-        batch = as_batch(self._plan.groups, self._plan.names, sent.tensors[: len(buffers)]) if buffers else {}
+        batch = as_batch(self._groups, self._names, sent.tensors[: len(buffers)]) if buffers else {}
         batch.update((name, sent.tensors[k]) for name, k in places.items())
         return [Copied(batch, sent)]

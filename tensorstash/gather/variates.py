@@ -14,7 +14,7 @@ import torch
 
 from tensorstash.common.dtypes import Int32s, Int64s, as_array, as_integers
 from tensorstash.gather.each import Variates
-from tensorstash.gather.gather import GatherPlan, compile_plan, select
+from tensorstash.gather.gather import GatherPlan, compile_plan, names_of, select
 from tensorstash.gather.layout import as_batch
 from tensorstash.gather.memory import Memory, by_source
 from tensorstash.gather.native import source_of
@@ -252,8 +252,8 @@ def _packs(plan: VariatePlan, number: int, anchors: Int64s, skips: Int64s | None
             for span in plan.spans
             for pack, name in enumerate(plan.variates.columns)
         ]
-        plan.packs[number] = compile_plan([(spans, [plan.memories[number]])])
+        plan.packs[number] = compile_plan(spans, [plan.memories[number]])
     whole = plan.packs[number]
     buffers = [torch.empty(group.buffer_shape(len(anchors)), dtype=group.dtype) for group in whole.groups]
-    (observed,) = select(whole, None, [InSlots(anchors, skips)], [buffers])
-    return as_batch(whole.groups, whole.names, buffers) | observed
+    (observed,) = select([whole], None, [InSlots(anchors, skips)], [buffers])
+    return as_batch(whole.groups, names_of([whole]), buffers) | observed

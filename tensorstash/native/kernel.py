@@ -74,6 +74,7 @@ class Compiled:
 
     struct: library.PlanStruct
     spans: int
+    length: int  # slots of a window
     fragmented: bool  # whether any source has fragments
     kept: tuple[object, ...]  # the objects that the struct points to
 
@@ -206,7 +207,9 @@ def compile_plan(
         span_structs, described, columns.ctypes.data, len(spans), len(described), history, horizon, apart
     )
     fragmented = any(source.fragments is not None for source in sources)
-    return Compiled(struct, len(spans), fragmented, (span_structs, described, columns, tuple(sources)))
+    return Compiled(
+        struct, len(spans), history + horizon, fragmented, (span_structs, described, columns, tuple(sources))
+    )
 
 
 def _apart(
@@ -243,7 +246,7 @@ def with_fragments(plan: Compiled, fragments: tuple[Int64s, Int64s, Int64s], wit
         struct.horizon,
         struct.apart,
     )
-    return Compiled(moved, plan.spans, True, (plan, sources, fragments, within))
+    return Compiled(moved, plan.spans, plan.length, True, (plan, sources, fragments, within))
 
 
 def gather(  # noqa: PLR0917  in the order of the struct
