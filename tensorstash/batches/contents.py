@@ -34,21 +34,16 @@ class Group:
     """
 
     steps: Steps
+    count: int  # windows of each batch
     located: Located
     static_rows: Int64s | None  # the rows of the static columns, if there are any
     extras: dict[str, NDArray[Any]]  # other entries of the batches, such as ids
     skips: Int64s | None  # (draws, steps * batch) the slots that each `ts.Draw` leaves out, if there are any
     keys: dict[str, Uint64s]  # hashes by which columns of packs are drawn, by pack
 
-    @property
-    def count(self) -> int:
-        """Windows of each batch."""
-        return self.steps.ids.shape[1]
-
     def among(self, steps: range) -> slice:
         """Where the windows of consecutive steps stand."""
-        count = self.steps.ids.shape[1]
-        return slice(steps.start * count, steps.stop * count)
+        return slice(steps.start * self.count, steps.stop * self.count)
 
     def skips_of(self, among: slice) -> Int64s | None:
         """The slots that windows leave out, `(draws, windows)`."""
@@ -96,6 +91,7 @@ class Contents:
         extras |= chain.labels(located)
         return Group(
             steps,
+            shape[1],
             located,
             chain.static_rows(located, entities) if chain.static and entities is not None else None,
             {name: values.reshape(-1) for name, values in extras.items()},

@@ -116,21 +116,21 @@ def _portions(chain: Chain, groups: Iterable[Group], memory: Memory) -> Iterator
 
 def _gathered(chain: Chain, group: Group, steps: range, parts: int, memory: Memory) -> list[Batch | Pending]:
     """The batches of a portion. Nothing else keeps their memory when this has returned."""
-    each, count, among = len(steps) // parts, group.count, group.among(steps)
-    located = group.located.of(among)
-    buffers = [memory.take(each * count) for _ in range(parts)]
-    rows = chain.rows(located.anchors, chain.in_time(located), group.skips_of(among))
-    observed = select(chain.plans, located.source, rows, buffers)
+    each, among = len(steps) // parts, group.among(steps)
+    located, skips = group.located.of(among), group.skips_of(among)
+    buffers = [memory.take(each * group.count) for _ in range(parts)]
+    observed = select(chain.plans, located.source, chain.rows(located, skips), buffers)
     batches: list[Batch | Pending] = []
     for first, filled, flags in zip(range(steps.start, steps.stop, each), buffers, observed):
         of_part = range(first, first + each)
         variates = [_variates(chain, group, step, memory) for step in of_part] if chain.variates else [Batch()] * each
-        batches += memory.finish(filled, flags | _rest(chain, group, group.among(of_part)), variates)
+        batches += memory.finish(filled, flags | _rest(chain, group, of_part), variates)
     return batches
 
 
-def _rest(chain: Chain, group: Group, among: slice) -> Batch:
+def _rest(chain: Chain, group: Group, steps: range) -> Batch:
     """The entries of some steps that are not gathered in windows."""
+    among = group.among(steps)
     rest = {} if group.static_rows is None else chain.static_values(group.static_rows[among])
     for name, values in group.extras.items():
         rest[name] = torch.from_numpy(values[among].copy())  # a view would keep the values of all steps

@@ -237,7 +237,8 @@ def _gathered(of: _Ungathered) -> Batch:
     for k, part in enumerate(group.located.stretches):
         of_part = [values for name, values in integers.items() if name.startswith(f"{_STRETCH}{k}.")]
         stretches.append(Stretches(*of_part) if isinstance(part, Stretches) else Picked(next(picked), *of_part))
-    rows = columns.chain.rows(integers[_ANCHORS], stretches, torch.stack(skips) if skips else None)
+    slots = InSlots(integers[_ANCHORS], torch.stack(skips) if skips else None)
+    rows = [slots, *stretches] if columns.chain.has_slots else [*stretches]
     sources = _sources(None if source is None else source[of.step], integers.get(_ORDER))
     batch = gather_on_device(columns.plans, sources, rows, of.computed)
     for name, tensor in columns.static.items():

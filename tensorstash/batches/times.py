@@ -40,8 +40,9 @@ class Times:
 
     def made_in_loop(self, seconds: float, copying: float, made: Made | None) -> None:
         """The loop made them itself."""
+        self.waited += seconds
+        self.waited_for_copies += copying
         self.made(seconds, copying, made)
-        self.waited_for(seconds, copying, made)
 
     def completed(self, seconds: float, *, by_gather: bool) -> None:
         """The loop completed a batch: it gathered, or waited for a copy."""

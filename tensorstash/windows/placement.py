@@ -297,17 +297,20 @@ class Chain:
 
     def in_time(self, located: Located) -> list[Stretches | Picked]:
         """The rows of windows in each span in time; those that do not follow each other are picked now."""
-        if not located.stretches:
-            return []
         every = zip(located.stretches, zip(*(placement.time_spans for placement in self.placements)))
         return [
             found if isinstance(found, Stretches) else picked_of(parts, found, located.source) for found, parts in every
         ]
 
-    def rows(self, anchors: Any, stretches: Sequence[Stretches | Picked], skips: Any = None) -> list[Rows]:
-        """The rows of windows for each of the plans; arrays or, on a device, tensors. `skips` as in `InSlots`."""
-        has_slots = len(self.plans) > len(stretches)
-        return [InSlots(anchors, skips), *stretches] if has_slots else [*stretches]
+    def rows(self, located: Located, skips: Int64s | None = None) -> list[Rows]:
+        """The rows of windows for each of the plans. `skips` as in `InSlots`."""
+        rows: list[Rows] = [InSlots(located.anchors, skips)] if self.has_slots else []
+        return [*rows, *self.in_time(located)] if located.stretches else rows
+
+    @cached_property
+    def has_slots(self) -> bool:
+        """Whether the first plan is that of spans in slots; the others are those of spans in time."""
+        return bool(self.placements[0].whole_spans)
 
     @cached_property
     def variates(self) -> tuple[VariatePlan, ...]:
@@ -327,8 +330,7 @@ class Chain:
     def gather(self, ids: Ids) -> dict[str, torch.Tensor]:
         """The batch of windows in fresh memory: spans, `observed`, and static columns."""
         located = self.locate(check_ids(ids, len(self)))
-        rows = self.rows(located.anchors, self.in_time(located))
-        batch = gather(self.plans, located.source, rows) | self.static_of(located)
+        batch = gather(self.plans, located.source, self.rows(located)) | self.static_of(located)
         batch |= {name: torch.from_numpy(values) for name, values in self.labels(located).items()}
         batch |= variate_entries(self.variates, located.source, located.anchors, None, {}, new_memory)
         return noted(batch, self.scaled)
