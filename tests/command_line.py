@@ -1,4 +1,4 @@
-"""The commands of the command line, run in this process: the one place in which tests import them."""
+"""The commands of the command line, run in this process: the one place in which tests reach inside for them."""
 
 from typing import Any
 

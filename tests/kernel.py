@@ -1,4 +1,4 @@
-"""The compiled kernel, and the same without it: the one place in which tests leave it out or ask for it."""
+"""The compiled kernel, and the same without it: the one place in which tests reach inside for that."""
 
 import pytest
 

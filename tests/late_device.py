@@ -1,7 +1,7 @@
 """A device of the tests whose copies are late: what is used too early, or overwritten too early, shows as poison.
 
-It stands where streams do (`tensorstash.batches.devices.Copies`). A copy is made only when something waits for its
-event. Staging memory is poisoned as soon as the host may fill it again. Memory of a copy that
+It stands where streams do inside (`tensorstash.batches.devices.Copies`). A copy is made only when something waits
+for its event. Staging memory is poisoned as soon as the host may fill it again. Memory of a copy that
 nobody sees any more goes back to the allocator, which poisons it at once, unless it was told that the stream of the
 loop uses it.
 """

@@ -1,4 +1,7 @@
-"""Two orders that the package does not know, made from what `tensorstash.sampling` offers for orders of one's own."""
+"""Two orders that the package does not know, made from what `tensorstash.sampling` offers for orders of one's own.
+
+Of the inside they import the protocol of orders, as a user who writes one does.
+"""
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping

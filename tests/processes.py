@@ -4,8 +4,8 @@ A fresh interpreter needs two to three seconds to import torch, pyarrow, polars 
 once for each process of pytest, computes nothing, and forks a child for every program. The child behaves as a fresh
 interpreter does: it gets the environment, the directory, the arguments and the descriptors of the caller, the program
 runs as `__main__`, its functions for the exit are called and its threads joined at the end. The pools of torch and
-polars begin in the child, because the template has never used them. OMP_NUM_THREADS and PYTHONPATH hold for what the
-child does and imports.
+polars begin in the child, because the template has never used them; for that the child resets what the inside,
+`common/forks.py`, knows of forks. OMP_NUM_THREADS and PYTHONPATH hold for what the child does and imports.
 
 A fresh interpreter (`subprocess`) stays where a test is about imports and what they cost, options of Python, variables
 that are read during imports (TENSORSTASH_NATIVE), other hash seeds, or objects that are

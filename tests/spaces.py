@@ -1,4 +1,7 @@
-"""File systems and memory limits of a test's own, where the system allows them."""
+"""File systems and memory limits of a test's own, where the system allows them.
+
+It reaches inside `segments/limits.py` for the type of a limit.
+"""
 
 import os
 import secrets

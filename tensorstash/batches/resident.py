@@ -20,7 +20,7 @@ from tensorstash.batches.contents import Batch, Group
 from tensorstash.batches.devices import module_of
 from tensorstash.batches.host import Made
 from tensorstash.batches.staging import Sent, Staging
-from tensorstash.batches.variates_on_device import DeviceRows, device_variates, gather_variates, memory_of, rows_on_host
+from tensorstash.batches.variates_on_device import DeviceRows, gather_variates, rows_on_host
 from tensorstash.common.dtypes import Int32s, as_integers
 from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError
@@ -29,6 +29,7 @@ from tensorstash.gather.computed import ComputedValues, computed_values
 from tensorstash.gather.gather import GatherPlan, compile_plan, gather_on_device
 from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import InSlots, Picked, Stretches
+from tensorstash.gather.variates import variate_plans
 from tensorstash.segments.limits import Limit, check_free, memory_limits
 from tensorstash.segments.segment import Block
 from tensorstash.stash.stash import Stash
@@ -149,8 +150,9 @@ class ResidentColumns:
         parts = chain.spans_and_memories()
         stashes = [stash for of_part in chain.stashes() for stash in of_part]
         columns = [[span.column for span in spans] for spans, memories in parts for _ in memories]
-        apart = [(part.stash, plan.variates.columns) for plan in chain.variates for part in chain.placements]
-        self.columns = resident([*zip(stashes, columns), *apart], device)
+        apart = [*dict.fromkeys(name for plan in chain.variates for name in plan.variates.columns)]
+        packs = [(placement.stash, apart) for placement in chain.placements]
+        self.columns = resident([*zip(stashes, columns), *packs], device)
         held = iter(self.columns)
         self.plans = [
             compile_plan(
@@ -159,12 +161,10 @@ class ResidentColumns:
             for spans, memories in parts
         ]
         self.static = {name: as_integers(tensor).to(device, copy=True) for name, tensor in chain.static.items()}
-        self.variates = [
-            device_variates(plan, [next(held) for _ in chain.placements], device) for plan in chain.variates
-        ]
+        memories = [_on_device(placement.memory, next(held)) for placement in chain.placements]
+        self.variates = variate_plans(chain.placements[0].spans, memories, by_kernel=False)
         # columns may be freed with the loader, when the device still gathers from them
-        used = [*_tensors(self.plans), *self.static.values()]
-        used += [tensor for variates in self.variates for tensor in memory_of(variates)]
+        used = [*self.static.values(), *_tensors([*self.plans, *(variates.gather for variates in self.variates)])]
         self.memory = [*{tensor.untyped_storage().data_ptr(): tensor for tensor in used}.values()]
 
 
@@ -214,16 +214,16 @@ def _ungathered(
     computed = [values for one in every for values in computed_values(one, located.source, rows)]
     picked = [torch.from_numpy(rows.rows) for rows in chain.in_time(located) if isinstance(rows, Picked)]
     of_variates = [
-        rows_on_host(plan, located.source, located.anchors, skips, keys_of(plan, keys)) for plan in chain.variates
+        rows_on_host(plan, located.source, located.anchors, skips, keys_of(plan, keys)) for plan in columns.variates
     ]
     values = [tensor for one in computed for tensor in (one.at, one.values)]
-    values += [tensor for of_plan in of_variates for tensor in of_plan.integers]
+    values += [tensor for of_plan in of_variates for tensor in of_plan.tensors]
     sent = staging.copy_in(picked + values) if picked or values else None
     if sent is not None:
         left = iter(sent.tensors)
         picked = [*islice(left, len(picked))]
         computed = [replace(one, at=next(left), values=next(left)) for one in computed]
-        of_variates = [replace(one, integers=[*islice(left, len(one.integers))]) for one in of_variates]
+        of_variates = [one.received(left) for one in of_variates]
     return _Ungathered(columns, group, step, on_device, computed, picked, of_variates, sent)
 
 

@@ -57,7 +57,7 @@ def compile_plan(
     groups = span_groups(spans, first.columns, homes)
     flags = flags_of(spans) if any(memory.filling is not None for memory in memories) else None
     in_groups = [span for group in groups for span in group.spans]
-    nbytes = {span.name: len(span) * first.columns[span.column][:1].nbytes for span in spans}
+    nbytes = {span.name: len(span) * _row_bytes(span, first.columns[span.column]) for span in spans}
     starts = [accumulate((nbytes[span.name] for span in group.spans[:-1]), initial=0) for group in groups]
     slots = [span.slots for span in in_groups]
     is_native = by_kernel and library.LIBRARY is not None
@@ -72,6 +72,10 @@ def compile_plan(
         distances=tuple(k for k, group in enumerate(groups) if group.spans[0].is_distance),
         window_bytes=sum(nbytes.values()),
     )
+
+
+def _row_bytes(span: Span, column: torch.Tensor) -> int:
+    return column[:1].nbytes if span.variates is None else column.itemsize
 
 
 def groups_of(plans: Sequence[GatherPlan]) -> tuple[SpanGroup, ...]:
@@ -155,6 +159,8 @@ def _fill_by_kernel(  # noqa: PLR0917  as `select`
         return
     if isinstance(rows, Stretches):
         how, rows = as_slots(how, rows)
+    elif how.first is not None:
+        source = (how.first[0] if source is None else how.first[source]) + rows.variates.astype(np.int32)
     kernel.gather(how, rows.anchors, out, flags, source, rows.skips, threads, len(buffers))
 
 
@@ -200,7 +206,7 @@ def _finish(
             _to_distances(buffers[k].numpy(), ticks, rows.origin, observed[0].numpy())
         return
     for computed in plan.computed:
-        compute_in(computed, source, rows.anchors, buffers[computed.buffer], observed[computed.flags])
+        compute_in(computed, source, rows, buffers[computed.buffer], observed[computed.flags])
 
 
 def _to_distances(values: Any, ticks: int, origin: Any, observed: Any) -> None:

@@ -34,6 +34,7 @@ def compiled(spans: Sequence[Span], memories: Sequence[Memory]) -> kernel.Compil
         [source_of([as_array(memory.columns[span.column]) for span in spans], memory.filling) for memory in memories],
         history=max(0, *(-span.start for span in spans)),
         horizon=max(0, *(span.stop for span in spans)),
+        apart=spans[0].variates is not None,
     )
 
 

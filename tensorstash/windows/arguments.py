@@ -88,7 +88,7 @@ def windows_of(
 ) -> Placement:
     """The windows of a stash, or those at the points of a frame.
 
-    With `may_forecast` it may have none, if it has the history of one that begins behind its rows.
+    With `may_forecast` there may be none, if the rows hold the history of a window that starts after them.
     """
     spans, gaps = arguments.spans, arguments.gaps
     stride = slot_count(1, arguments.stride, "stride")

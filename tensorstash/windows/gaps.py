@@ -108,9 +108,8 @@ def _too_short(placement: Placement, runs: Runs) -> NoWindowError:
             "give a lower",
         )
     remedy = f"Shorten history or horizon, {give} {fewer}, or see frequency= and gaps=."
-    if (
-        runs.frequency is not None and 2 * len(runs.rows) > runs.rows.sum()
-    ):  # most rows do not follow the row before them
+    mostly_gaps = 2 * len(runs.rows) > runs.rows.sum()
+    if runs.frequency is not None and mostly_gaps:
         remedy = (
             "Times without a regular step, such as events, need gaps='ignore': windows of consecutive rows, or spans "
             "in time, ts.During. See docs/guide/events.md."
@@ -128,7 +127,7 @@ def all_windows(
 ) -> Placement:
     """Every window without a missing value; raises `NoWindowError`, and warns if many windows are lost.
 
-    With `may_forecast`, rows without a whole window will do if a run has the history of the window that follows it.
+    With `may_forecast`, no whole window is needed if a run holds the history of a window that starts after it.
     """
     starts, stops = run_edges(placement.slots)
     whole = replace(

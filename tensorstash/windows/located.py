@@ -1,4 +1,4 @@
-"""Where some windows are: what gathering them needs, in integers."""
+"""Where some windows are: the integers that a gather needs."""
 
 from typing import NamedTuple
 

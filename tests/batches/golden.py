@@ -1,5 +1,7 @@
 """Batches and states of many loaders as checksums: what one assembler after another must give, bit by bit.
 
+It reaches inside `cluster/sharded_windows.py` to hold the shards of several nodes in one process.
+
     python -m tests.batches.golden    # writes golden_batches.json anew
 
 Entities and texts come in ascending order, so that their numbers do not depend on how a load numbers them.

@@ -1,4 +1,7 @@
-"""The way to a device: the same batches as on the host, however late copies are, and no wait that could be left out."""
+"""The way to a device: the same batches as on the host, however late copies are, and no wait that could be left out.
+
+It reaches inside `batches/devices.py` to put a late device in the place of an accelerator.
+"""
 
 import re
 import threading

@@ -1,4 +1,7 @@
-"""`ts.Draw`: the begins of spans drawn for each window, against a loop over windows and slots, on every way."""
+"""`ts.Draw`: the starts of spans drawn for each window, against a loop over windows and slots, on every way.
+
+It reaches inside `cluster/sharded_windows.py` to hold the shards of several nodes in one process.
+"""
 
 import pickle
 from collections.abc import Callable, Iterator

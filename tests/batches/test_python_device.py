@@ -1,4 +1,7 @@
-"""Batches go to whatever torch calls an accelerator: here a device of torch that is written in Python."""
+"""Batches go to whatever torch calls an accelerator: here a device of torch that is written in Python.
+
+It asks the inside, `batches/devices.py`, how copies to it are made.
+"""
 
 from pathlib import Path
 

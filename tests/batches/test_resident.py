@@ -1,4 +1,7 @@
-"""Columns that lie on the device: the batches gathered there are those of the host, bit by bit."""
+"""Columns that lie on the device: the batches gathered there are those of the host, bit by bit.
+
+It reaches inside `batches/resident.py` to count copies, and to give the device of the tests streams.
+"""
 
 import copy
 import gc

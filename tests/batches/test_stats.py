@@ -1,4 +1,7 @@
-"""`loader.stats()` says what the loop waited for; each case has one part that is far slower than the others."""
+"""`loader.stats()` says what the loop waited for; each case has one part that is far slower than the others.
+
+It reaches inside `batches` to slow one part down.
+"""
 
 import time
 from collections.abc import Callable, Sequence

@@ -1,5 +1,5 @@
 """Several nodes in one process: their shards, their windows with exchanged counts, and the loaders of all ranks; and
-jobs of torchrun, with an agent for each node.
+jobs of torchrun, with an agent for each node. The nodes of one process reach inside `cluster/sharded_windows.py`.
 """
 
 import json

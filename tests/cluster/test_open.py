@@ -1,4 +1,7 @@
-"""Holding shards: which node holds what, and copies that are fetched once per node."""
+"""Holding shards: which node holds what, and copies that are fetched once per node.
+
+It reaches inside `cluster` for its store, its manifests and the shards of a node.
+"""
 
 import json
 import os

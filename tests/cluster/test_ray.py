@@ -1,4 +1,7 @@
-"""A real Ray cluster of two nodes on this machine: shards, with workers and a node that are killed meanwhile."""
+"""A real Ray cluster of two nodes on this machine: shards, with workers and a node that are killed meanwhile.
+
+It reaches inside `cluster/resume.py` to see when a run notes a shard.
+"""
 
 import os
 import signal

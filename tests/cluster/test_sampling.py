@@ -1,4 +1,7 @@
-"""Sampling over shards: every window once over all nodes, the same state on every rank, what batches carry."""
+"""Sampling over shards: every window once over all nodes, the same state on every rank, what batches carry.
+
+It reaches inside `cluster` to hold several nodes in one process, and for what they tell each other.
+"""
 
 import inspect
 import pickle

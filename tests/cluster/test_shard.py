@@ -1,4 +1,7 @@
-"""Making shards: what is in them, and runs that were ended, repeated, or called with something else."""
+"""Making shards: what is in them, and runs that were ended, repeated, or called with something else.
+
+It reaches inside `cluster` for its manifests, its store and its writer.
+"""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Jobs in threads. A test of the inside: which thread runs a job, and what the others do after a failure."""
+"""The inside of `common/threads.py`: which thread runs a job, and what the others do after a failure."""
 
 import threading
 import time

@@ -3,7 +3,8 @@
     python -m tests.differential.script --seed 0 --first 0 --count 100
     python -m tests.differential.script --seed 0 --first 17 --count 1 --detail
 
-A case is a pure function of its seed and its number. The first line says which library has run.
+A case is a pure function of its seed and its number. The first line says which library has run; the script asks the
+inside, `native/library.py`, whether the kernel was loaded.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The kernel with rows taken apart: each column of a pack is a source of its own, read where it lies."""
+"""The inside of `native/kernel.py` with rows taken apart: each column of a pack is a source, read where it lies."""
 
 import numpy as np
 import pytest

@@ -1,10 +1,12 @@
 """The shape of the package: its public names, its rooms, the direction of its imports, the size of its files."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,13 @@ ROOMS = [
     "cli",
     "__main__",
 ]
+OFFERED = {
+    "tensorstash.errors",
+    "tensorstash.cluster",
+    "tensorstash.plot",
+    "tensorstash.shared",
+    "tensorstash.__main__",
+}
 PUBLIC = [
     "Blocks",
     "ByTime",
@@ -196,7 +205,22 @@ def test_public_names() -> None:
     for namespace in (ts.cluster, ts.errors, ts.plot, ts.shared):
         assert dir(namespace) == sorted(namespace.__all__)
     assert dir(ts.shared) == ["list", "prune", "remove"]
+    assert ts.__version__ == metadata.version("tensorstash")
     assert all(issubclass(getattr(ts.errors, name), ts.errors.TensorstashError) for name in dir(ts.errors))
+
+
+def test_files_that_reach_inside_say_so() -> None:
+    silent = set()
+    for path in Path(__file__).parent.parent.rglob("*.py"):
+        tree = ast.parse(path.read_text("utf-8"))
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("tensorstash."):
+                continue
+            offered = {*dir(importlib.import_module(str(node.module)))} if node.module in OFFERED else set()
+            public = {alias.name for alias in node.names} <= offered
+            if not public and "inside" not in (ast.get_docstring(tree) or "").lower():
+                silent.add(f"{path.name}: {ast.unparse(node)}")
+    assert silent == set()
 
 
 def test_files_are_short() -> None:

@@ -1,4 +1,7 @@
-"""Damaged, changing and lying files: an error with the file in it, never a crash, never a partial stash."""
+"""Damaged, changing and lying files: an error with the file in it, never a crash, never a partial stash.
+
+It reaches inside `sources/files.py` to change a file in the middle of a read.
+"""
 
 import json
 import os

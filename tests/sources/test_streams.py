@@ -1,4 +1,7 @@
-"""Whatever hands out Arrow batches: the same rows as from a table of them, once, in little memory, from any library."""
+"""Whatever hands out Arrow batches: the same rows as from a table of them, once, in little memory, from any library.
+
+It reaches inside `sources/streams.py` and `ingest/segment_key.py` for pieces and labels.
+"""
 
 import errno
 import gc

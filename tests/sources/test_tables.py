@@ -1,4 +1,7 @@
-"""Mappings, arrays, tensors and the frames of pandas and polars: what a stash holds of each."""
+"""Mappings, arrays, tensors and the frames of pandas and polars: what a stash holds of each.
+
+It reaches inside `sources/tables.py` for its pieces, and to treat a small table as a large one.
+"""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""What `fill=` hides and `ts.is_valid` shows is missing, as NaN is in the same column without `fill=`."""
+"""What `fill=` hides and `ts.is_valid` shows is missing, as NaN is in the same column without `fill=`.
+
+It asks the inside, `plot/coverage.py`, for the shares that a picture shows.
+"""
 
 from pathlib import Path
 from typing import Any

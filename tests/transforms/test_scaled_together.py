@@ -1,4 +1,7 @@
-"""Scalers with `together=True`: the statistics of all columns of a pack are those of numpy over the flattened pack."""
+"""Scalers with `together=True`: the statistics of all columns of a pack are those of numpy over the flattened pack.
+
+It reaches inside for smaller blocks of rows, and for what the nodes of shards tell each other.
+"""
 
 import json
 from functools import partial
