@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import tensorstash.common.forks  # noqa: F401  registers its fork handlers before any fork
 
 if TYPE_CHECKING:  # type checkers and editors cannot read the tables below
+    __version__: str
     from tensorstash import cluster as cluster
     from tensorstash import errors as errors
     from tensorstash import plot as plot
@@ -81,6 +82,8 @@ if not TYPE_CHECKING:  # a type checker would accept any name
             value = getattr(import_module(f"tensorstash.{_HOMES[name]}"), name)
         elif name in _MODULES:
             value = import_module(f"tensorstash.{_MODULES[name]}")
+        elif name == "__version__":
+            value = import_module("importlib.metadata").version("tensorstash")
         elif name in _RENAMED:
             raise AttributeError(f"ts.{name} is now ts.{_RENAMED[name]}.")
         else:

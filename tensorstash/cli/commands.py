@@ -1,4 +1,4 @@
-"""The command line: list, load and remove shared segments, inspect sources, and describe this machine.
+"""The command line: look at sources, load and shard them, manage shared segments, and describe this machine.
 
 The commands import what is slow to import, such as torch, only where they need it.
 """
@@ -10,11 +10,13 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -52,9 +54,13 @@ def _say(kind: str, color: str, message: object) -> None:
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="tensorstash")
 def commands() -> None:
-    """Manage the shared segments of this user: columns that are in memory once for all processes of this machine.
+    """Batches of time series for PyTorch, from Parquet, CSV and Arrow files that are loaded once into memory.
 
-    They lie in TENSORSTASH_DIR, or else in /dev/shm/tensorstash-UID, until they are removed or the machine restarts.
+    Look at a file (inspect, bench), load its columns into memory that all processes of this machine share (load), or
+    cut it for several machines (shard). Shared columns are segments, which lie in TENSORSTASH_DIR, or else in
+    /dev/shm/tensorstash-UID, until they are removed (ls, prune, rm) or the machine restarts.
+
+    In Python, import tensorstash as ts: ts.load, ts.Windows and ts.Loader make the batches.
     """
 
 
@@ -69,7 +75,7 @@ def _as_json(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
 
 @_command("ls", "", "--json | jq '.[].label'")
-@_as_json("Print a JSON array of objects; times are in UTC.")
+@_as_json("Print a JSON array of objects; sizes are in bytes, times in UTC.")
 def ls(as_json: bool) -> None:
     """List the shared segments.
 
@@ -154,18 +160,26 @@ def load_command(share: str | None, file: str | None, overwrite: bool, **options
     from tensorstash.ingest.load import load
 
     source, given = arguments(options)
-    before = {f"{line['label']}-{line['key']}" for line in shared.lines()} if file is None else set()
+    before = _identities(Path(shared_path()).glob("*") if file is None else [Path(file)])
     start = time.perf_counter()
     stash = load(source, share=share or file is None, file=file, overwrite=overwrite, **given)
-    seconds = time.perf_counter() - start
-    size, path = size_text(stash.segment.size), str(stash.path)
-    if file is not None:
-        click.echo(f"{size}, loaded or opened in {seconds:.2f} s: {path}\n{stash}")
-        return
-    label, is_old = stash.segment.label, path.rpartition("/")[2] in before
-    done = f"was there already, attached in {seconds:.4f} s" if is_old else f"loaded in {seconds:.2f} s"
-    click.echo(f"{label}: {size}, {done}: {path}\n{stash}")
-    click.echo(f"It stays until it is removed (tensorstash rm {label}) or the machine restarts.")
+    seconds, path, label = time.perf_counter() - start, Path(str(stash.path)), stash.segment.label
+    is_old = not before.isdisjoint(_identities([path]))
+    old = "opened" if label is None else "attached"
+    done = f"was there already, {old} in {seconds:.4f} s" if is_old else f"loaded in {seconds:.2f} s"
+    click.echo(f"{path}: {done}\n{stash}" if label is None else f"{label}: {done}: {path}\n{stash}")
+    if label is not None:
+        click.echo(f"It stays until it is removed (tensorstash rm {label}) or the machine restarts.")
+
+
+def _identities(paths: Iterable[Path]) -> set[tuple[int, int]]:
+    """What tells files apart, of those that exist."""
+    found = set()
+    for path in paths:
+        with suppress(OSError):
+            status = path.stat()
+            found.add((status.st_dev, status.st_ino))
+    return found
 
 
 @_command(
@@ -186,19 +200,22 @@ def shard_command(*, to: str, shards: int, engine: Literal["ray"] | None, **opti
     ts.cluster.open(DIR) opens the shards of a node.
     """
     from tensorstash.cluster.make_shards import shard
+    from tensorstash.cluster.manifest import NAME
+    from tensorstash.cluster.store import Store
     from tensorstash.sources.file import without_secrets
 
     source, chosen = arguments(options)
     if chosen["entity"] is None:
         raise click.UsageError("Shards are of entities. Name the entity column: --entity COLUMN.")
     start = time.perf_counter()
+    was_there = Store(to).size(NAME) is not None  # of another source or other arguments it is an error
     manifest = shard(source, to=to, shards=shards, engine=engine, **chosen)
     seconds = time.perf_counter() - start
     nbytes = sum(record.bytes for record in manifest.shards)
     rows = [record.rows for record in manifest.shards]
     click.echo(
         f"{without_secrets(to)}: {len(rows):,} shards of {min(rows):,} to {max(rows):,} rows, {size_text(nbytes)}, "
-        f"made or found in {seconds:.2f} s"
+        f"{'were there already, checked' if was_there else 'made'} in {seconds:.2f} s"
     )
 
 
@@ -213,19 +230,29 @@ def shard_command(*, to: str, shards: int, engine: Literal["ray"] | None, **opti
 @click.option("--html", "page", metavar="PATH", help="Also write a page with coverage, frequency and gaps.")
 @_as_json("Print a JSON object; sizes are in bytes.")
 def inspect(page: str | None, as_json: bool, **options: Any) -> None:
-    """Print what a load would take.
+    """Print what a load would take, and what its times are like.
 
-    It shows rows, MB per column and free memory, and reads only schemas and footers; with --html also the entity and
-    time columns.
+    It shows rows, types, nulls, ranges and sizes, for which it reads only schemas and footers, and, with --time, the
+    zone, frequency, gaps and duplicates, for which it reads the columns of time and entity.
     """
     from tensorstash.cli.report import report
+    from tensorstash.cli.times import lines_of, load_times, times_of
     from tensorstash.ingest.load import plan
 
     source, given = arguments(options)
     planned = plan(source, **given).planned
-    click.echo(_json_of(planned) if as_json else repr(planned))
+    times = None if given["time"] is None else load_times(source, given)
+    facts = {"refused": times} if isinstance(times, str) else None if times is None else times_of(times)
+    if as_json:
+        click.echo(json.dumps(_facts(planned) | {"times": facts}, indent=2))
+    else:
+        click.echo(repr(planned))
+        if isinstance(times, str):
+            click.echo(f"times: a load is refused: {times}")
+        elif facts is not None:
+            click.echo("times:\n" + indent(aligned([("", ""), *lines_of(facts)]), "  ").lstrip("\n"))
     if page is not None:
-        Path(page).write_text(report(planned, source, given), "utf-8")
+        Path(page).write_text(report(planned, times, source, given), "utf-8")
         click.echo(f"wrote {page}", err=as_json)
 
 
@@ -310,22 +337,37 @@ def info(as_json: bool) -> None:
         "huge pages": huge_pages(folder),
         "threads": f"{torch.get_num_threads()} of torch, on {cores} cores",
     }
-    click.echo(json.dumps(lines, indent=2) if as_json else aligned([*lines.items()]))
+    if not as_json:
+        click.echo(aligned([*lines.items()]))
+        return
+    numbers = {
+        "memory": {"free_bytes": memory.free, "where": memory.where, "bytes": psutil.virtual_memory().total},
+        "shared": {"free_bytes": room.free, "where": str(folder), "bytes": room.total, "segments": str(path)},
+        "threads": {"torch": torch.get_num_threads(), "cores": cores},
+    }
+    click.echo(json.dumps(lines | numbers, indent=2))
 
 
 # Printing
 
 
-def _json_of(planned: "Planned") -> str:
-    from tensorstash.ingest.plan_text import HEAD
-
-    sizes = {"rows": planned.rows, "bytes": planned.nbytes, "page_tables": planned.page_tables, "free": planned.free}
-    columns = [dict(zip(HEAD, line)) for line in planned.lines]
-    texts = {"skipped": planned.skipped, "notes": planned.notes}
-    return json.dumps({"source": planned.source, **sizes, "columns": columns, **texts}, indent=2)
+def _facts(planned: "Planned") -> dict[str, Any]:
+    return {
+        "source": planned.source,
+        "rows": planned.rows,
+        "bytes": sum(planned.rows * column.row_bytes for column in planned.stored),
+        "page_table_bytes": planned.page_tables,
+        "free_bytes": planned.free,
+        "row_groups": planned.pieces,
+        "row_groups_kept": planned.kept,
+        "columns": [column.facts for column in planned.described],
+        "read_not_kept": planned.not_kept,
+        "skipped": planned.skipped,
+        "notes": planned.notes,
+    }
 
 
 def _cells(line: dict[str, Any]) -> tuple[str, ...]:
     created = line["created"].astimezone().strftime("%Y-%m-%d %H:%M")
     rows, columns, users = ("?" if line[name] is None else f"{line[name]:,}" for name in ("rows", "columns", "users"))
-    return line["label"], line["key"], size_text(line["MB"] * 1e6), rows, columns, created, users
+    return line["label"], line["key"], size_text(line["bytes"]), rows, columns, created, users

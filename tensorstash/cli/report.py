@@ -1,22 +1,26 @@
 """`tensorstash inspect --html`: a self-contained HTML page about a source."""
 
 import html
+from base64 import b64encode
 from collections.abc import Mapping
+from io import BytesIO
 from typing import Any
 
+from tensorstash.cli.times import lines_of, times_of
 from tensorstash.common.html import escaped, table
-from tensorstash.errors import TensorstashError
-from tensorstash.ingest.load import load
+from tensorstash.common.text import size_text
 from tensorstash.ingest.plan_text import HEAD
 from tensorstash.ingest.survey import Planned
-from tensorstash.stash.printed import picture
+from tensorstash.plot.axes import pyplot
+from tensorstash.plot.coverage import coverage
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.runs import Runs, find_runs
 
+_DPI = 200  # sharp on a screen with two pixels for each of the page's
 _STYLE = """
 :root { color-scheme: light dark; font-family: system-ui, sans-serif; line-height: 1.5; }
 body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 .wide, pre { overflow-x: auto; }
+img { max-width: 100%; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.2rem 0.6rem; border-bottom: 1px solid #8886; text-align: left; }
 .wide th, .wide td { white-space: nowrap; }
@@ -25,13 +29,14 @@ pre { padding: 1rem; border: 1px solid #8886; border-radius: 0.4rem; }
 """
 
 
-def report(planned: Planned, source: Any, given: Mapping[str, Any]) -> str:
+def report(planned: Planned, times: Stash | str | None, source: Any, given: Mapping[str, Any]) -> str:
     """A page about a source: its columns, the memory of a load, its times, and code to paste.
 
     Args:
         planned: the plan of the load.
+        times: the columns of entity and time in a stash, or why they cannot be loaded; `None` without a time column.
         source: what `load` takes.
-        given: the other arguments of `load`. With a time column, that column and the entities are loaded.
+        given: the other arguments of `load`.
     """
     sizes = {
         f"memory, once for all processes ({planned.rows:,} rows)": planned.nbytes,
@@ -42,12 +47,12 @@ def report(planned: Planned, source: Any, given: Mapping[str, Any]) -> str:
         f"<h1>{escaped(planned.source)}</h1>",
         "<h2>Columns</h2>",
         f'<div class="wide">{table(HEAD, planned.lines)}</div>',
-        f"<p>Not read: {escaped(', '.join(planned.skipped) or 'nothing')}</p>",
+        f"<p>Not read: {escaped(', '.join(planned.skipped))}</p>" if planned.skipped else "",
         "<h2>What a load takes</h2>",
-        table(("what", "MB"), [(what, f"{size / 1e6:,.1f}") for what, size in sizes.items()]),
+        table(("what", "size"), [(what, size_text(size)) for what, size in sizes.items()]),
         *(f"<p>Note: {html.escape(note)}</p>" for note in planned.notes),
         "<h2>Times</h2>",
-        *_times(planned, source, given),
+        *_times(times),
         "<h2>Code</h2>",
         f"<pre><code>{html.escape(_code(source, given))}</code></pre>",
     ]
@@ -57,39 +62,28 @@ def report(planned: Planned, source: Any, given: Mapping[str, Any]) -> str:
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
 
 
-def _times(planned: Planned, source: Any, given: Mapping[str, Any]) -> list[str]:
+def _times(times: Stash | str | None) -> list[str]:
     """Coverage, frequency and gaps, or why they cannot be shown."""
-    if planned.time is None:
+    if times is None:
         return ["<p>Name the columns of time and entity to see coverage, frequency and gaps: --time, --entity.</p>"]
-    keys = {name: value for name, value in given.items() if name not in ("columns", "static", "dtype")}
+    if isinstance(times, str):
+        return [f"<p>A load is refused: {html.escape(times)}</p>"]
+    picture = [] if times.known is not None or not times.rows else [_coverage(times)]
+    return [*picture, table(("what", "how many"), lines_of(times_of(times)))]
+
+
+def _coverage(stash: Stash) -> str:
+    """The picture of `ts.plot.coverage` within the page."""
     try:
-        stash = load(source, {"loaded_time": given["time"]}, **keys)
-        if stash.known is not None:
-            return [picture(stash), f"<p>Rows are ordered by {escaped(_order(stash))}.</p>"]
-        runs = find_runs(stash.offsets.numpy(), stash.time.numpy(), stash.clock, None, None)  # type: ignore[union-attr]
-    except (TensorstashError, ValueError) as error:
-        return [f"<p>A load is refused: {html.escape(str(error))}</p>"]
-    return [picture(stash), table(("what", "how many"), _gaps(stash, runs))]
-
-
-def _order(stash: Stash) -> str:
-    """How the rows of an entity are ordered, where times have versions."""
-    names = str(stash.time_name), str(stash.known_name)
-    return " and then by ".join(names[::-1] if stash.is_by_known else names)
-
-
-def _gaps(stash: Stash, runs: Runs) -> list[tuple[str, str]]:
-    with_rows = int(stash.offsets.diff().count_nonzero())
-    lines = [
-        ("frequency", "none" if runs.frequency is None else runs.frequency.text),
-        ("entities", f"{len(stash.offsets) - 1:,}"),
-        ("gaps in time", f"{len(runs.first) - with_rows:,}"),
-        *((f"gaps of {step}", f"{count:,}") for step, count in runs.steps),
-    ]
-    if len(runs.rows):
-        lines.append(("rows of the longest stretch without a gap", f"{int(runs.rows.max()):,}"))
-        lines.append(("rows of the shortest", f"{int(runs.rows.min()):,}"))
-    return lines
+        plt = pyplot("coverage")
+    except ImportError:
+        return "<p>With matplotlib there is a picture of the coverage here: pip install 'tensorstash[plot]'.</p>"
+    figure: Any = coverage(stash, columns=[]).figure
+    image = BytesIO()
+    figure.savefig(image, format="png", dpi=_DPI)
+    plt.close(figure)
+    encoded = b64encode(image.getvalue()).decode()
+    return f'<img alt="The times that each entity covers" src="data:image/png;base64,{encoded}">'
 
 
 def _code(source: Any, given: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -58,17 +58,17 @@ def shard(
     arguments: shards whose checksums are right are kept, and the others are made. Calls for one directory take turns.
 
     Args:
-        source: as for `ts.load`.
-        columns: as for `ts.load`.
+        source: files, a frame or a query, as `ts.load` takes them.
+        columns: a list of names, or a mapping from names to columns, packs and specs, as for `ts.load`. By default all.
         entity: the column, or the columns, whose value says which shard a row is in: `ts.cluster.shard_of`.
         to: a directory, or the URL of one in an object store, such as "s3://bucket/weather".
         shards: how many, 1 to 4,096; several per node, so that nodes get similar shares.
-        time: as for `ts.load`.
-        static: as for `ts.load`.
-        dtype: as for `ts.load`.
-        filter: as for `ts.load`.
-        duplicates: as for `ts.load`.
-        filesystem: as for `ts.load`, where the paths of the source are.
+        time: the column that orders the rows of an entity. By default they keep the order of the source.
+        static: columns with one value per entity, or a frame with a row for each entity. By default none.
+        dtype: the type of all floating columns. By default they keep theirs.
+        filter: the rows to take: triples such as `("temp", ">", 32)`, or an expression. By default all.
+        duplicates: `"keep"` for events, of which an entity may have several at one time. By default they are an error.
+        filesystem: of pyarrow or fsspec, where the paths of the source are. By default it follows from the paths.
         engine: `None` is this machine. `"ray"` is Ray Data on the cluster that `ray.init` connects to: `to` must be the
             same place on all nodes, as must the files of the source; this process reads a source in memory. Ray runs a
             task again whose worker or node has died. The bytes are the same as on one machine.
@@ -127,16 +127,20 @@ def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool 
         planned = replace(planned, table=with_vocabularies(table.plan, table.scan))
     writer = ShardWriter(store, arguments, planned, static, tuple((unit.first, unit.place) for unit in rows.scan.units))
     missing = [number for number in range(shards) if number not in run.reports]
-    made = _write_here(rows, missing, writer)
-    if ray is not None:
-        made = write_with_ray(ray, rows, missing, writer, is_paths(request.source))
-    with closing(made), rows_bar(planned.rows, progress) as bar:
-        bar.update(sum(report.record.rows for report in run.reports.values()))
-        for place, (number, report) in enumerate(made):
-            if place == 0:  # all rows have been read
-                found.check_unchanged()
-            run.add(number, report)
-            bar.update(report.record.rows)
+    finished = sum(report.record.rows for report in run.reports.values())
+    with rows_bar(planned.rows, "grouping by shard", progress) as bar:
+        bar.update(finished)
+        made = _write_here(rows, missing, writer, bar.update)
+        if ray is not None:
+            made = write_with_ray(ray, rows, missing, writer, is_paths(request.source))
+        with closing(made):
+            for place, (number, report) in enumerate(made):
+                if place == 0:  # all rows have been read
+                    found.check_unchanged()
+                    bar.begin("writing shards")
+                    bar.update(finished)
+                run.add(number, report)
+                bar.update(report.record.rows)
     reports = [report for _, report in sorted(run.reports.items())]
     columns = (*planned.columns, *planned.static, *planned.joined)
     assert planned.entity is not None
@@ -156,10 +160,13 @@ def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool 
     return manifest, [*dict.fromkeys(note for report in reports for note in report.warnings)]
 
 
-def _write_here(rows: Rows, numbers: Sequence[int], writer: ShardWriter) -> Generator[tuple[int, ShardReport]]:
+def _write_here(
+    rows: Rows, numbers: Sequence[int], writer: ShardWriter, advance: Callable[[int], object]
+) -> Generator[tuple[int, ShardReport]]:
+    """Group the rows, calling `advance` with their numbers on the way; then write the shards of these numbers."""
     # two threads: while the file of a shard is hashed and goes to its disk, the next one is loaded
     with writer.store.scratch() as folder, ThreadPoolExecutor(2, "tensorstash-shard") as pool:
-        rows_of = rows.by_shard(numbers, folder)
+        rows_of = rows.by_shard(numbers, folder, advance)
         yield from pool.map(lambda number: (number, writer.write(number, rows_of(number))), numbers)
 
 

@@ -67,8 +67,13 @@ class Rows:
         self.shard_by_entity.update(zip(new, shard_of(new, self.shards).tolist()))
         return np.fromiter(map(self.shard_by_entity.__getitem__, entities), np.int16, len(entities))
 
-    def by_shard(self, numbers: Sequence[int], folder: str) -> Callable[[int], pa.Table]:
-        """Write the rows to a temporary file; returns a function that reads the rows of a shard, in source order."""
+    def by_shard(
+        self, numbers: Sequence[int], folder: str, advance: Callable[[int], object]
+    ) -> Callable[[int], pa.Table]:
+        """Write the rows to a temporary file; returns a function that reads the rows of a shard, in source order.
+
+        `advance` is called with the number of rows that were written, by one thread at a time.
+        """
         path, schema, lock = Path(folder, "rows.arrow"), self.schema, Lock()
 
         def keep(unit: Unit, go_on: Callable[[], None]) -> None:
@@ -76,6 +81,7 @@ class Rows:
                 go_on()
                 with lock:
                     file.write(table)
+                    advance(table.num_rows)
 
         try:
             with pa.ipc.new_file(path, schema) as file:

@@ -11,6 +11,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", TqdmWarning)  # in a notebook without ipywidgets the bar is one of text
     from tqdm.auto import tqdm
 
+DELAY = 1.0  # seconds after which the bar of a phase is shown that is short in most loads
 _PAUSE = 0.1  # seconds between two reports
 
 
@@ -21,10 +22,21 @@ class Bar(tqdm):  # type: ignore[misc]
     # tqdm's own lock is shared with forked processes: if one is killed while it holds the lock, the others hang
     _lock = RLock()
 
+    def begin(self, phase: str) -> None:
+        """Count from 0 again, in another phase of the work."""
+        self.set_description_str(phase, refresh=False)
+        self.reset()
 
-def rows_bar(rows: int, shown: bool | None) -> Bar:
+
+def rows_bar(rows: int, phase: str, shown: bool | None) -> Bar:
     """A bar of rows; `shown` is `progress=` of a load, and `None` shows it on a terminal."""
-    return Bar(total=rows, unit=" rows", unit_scale=True, disable=None if shown is None else not shown)
+    return Bar(total=rows, desc=phase, unit=" rows", unit_scale=True, disable=None if shown is None else not shown)
+
+
+def bytes_bar(phase: str, shown: bool | None) -> Bar:
+    """A bar of bytes, shown after a second; its total is to be set."""
+    hidden = None if shown is None else not shown
+    return Bar(total=0, desc=phase, unit="B", unit_scale=True, delay=DELAY, disable=hidden)
 
 
 class Progress:

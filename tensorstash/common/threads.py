@@ -7,12 +7,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
 from typing import TypeVar
 
-from tensorstash.common.progress import Bar
+from tensorstash.common.progress import DELAY, Bar
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 _MOST_THREADS = 8
-_DELAY = 1.0  # seconds before a bar appears
 
 
 class Stopped(Exception):  # noqa: N818  not an error
@@ -63,6 +62,6 @@ def each(
     pool = ThreadPoolExecutor(max(1, min(threads, len(jobs))), "tensorstash-look")
     hidden = None if progress is None else not progress
     try:
-        return [*Bar(pool.map(work, jobs), what, len(jobs), delay=_DELAY, disable=hidden)]
+        return [*Bar(pool.map(work, jobs), what, len(jobs), delay=DELAY, disable=hidden)]
     finally:
         pool.shutdown(cancel_futures=True)

@@ -1,8 +1,10 @@
-"""The text of a plan: a line per column, aligned."""
+"""What a plan says of each column, as cells of a table and as plain values."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from math import isfinite
 from typing import Any
 
 import pyarrow as pa
@@ -19,35 +21,86 @@ NUMBERS = ("nulls", "min", "max", "MB")
 _WIDEST = 26  # characters of a minimum or maximum that are shown: a time with its zone
 
 
-def column_line(
-    column: Column, rows: int, types: Mapping[str, str], ranges: Mapping[str, Range], role: str = ""
-) -> tuple[str, ...]:
-    """The line of a column with `rows` values, or in the role "static", "time", "known" or "partition key".
+@dataclass(frozen=True, slots=True)
+class PlannedColumn:
+    """What a plan says of a column; `None` and empty texts are not known, or say nothing of it."""
 
-    `types` and `ranges` are those of the source columns.
-    """
-    origin = ", ".join(column.members) if column.members != (column.name,) else ""
-    source = ", ".join(dict.fromkeys(_without_unit(types[member]) for member in column.members))
-    words = (role, "" if role in ("time", "known") else column.kind, column.unit, column.zone)
-    kind = " ".join(word for word in words if word)
-    dtype = str(column.dtype).removeprefix("torch.") + "".join(f" x {size}" for size in column.shape)
-    megabytes = f"{rows * column.row_bytes / 1e6:,.1f}"
-    most = f"<= {megabytes}" if role == "static" else megabytes  # the number of entities is at most that of rows
-    cells = _range_cells(_range(column, ranges), column.zone)
-    return column.name, origin, source, kind, dtype, *cells, most
+    name: str
+    members: tuple[str, ...]  # the source columns
+    types: tuple[str, ...]  # the different types of Arrow that these have
+    role: str = ""  # "static", "entity", "time", "known" or "partition key"
+    kind: str = ""
+    unit: str | None = None
+    zone: str | None = None
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    values: Range = Range()  # noqa: RUF009  frozen
+    nbytes: int | None = None  # of a static column the most, because only a load counts the entities
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Texts under `HEAD`."""
+        origin = ", ".join(self.members) if self.members != (self.name,) else ""
+        source = ", ".join(dict.fromkeys(map(_without_unit, self.types)))
+        kind = " ".join(word for word in (self.role, self.kind, self.unit, self.zone) if word)
+        dtype = self.dtype + "".join(f" x {size}" for size in self.shape)
+        low, high = (_cut(_in_zone(value, self.zone)) for value in (self.values.low, self.values.high))
+        nulls = "" if self.values.nulls is None else f"{self.values.nulls:,}"
+        megabytes = "" if self.nbytes is None else f"{self.nbytes / 1e6:,.1f}"
+        most = "<= " if self.role == "static" and megabytes else ""
+        return self.name, origin, source, kind, dtype, nulls, low, high, most + megabytes
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The same as plain values, for JSON: numbers, lists, texts and null."""
+        low, high = (_plain(_in_zone(value, self.zone)) for value in (self.values.low, self.values.high))
+        return {
+            "column": self.name,
+            "from": [*self.members],
+            "source": [*self.types],
+            "role": self.role or None,
+            "kind": self.kind or None,
+            "unit": self.unit,
+            "zone": self.zone,
+            "dtype": self.dtype or None,
+            "shape": [*self.shape],
+            "nulls": self.values.nulls,
+            "min": low,
+            "max": high,
+            "bytes": self.nbytes,
+        }
+
+
+def planned_column(
+    column: Column, rows: int, types: Mapping[str, str], ranges: Mapping[str, Range], role: str = ""
+) -> PlannedColumn:
+    """A column with `rows` values; `types` and `ranges` are those of the source columns."""
+    return PlannedColumn(
+        column.name,
+        column.members,
+        tuple(dict.fromkeys(types[member] for member in column.members)),
+        role,
+        "" if role in ("time", "known") else column.kind,
+        column.unit,
+        column.zone,
+        str(column.dtype).removeprefix("torch."),
+        tuple(column.shape),
+        _range(column, ranges),
+        rows * column.row_bytes,
+    )
+
+
+def entity_columns(entity: Column, types: Mapping[str, str], ranges: Mapping[str, Range]) -> list[PlannedColumn]:
+    """The source columns of the entity; a stash keeps no tensor of them."""
+    return [
+        PlannedColumn(member, (member,), (types[member],), "entity", values=ranges.get(member, Range()))
+        for member in entity.members
+    ]
 
 
 def _without_unit(name: str) -> str:
     """A type of Arrow; the unit and the zone of times stand in the kind."""
     return name.partition("[")[0] if name.startswith(("timestamp", "duration", "time", "date")) else name
-
-
-def entity_lines(entity: Column, types: Mapping[str, str], ranges: Mapping[str, Range]) -> list[tuple[str, ...]]:
-    """A line for each source column of the entity; a stash keeps no tensor of these columns."""
-    return [
-        (member, "", _without_unit(types[member]), "entity", "", *_range_cells(ranges.get(member, Range())), "")
-        for member in entity.members
-    ]
 
 
 def type_name(arrow: pa.DataType) -> str:
@@ -65,12 +118,6 @@ def _range(column: Column, ranges: Mapping[str, Range]) -> Range:
     return Range(nulls, min(member.low for member in members), max(member.high for member in members))
 
 
-def _range_cells(values: Range, zone: str | None = None) -> tuple[str, str, str]:
-    """Nulls, minimum and maximum as text; times in their zone."""
-    low, high = (_cut(_in_zone(value, zone)) for value in (values.low, values.high))
-    return "" if values.nulls is None else f"{values.nulls:,}", low, high
-
-
 def _in_zone(value: Any, zone: str | None) -> Any:
     if zone is not None and isinstance(value, datetime):
         with suppress(DataError, OverflowError):  # a zone or a year that Python does not know: then it stays in UTC
@@ -83,6 +130,13 @@ def _cut(value: Any) -> str:
     if isinstance(value, datetime):
         text = value.isoformat(" ", "auto" if value.second or value.microsecond else "minutes").replace("+00:00", "Z")
     return cut(text, _WIDEST)
+
+
+def _plain(value: Any) -> Any:
+    """A value of JSON: a time in ISO 8601, other values that JSON lacks as text."""
+    if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and isfinite(value)):
+        return value
+    return value.isoformat() if isinstance(value, (date, time)) else str(value)
 
 
 def losses(column: Column, ranges: Mapping[str, Range]) -> Iterator[str]:

@@ -18,7 +18,15 @@ from tensorstash.common.text import aligned, size_text
 from tensorstash.errors import ColumnError, SchemaError
 from tensorstash.ingest.entities import known_rows, of_shard
 from tensorstash.ingest.like import check_columns_like, check_time_like, column_like, entity_like
-from tensorstash.ingest.plan_text import HEAD, NUMBERS, column_line, entity_lines, losses, type_name
+from tensorstash.ingest.plan_text import (
+    HEAD,
+    NUMBERS,
+    PlannedColumn,
+    entity_columns,
+    losses,
+    planned_column,
+    type_name,
+)
 from tensorstash.ingest.request import Request, Specs, check_names, check_table, kept_expressions
 from tensorstash.segments.format import MAX_HEADER, PAGE, pages
 from tensorstash.segments.limits import memory_limits, tightest
@@ -32,6 +40,7 @@ from tensorstash.sources.source import scan
 from tensorstash.sources.storage import stored
 from tensorstash.stash.stash import Stash
 
+_WORTH_A_LINE = 1_000_000  # bytes of page tables
 Inputs = Mapping[str, tuple[str, ...]]  # derived columns, and the source columns that each is computed from
 
 
@@ -115,18 +124,24 @@ class Planned:
         return sum(64 + 8 * len(name) + len(text) for name, text in self.expressions.items())
 
     @property
-    def lines(self) -> list[tuple[str, ...]]:
-        """A line of cells for each column, under the head `plan_text.HEAD`."""
+    def described(self) -> list[PlannedColumn]:
+        """What is said of each column: those of the stash, the entity and the times."""
         source = self.rows, self.types, self.ranges
-        lines = [column_line(column, *source, self._role(column)) for column in self.columns]
-        lines += [column_line(column, *source, "static") for column in self.static]
+        found = [planned_column(column, *source, self._role(column)) for column in self.columns]
+        found += [planned_column(column, *source, "static") for column in self.static]
         if self.table:
-            lines += [column_line(column, self.table.rows, self.table.types, {}, "static") for column in self.joined]
-        lines += [(column.name, "like=", "", "static", *[""] * 5) for column in self.carried]
-        lines += entity_lines(self.entity, self.types, self.ranges) if self.entity else []
+            types = self.table.types
+            found += [planned_column(column, self.table.rows, types, {}, "static") for column in self.joined]
+        found += [PlannedColumn(column.name, ("like=",), (), "static") for column in self.carried]
+        found += entity_columns(self.entity, self.types, self.ranges) if self.entity else []
         names = (self.time.members[0] if self.time else "", self.known_name)
         named = [replace(column, name=str(name)) for column, name in zip(self.times, names)]
-        return lines + [column_line(column, *source, role) for column, role in zip(named, ("time", "known"))]
+        return found + [planned_column(column, *source, role) for column, role in zip(named, ("time", "known"))]
+
+    @property
+    def lines(self) -> list[tuple[str, ...]]:
+        """A line of cells for each column, under the head `plan_text.HEAD`."""
+        return [column.cells for column in self.described]
 
     def _role(self, column: Column) -> str:
         """What is said of a column that comes from the paths of the files alone: it is the same in all rows of one."""
@@ -138,21 +153,23 @@ class Planned:
         return f"<p><b>Plan</b>: {caption}</p>{table(HEAD, self.lines)}{notes}"
 
     def __repr__(self) -> str:
-        upper = self.nbytes + sum(self.rows * column.row_bytes for column in self.static)
-        upper += sum(self.table.rows * column.row_bytes for column in self.joined) if self.table else 0
-        size = f"{self.nbytes / 1e6:,.1f}" + (f" to {upper / 1e6:,.1f}" if upper > self.nbytes else "")
+        sizes = [column.nbytes or 0 for column in self.described]
+        most, least = sum(sizes), sum(self.rows * column.row_bytes for column in self.stored)
+        size = f"{least / 1e6:,.1f}" + (f" to {most / 1e6:,.1f}" if most > least else "")
         lines = [
             f"{self.source}: {self.rows:,} rows, {size} MB of {self.free / 1e6:,.0f} MB free",
             indent(aligned([HEAD, *self.lines], NUMBERS), "  "),
         ]
         if self.static or self.joined:
             lines.append("static: one value per entity; only a load counts the entities")
-        lines.append(f"page tables: {self.page_tables / 1e6:,.1f} MB in each process")
+        if self.page_tables >= _WORTH_A_LINE:
+            lines.append(f"page tables: {size_text(self.page_tables)} in each process")
         if self.kept != self.pieces:
             lines.append(f"{self.chosen_by}: keeps rows of {self.kept:,} of {self.pieces:,} row groups")
         if self.not_kept:
             lines.append(f"read, not kept: {', '.join(self.not_kept)}")
-        lines.append(f"skipped: {', '.join(self.skipped) or 'nothing'}")
+        if self.skipped:
+            lines.append(f"skipped: {', '.join(self.skipped)}")
         notes = (*self.notes, *([self.strangers] if self.strangers else []))
         return "\n".join([*lines, *(f"note: {note}" for note in notes)])
 

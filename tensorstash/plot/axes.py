@@ -15,9 +15,14 @@ from tensorstash.stash.printed import entity_text
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
 
+WIDTH = 7.5  # inches of a figure: its letters are as large as those of a page on which it stands
 # lines differ in lightness, and then in dashes
 COLOURS = ("#14507a", "#c8641b", "#9cc3e0")
 DASHES = ("-", "--", ":", "-.")
+# of the ticks of an axis whose finest step is a year, a month, a day, an hour, a minute, a second
+_DATES = ("%Y", "%b", "%-d %b", "%H:%M", "%H:%M", "%S.%f")
+_BEGINS = ("", "%Y", "%-d %b", "%-d %b", "%H:%M", "%H:%M")  # a year that begins, a day, a minute
+_BESIDE = ("", "%Y", "%Y", "%-d %b %Y", "%-d %b %Y", "%-d %b %Y %H:%M")  # what the ticks leave out
 
 
 def pyplot(name: str) -> Any:
@@ -64,7 +69,8 @@ def show_zone(axes: Any, zone: str | None) -> None:
     drawn = zone_of(zone if _is_known(zone) else None)
     locator = AutoDateLocator(tz=drawn)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=drawn))  # type: ignore[no-untyped-call]
+    formats: Any = {"formats": [*_DATES], "zero_formats": [*_BEGINS], "offset_formats": [*_BESIDE]}
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, drawn, **formats))  # type: ignore[no-untyped-call]
 
 
 def show_times(axes: Any, stash: Stash) -> None:
@@ -102,7 +108,7 @@ def bin_of(edges: Int64s, times: Int64s) -> Int64s:
 def entity_lanes(plt: Any, axes: Any, stash: Stash, chosen: Int64s, most_names: int) -> Any:
     """Axes with a lane for each entity, of which at most `most_names` are named; `None` makes a new figure."""
     if axes is None:
-        _, axes = plt.subplots(figsize=(10, 1.5 + min(6.0, 0.35 * len(chosen))), layout="constrained")
+        _, axes = plt.subplots(figsize=(WIDTH, 1.3 + min(6.0, 0.3 * len(chosen))), layout="constrained")
     named = np.arange(0, len(chosen), max(1, -(-len(chosen) // most_names)))
     axes.set_yticks(named + 0.5, [entity_text(stash, int(chosen[k])) for k in named])
     count = len(stash.offsets) - 1
@@ -115,6 +121,8 @@ def legend_above(axes: Any, colours: Mapping[str, str], edge: str | None = None)
     """A legend of coloured patches above the axes."""
     from matplotlib.patches import Patch
 
+    if not colours:
+        return
     handles = [Patch(facecolor=colour, edgecolor=edge, label=label) for label, colour in colours.items()]
     lines = -(-len(handles) // 4)  # a wider legend would leave no room for the axes
     columns = -(-len(handles) // lines)

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 _BINS = 500  # so few that a bin is a pixel wide: a narrower one might not be drawn, and a short gap would vanish
 _MOST_ENTITIES = 200
 _MOST_NAMES = 40
-# the colours also differ in lightness
-_STATES = {"no rows": "#ffffff", "complete": "#b9d4ea", "any value missing": "#e08a1e", "gap in time": "#7a0c0c"}
+_MOST_SPARSE = 3  # columns that the legend names
+# no rows, complete, a value missing, a gap; the colours also differ in lightness
+_STATES = ("#ffffff", "#b9d4ea", "#e08a1e", "#7a0c0c")
 _COMPLETE, _MISSING, _GAP = 1, 2, 3
 
 
@@ -44,16 +45,17 @@ def coverage(
     frequency: Duration | None = None,
     axes: "Axes | None" = None,
 ) -> "Axes":
-    """Draw which times each entity covers: a row per entity, with gaps and missing values.
+    """Draw which times each entity covers: a lane per entity, with gaps and missing values.
 
     Time is cut into at most 500 bins, none shorter than a step of time. A bin is marked if any of its rows has a
-    missing value (NaN, or code -1) in some column, or if time steps are missing in it. Bins before the first row of an
-    entity and after its last row are white. Of more than 200 entities, 200 at equal distances are drawn. Without a time
-    column the axis counts the rows of each entity. Dates are shown in the zone of the times.
+    missing value (NaN, or code -1) in one of the columns, or if time steps are missing in it. Bins before the first row
+    of an entity and after its last row are white. Of more than 200 entities, 200 at equal distances are drawn. The axis
+    shows dates in the zone of the times, or without a time column counts the rows of each entity.
 
     Args:
         stash: the stash whose rows are drawn.
-        columns: the columns whose missing values are marked; `None` for all.
+        columns: the columns whose missing values are marked. `None` takes all, without those that are missing in most
+            rows, which the legend names: they would mark everything.
         frequency: the step of time, as in `Windows`; `None` infers it.
         axes: the axes to draw on; `None` makes a figure.
 
@@ -68,12 +70,12 @@ def coverage(
     if axes is not None:
         check_axes(plt, axes)
     chosen = chosen_entities(stash, _MOST_ENTITIES)
-    names = [*stash] if columns is None else names_in(columns, "columns")
+    names, sparse = _dense(stash) if columns is None else (names_in(columns, "columns"), [])
     for name in names:
         stash[name]  # raises ColumnError before anything is drawn
     states, edges = _coverage(stash, chosen, names, frequency)
     axes = entity_lanes(plt, axes, stash, chosen, _MOST_NAMES)
-    colours = plt.matplotlib.colors.ListedColormap([*_STATES.values()])
+    colours = plt.matplotlib.colors.ListedColormap([*_STATES])
     axes.pcolormesh(
         time_axis(stash, edges), np.arange(len(chosen) + 1), states, cmap=colours, vmin=0, vmax=len(_STATES) - 1
     )
@@ -83,8 +85,23 @@ def coverage(
             axes.axhline(edge, color="white")
     axes.set_xlabel(time_label(stash))
     show_times(axes, stash)
-    legend_above(axes, _STATES, edge="grey")
+    labels = ("no rows", "complete", f"a value missing{_without(sparse)}", "gap in time")
+    legend_above(axes, {labels[state]: _STATES[state] for state in np.unique(states)}, edge="grey")
     return axes
+
+
+def _dense(stash: Stash) -> tuple[list[str], list[str]]:
+    """The columns with a value in at least half of the rows, and the others; all and none if that leaves nothing."""
+    sparse = [name for name, tensor in stash.items() if 2 * stash.about(name).missing > tensor.numel()]
+    dense = [name for name in stash if name not in sparse]
+    return (dense, sparse) if dense else (sparse, [])
+
+
+def _without(names: Sequence[str]) -> str:
+    """What the legend says of columns that are not looked at."""
+    if not names:
+        return ""
+    return f" (not of {', '.join(names) if len(names) <= _MOST_SPARSE else f'{len(names)} sparse columns'})"
 
 
 def _coverage(

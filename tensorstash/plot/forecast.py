@@ -10,15 +10,17 @@ from numpy.typing import NDArray
 
 from tensorstash.common.checks import array_of, shown
 from tensorstash.common.text import type_text
-from tensorstash.plot.axes import COLOURS, check_axes, label_in_zone, pyplot, show_zone
+from tensorstash.plot.axes import COLOURS, WIDTH, check_axes, label_in_zone, pyplot, show_zone
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     from matplotlib.axes import Axes
+    from matplotlib.patches import Patch
 
 _TRUTH, _PREDICTION, _BAND = COLOURS
 _DASHED = (4, 1)
+_MOST_BANDS = 3  # that the legend names
 
 Numbers = NDArray[np.float64]
 
@@ -33,9 +35,9 @@ def forecast(
 ) -> "Axes":
     """Draw the history of one window, the truth after it, and a prediction with bands between its quantiles.
 
-    The axis counts slots from the anchor, or shows the times of a frame, in their zone, which its label names. NaN
-    breaks a line. A frame of `to_frame(origin=True)` may hold several windows of one entity: each is a line, with a dot
-    at its start.
+    The axis counts slots from the anchor, or shows the times of a frame, in their zone, which its label names. The
+    legend names the quantiles as the columns of the frame are named, else by their numbers. NaN breaks a line. A frame
+    of `to_frame(origin=True)` may hold several windows of one entity: each is a line, with a dot at its start.
 
     Args:
         history: `(history,)` values before the anchor; of several windows, before the first time of the frame.
@@ -82,7 +84,7 @@ def forecast(
     if several and truth is not None:
         ahead["truth"] = _truth_of_several(truth, len(distinct))
     if axes is None:
-        _, axes = plt.subplots(figsize=(10, 3), layout="constrained")
+        _, axes = plt.subplots(figsize=(WIDTH, 3), layout="constrained")
     axes.plot(before, past, color=_TRUTH, linewidth=1, label="history")
     if "truth" in ahead:
         # joined to the history, or the line would have a gap
@@ -92,12 +94,14 @@ def forecast(
     for number, rows in enumerate(windows):
         one = {name: values[rows] for name, values in ahead.items() if name != "truth"}
         _draw(axes, after[rows], one, labelled=number == 0, dotted=len(windows) > 1)
+    bands = _band_patches(ahead.get("quantiles"), None if framed is None else framed.levels)
     if framed is None:
         axes.axvline(-0.5, color="grey", linewidth=0.8, linestyle=":")
     elif framed.has_dates:
         show_zone(axes, framed.zone)
     axes.set_xlabel("slots from the anchor" if framed is None else label_in_zone(framed.name, framed.zone))
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    handles = [*axes.get_legend_handles_labels()[0], *bands]
+    axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(handles), frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return axes
 
@@ -108,20 +112,30 @@ def _draw(axes: "Axes", times: NDArray[Any], ahead: Mapping[str, Numbers], *, la
         bands = ahead["quantiles"]
         pairs = bands.shape[1] // 2
         for k in range(pairs):
-            axes.fill_between(
-                times,
-                bands[:, k],
-                bands[:, -1 - k],
-                color=_BAND,
-                alpha=0.8 / pairs,
-                linewidth=0,
-                label="quantiles" if k == 0 and labelled else None,
-            )
+            axes.fill_between(times, bands[:, k], bands[:, -1 - k], color=_BAND, alpha=_alpha(pairs), linewidth=0)
     if "prediction" in ahead:
         (line,) = axes.plot(times, ahead["prediction"], color=_PREDICTION, linewidth=1.5)
         line.set_label("prediction" if labelled else "_prediction")
         if dotted:
             line.set(marker=".", markevery=[0])
+
+
+def _alpha(pairs: int) -> float:
+    """How opaque each of several bands is that lie one upon the other."""
+    return 0.8 / pairs
+
+
+def _band_patches(quantiles: Numbers | None, levels: Sequence[str] | None) -> list["Patch"]:
+    """The bands in the legend, as dark as they are where they lie upon wider ones; of many the widest and narrowest."""
+    from matplotlib.patches import Patch
+
+    count = 0 if quantiles is None else quantiles.shape[1]
+    pairs = count // 2
+    patches = []
+    for k in range(pairs) if pairs <= _MOST_BANDS else (0, pairs - 1):
+        label = f"quantiles {k + 1} to {count - k}" if levels is None else f"{levels[k]} to {levels[-1 - k]}"
+        patches.append(Patch(facecolor=_BAND, alpha=1 - (1 - _alpha(pairs)) ** (k + 1), label=label))
+    return patches
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +144,7 @@ class _Framed:
 
     prediction: torch.Tensor | None
     quantiles: torch.Tensor | None  # in place of the prediction, if a row has several values
+    levels: Sequence[str]  # the names of the values
     times: NDArray[Any]  # of each row, in UTC
     windows: Sequence[NDArray[np.int64]]  # the rows of each
     name: str  # of the times
@@ -164,7 +179,7 @@ def _of_frame(frame: "pl.DataFrame | pd.DataFrame") -> _Framed:
     one, many = (values[:, 0], None) if values.shape[1] == 1 else (None, values)
     dtype = frame.schema[keys[-1]]
     zone = dtype.time_zone if isinstance(dtype, pl.Datetime) else None
-    return _Framed(one, many, times, windows, keys[-1], zone, dtype.is_temporal())
+    return _Framed(one, many, frame.columns[first:], times, windows, keys[-1], zone, dtype.is_temporal())
 
 
 def _windows_of(

@@ -13,6 +13,7 @@ from tensorstash.common.frequency import Duration
 from tensorstash.plot.axes import (
     COLOURS,
     DASHES,
+    WIDTH,
     bin_of,
     check_axes,
     check_stash,
@@ -96,7 +97,7 @@ def series(
 def _axes_of(plt: Any, axes: "Sequence[Axes] | None", count: int) -> "list[Axes]":
     """The axes that were given, one for each column, or new ones."""
     if axes is None:
-        size = (10, 1 + 2 * count)
+        size = (WIDTH, 0.8 + 1.6 * count)
         return [*plt.subplots(count, squeeze=False, sharex=True, figsize=size, layout="constrained")[1][:, 0]]
     got = len(axes) if isinstance(axes, (list, tuple, np.ndarray)) else shown(axes)
     if got != count:

@@ -11,8 +11,8 @@ from tensorstash.common.text import type_text
 from tensorstash.plot.axes import check_axes, entity_lanes, legend_above, pyplot, show_times, time_axis, time_label
 from tensorstash.stash.printed import chosen_entities
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.extent import extent, slot_times
 from tensorstash.windows.placement import Placement
-from tensorstash.windows.slots import nearest_rows, times_at
 from tensorstash.windows.windows import Windows
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _MOST_ENTITIES = 40
 _SHARE = 0.8  # how much of an entity's height is drawn; the rest keeps entities apart
-_PARTS = ("#14507a", "#c8641b", "#5b8c3e", "#7a4f9c", "#8a8a8a")
+# an even number: where training and test parts alternate, none of one kind has a colour of the other
+_PARTS = ("#14507a", "#c8641b", "#5b8c3e", "#7a4f9c", "#1f9a9a", "#b5396a", "#6d6d6d", "#b3940a")
 
 
 def windows(parts: Windows | Mapping[str, Windows], *, axes: "Axes | None" = None) -> "Axes":
@@ -44,7 +45,8 @@ def windows(parts: Windows | Mapping[str, Windows], *, axes: "Axes | None" = Non
         >>> import numpy as np, pytest, tensorstash as ts
         >>> matplotlib = pytest.importorskip("matplotlib")
         >>> matplotlib.use("Agg")
-        >>> stash = ts.load({"t": np.arange("2024-01-01", "2024-01-31", dtype="M8[D]"), "y": np.ones(30)}, time="t")
+        >>> days = np.arange("2024-01-01", "2024-01-31", dtype="M8[D]")
+        >>> stash = ts.load({"t": days, "y": np.ones(30)}, time="t")
         >>> train, valid = ts.Windows(stash, history=7, horizon=2).split("2024-01-21")
         >>> axes = ts.plot.windows({"train": train, "valid": valid})
         >>> [text.get_text() for text in axes.get_legend().get_texts()]
@@ -95,38 +97,19 @@ def _stash_of(parts: object) -> Stash:
 
 
 def _covered(placement: Placement) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
-    """The entity of each interval, the first and last time of its histories, and those of its horizons."""
+    """The entity of each interval, the first and last time of its histories, and those of its horizons.
+
+    Windows at points in time, or without a span in slots, are an interval each.
+    """
     if placement.points is not None or not placement.spans:
-        return _covered_at_points(placement)
+        ids = np.arange(len(placement))
+        first, moments, last = extent(placement, ids)
+        return placement.window_entities(ids), first, moments, moments, last
     within = placement.intervals
     first = within.first
     last = first + within.stride * (np.diff(within.ends, prepend=0) - 1)
     judged = placement.history if placement.horizon else 0  # the first slot whose time decides the part of a split
     edges = (first, last + max(placement.history, 1) - 1, first + judged, last + placement.length - 1)
-    first_past, last_past, first_future, last_future = (_times(placement, edge) for edge in edges)
+    first_past, last_past, first_future, last_future = (slot_times(placement, edge) for edge in edges)
     entity = placement.entities_at(placement.label_rows(first + placement.history))
     return entity, first_past, last_past, first_future, last_future
-
-
-def _covered_at_points(placement: Placement) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
-    """The same for single windows: an interval each, from the first to the last time that it reads."""
-    ids = np.arange(len(placement))
-    anchors = placement.anchor_slots(ids)
-    moments = placement.window_times(ids, anchors)
-    starts, stops = [moments], [moments]
-    for time_span in placement.time_spans:
-        around, ticks = time_span.table.moments(moments), time_span.table.window_ticks
-        starts.append(time_span.start.moved(around) // ticks)
-        stops.append(time_span.stop.moved(around) // ticks)
-    if placement.spans:
-        starts.append(_times(placement, anchors - placement.history))
-        stops.append(_times(placement, anchors + placement.horizon - 1) if placement.horizon else moments)
-    entities = placement.window_entities(ids)
-    return entities, np.minimum.reduce(starts), moments, moments, np.maximum.reduce(stops)
-
-
-def _times(placement: Placement, slots: Int64s) -> Int64s:
-    """The time of each slot; without times its row, or at an empty slot the nearest row."""
-    if placement.stash.time is None:
-        return nearest_rows(placement.slots, slots)[0]
-    return times_at(placement.slots, placement.times, slots)

@@ -38,7 +38,7 @@ def list() -> "pl.DataFrame":  # noqa: A001  its name is ts.shared.list
     """The shared segments of this user on this machine, the oldest first.
 
     Returns:
-        A polars frame of `label`, `key`, `MB`, `rows`, `columns` (both null if the segment is damaged or cannot be
+        A polars frame of `label`, `key`, `bytes`, `rows`, `columns` (both null if the segment is damaged or cannot be
         read), `created` in UTC, and `users`: how many times it is attached now. A stash that a process has inherited
         or got through `multiprocessing` counts once, together with that of the process it came from. Processes in
         other containers do not count. `users` is null where the system does not list its locks.
@@ -46,11 +46,11 @@ def list() -> "pl.DataFrame":  # noqa: A001  its name is ts.shared.list
     Example:
         >>> import tensorstash as ts
         >>> ts.shared.list().columns
-        ['label', 'key', 'MB', 'rows', 'columns', 'created', 'users']
+        ['label', 'key', 'bytes', 'rows', 'columns', 'created', 'users']
     """
     import polars as pl
 
-    schema = {"label": pl.String, "key": pl.String, "MB": pl.Float64, "rows": pl.Int64, "columns": pl.Int64}
+    schema = {"label": pl.String, "key": pl.String, "bytes": pl.Int64, "rows": pl.Int64, "columns": pl.Int64}
     return pl.DataFrame(lines(), schema | {"created": pl.Datetime("us", "UTC"), "users": pl.Int64})
 
 
@@ -62,7 +62,7 @@ def lines() -> builtins.list[dict[str, Any]]:
             {
                 "label": name.label,
                 "key": name.key,
-                "MB": status.st_size / 1e6,
+                "bytes": status.st_size,
                 **_shape(directory, name),
                 "created": datetime.fromtimestamp(status.st_mtime_ns / 1e9, timezone.utc),
                 "users": None if users is None else users[status.st_dev, status.st_ino],

@@ -1,6 +1,7 @@
 """Scans of CSV files: polars reads them, and checks raise where polars would silently misread."""
 
 import csv
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -10,9 +11,10 @@ import pyarrow as pa
 
 from tensorstash.columns.number_texts import number_share
 from tensorstash.common.forks import check_pool
+from tensorstash.common.progress import Bar, bytes_bar
 from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.evaluate import first_line
-from tensorstash.sources.file import HERE, TABS, File
+from tensorstash.sources.file import TABS, File, here
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import constant, kept_files, key_types
 from tensorstash.sources.iso_times import as_times, iso_type
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 _MISSING = ["", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None"]
 _JUDGED = 10_000  # rows from which types are inferred
 _COPIED = 1 << 22  # bytes copied at a time
+_MEASURED = 1 << 20  # bytes whose lines are counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,9 @@ class _Csv:
         )
 
 
-def scan_csv(files: Sequence[File], label: str, wanted: Wanted, condition: Filter | None) -> Scan:
+def scan_csv(
+    files: Sequence[File], label: str, wanted: Wanted, condition: Filter | None, progress: bool | None
+) -> Scan:
     """Read the wanted columns into a file on disk. The first file that has rows decides the types."""
     check_pool()
     first, types, sample = _first_rows(files, wanted)
@@ -79,8 +84,11 @@ def scan_csv(files: Sequence[File], label: str, wanted: Wanted, condition: Filte
     if condition is not None and keys:
         files = kept_files(files, keys, whole, condition) or files[:1]
     schema = pa.schema([whole.field(name) for name in wanted.among(whole.names)])
-    opened = (first if file == first.file else _opened(file) for file in files)
-    units = spooled_parts(((str(table.file), _batches(table, schema, types)) for table in opened), schema, label)
+    with bytes_bar("parsing CSV", progress) as bar:
+        bar.total = 0 if bar.disable else sum(file.size for file in files)
+        opened = (first if file == first.file else _opened(file) for file in files)
+        parts = ((str(table.file), _counted(table, _batches(table, schema, types), bar)) for table in opened)
+        units = spooled_parts(parts, schema, label)
     kept = pa.schema([field.with_type(kept_type(field.type)) for field in whole])
     return as_times(Scan(label, kept, units, len(units), keys=frozenset(keys)), times)
 
@@ -105,8 +113,8 @@ def _opened(file: File) -> _Csv:
 
 
 def _copy(file: File) -> Spool:
-    system = file.system or HERE
-    copy = Spool(str(file), system.get_file_info(file.path).size or 0)
+    system = file.system or here()
+    copy = Spool(str(file), file.size)
     with system.open_input_stream(file.path, compression="detect") as stream:
         while data := stream.read(_COPIED):
             copy.append(data)
@@ -186,6 +194,24 @@ def _batches(table: _Csv, schema: pa.Schema, types: Mapping[str, Any]) -> Iterat
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
     if not complete and _may_have_short_line(table) and (line := table.uneven_line()):
         raise table.uneven(line)
+
+
+def _counted(table: _Csv, batches: Iterator[pa.RecordBatch], bar: Bar) -> Iterator[pa.RecordBatch]:
+    """The batches of a file; the bar advances by its bytes, for each row as many as its first lines have."""
+    if bar.disable:
+        yield from batches
+        return
+    with open(table.path, "rb") as file:
+        lines = file.read(_MEASURED)
+    size, whole = table.file.size, os.path.getsize(table.path)  # the second one without compression
+    per_row = size / whole * len(lines) / max(lines.count(b"\n"), 1)
+    done = 0.0
+    for batch in batches:
+        yield batch
+        more = min(batch.num_rows * per_row, size - done)
+        bar.update(more)
+        done += more
+    bar.update(size - done)
 
 
 def _may_have_short_line(table: _Csv) -> bool:

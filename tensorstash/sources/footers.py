@@ -12,13 +12,14 @@ import pyarrow.dataset as pads
 
 from tensorstash.columns.types import value_type
 from tensorstash.errors import SourceError
-from tensorstash.sources.file import ARROW, HERE, File
+from tensorstash.sources.file import ARROW, File, here
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.scan import Wanted
 
 _ARROW_MAGIC = b"ARROW1"  # the first bytes of an IPC file; a stream has none
 _INTEGER = re.compile("-[0-9]{1,17}|[0-9]{1,18}")
 _FORMAT = pads.ParquetFileFormat()
+_OTHER_FORMATS = ". Other formats are loaded as frames that polars or pandas read: ts.load(pl.read_json(...), ...)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) ->
         if file.path.lower().endswith(ARROW):
             fragment, (schema, rows, piece) = None, _arrow_footer(file, wanted)
         else:
-            fragment = _FORMAT.make_fragment(file.path, file.system or HERE)
+            fragment = _FORMAT.make_fragment(file.path, file.system or here())
             meta, schema, piece = fragment.metadata, fragment.physical_schema, "row group"
             rows = [meta.row_group(index).num_rows for index in range(meta.num_row_groups)]
             if sum(rows) != meta.num_rows or min(rows, default=0) < 0:
@@ -57,10 +58,9 @@ def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) ->
     except SourceError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
-        remedy = ". Load other formats as frames that polars or pandas read: ts.load(pl.read_json(...), ...)."
-        raise SourceError(
-            f"{file} is not a readable Parquet or Arrow IPC file: {error}{'' if isinstance(error, OSError) else remedy}"
-        ) from error
+        remedy = "" if isinstance(error, OSError) else _OTHER_FORMATS
+        why = str(error).rstrip(".")
+        raise SourceError(f"{file} is not a readable Parquet or Arrow IPC file: {why}{remedy}") from error
 
 
 def _arrow_footer(file: File, wanted: Wanted) -> tuple[pa.Schema, list[int], str]:
@@ -105,8 +105,9 @@ def kept_files(
     if condition.formula is not None:
         return files
     claims = enumerate(_claim(file, types) for file in files)
-    fragments = [_FORMAT.make_fragment(str(k), HERE, partition_expression=claim) for k, claim in claims]
-    dataset = pads.FileSystemDataset(fragments, schema, _FORMAT, HERE)
+    system = here()
+    fragments = [_FORMAT.make_fragment(str(k), system, partition_expression=claim) for k, claim in claims]
+    dataset = pads.FileSystemDataset(fragments, schema, _FORMAT, system)
     with suppress(pa.ArrowException):  # a filter that does not fit the columns is refused later, by name
         return [files[int(fragment.path)] for fragment in dataset.get_fragments(condition.fitted(schema).expression)]
     return files

@@ -57,7 +57,7 @@ def scan(
         if True in first:
             from tensorstash.sources.csv import scan_csv
 
-            return scan_csv(files, label_of_paths(source), wanted, condition)
+            return scan_csv(files, label_of_paths(source), wanted, condition, progress)
         from tensorstash.sources.files import scan_files
 
         return scan_files(files, label_of_paths(source), wanted, condition, progress)

@@ -1,22 +1,17 @@
-"""A stash as text, from the header alone, and as HTML with a picture, which reads a few times of each entity."""
+"""A stash as text and as HTML, from the header alone."""
 
 import html
 from textwrap import indent
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
-from tensorstash.common.html import lanes, table
+from tensorstash.common.html import table
 from tensorstash.common.text import aligned
-from tensorstash.segments.format import pages
+from tensorstash.segments.format import Entry
 from tensorstash.stash.header import StashLike
 
 _MOST_COLUMNS = 100  # in a notebook
-_MOST_ENTITIES = 20
-_BINS = 120
-_FEW = 3  # a bin of more rows may lack one and still be full
 
 
 def as_text(stash: StashLike) -> str:
@@ -25,31 +20,10 @@ def as_text(stash: StashLike) -> str:
 
 
 def as_html(stash: StashLike) -> str:
-    """What a notebook shows: the same with a picture of the times that the entities cover."""
+    """What a notebook shows: the same as a table."""
     head, *body = _lines(stash)
     more = f"<p>and {len(body) - _MOST_COLUMNS:,} more columns</p>" if len(body) > _MOST_COLUMNS else ""
-    caption = f"<p><b>Stash</b>: {html.escape(_caption(stash))}</p>"
-    return caption + table(head, body[:_MOST_COLUMNS]) + more + picture(stash)
-
-
-def picture(stash: StashLike, within: tuple[int, int] | None = None) -> str:
-    """A lane per entity, darker where it has more rows, and darkest where no step seems to be missing.
-
-    Lanes go along the times, or along the known times if these order the rows of an entity. `within` are the first and
-    the last time that are drawn.
-    """
-    if not stash.rows:
-        return ""
-    chosen, shares = row_shares(stash, within)
-    _, clock, whole = _axis(stash)
-    first, last = within or whole
-    foot = ("first row", "last row")
-    if first is not None and last is not None:
-        foot = (clock.format(first), clock.format(last))
-    labels = [entity_text(stash, k) for k in chosen]
-    count = len(stash.offsets) - 1
-    caption = f"<p>{len(chosen)} of {count:,} entities:</p>" if len(chosen) < count else ""
-    return caption + lanes(labels, shares, foot)
+    return f"<p><b>Stash</b>: {html.escape(_caption(stash))}</p>{table(head, body[:_MOST_COLUMNS])}{more}"
 
 
 def entity_text(stash: StashLike, entity: int) -> str:
@@ -66,58 +40,41 @@ def chosen_entities(stash: StashLike, most: int) -> Int64s:
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
 
 
-def row_shares(stash: StashLike, within: tuple[int, int] | None = None) -> tuple[list[int], NDArray[np.float64]]:
-    """At most 20 entities at equal distances, as indices, and their rows per bin of time as shares of the largest bin.
-
-    The shares, `(entities, bins)`, are found by bisection, which reads a few times per entity. Bins of equal length
-    hold equally many steps of time, or one more: a bin with two rows fewer than the fullest has at most two thirds, so
-    that a short gap is seen. Without a time column the bins divide row numbers.
-    """
-    offsets = stash.offsets.numpy()
-    chosen = chosen_entities(stash, _MOST_ENTITIES).tolist()
-    times, _, whole = _axis(stash)
-    low, high = within or whole
-    if times is None or low is None or high is None:
-        low, high = 0, int(np.diff(offsets).max(initial=1)) - 1
-    # in Python's integers: nanoseconds times a number of bins overflow
-    bins = min(_BINS, high + 1 - low)
-    edges = np.array([low + (high + 1 - low) * k // bins for k in range(bins)], np.int64)
-    rows = np.zeros((len(chosen), bins), np.int64)
-    for line, entity in zip(rows, chosen):
-        first, end = int(offsets[entity]), int(offsets[entity + 1])
-        if times is None:
-            line[:] = np.diff(np.minimum(edges, end - first), append=end - first)
-        else:
-            seen = times[first : first + np.searchsorted(times[first:end], high, "right")]
-            line[:] = np.diff(np.searchsorted(seen, edges), append=len(seen))
-    most = max(int(rows.max(initial=0)), 1)
-    return chosen, np.where(rows >= most - (most > _FEW), 1.0, np.minimum(rows / most, 2 / 3))
+def _held(stash: StashLike) -> list[tuple[str, str, Entry, str, str]]:
+    """Of each column and of the times: the name, the type in words, the tensor, missing and unknown values."""
+    info, entries = stash.info, stash.segment.entries
+    held = []
+    for column in (*info.columns, *info.static):
+        role = "static" if column in info.static else ""
+        kind = "" if column.kind == "number" else column.kind
+        unknown = "" if column.unknown is None else f"{column.unknown:,}"
+        held.append((column.name, _words(role, kind), entries[column.name], f"{column.missing:,}", unknown))
+    for tensor, role, times in (("__time", "time", info.time), ("__known", "known", info.known)):
+        if times is not None:
+            held.append((times.source, _words(role, times.unit, times.zone), entries[tensor], "0", ""))
+    return held
 
 
-def _axis(stash: StashLike) -> tuple[Int64s | None, Clock, tuple[int | None, int | None]]:
-    """The times by which the rows of an entity are ordered, their clock, and the first and the last of them."""
-    if stash.is_by_known and stash.known is not None:
-        return stash.known.numpy(), stash.known_clock, stash.known_range
-    return None if stash.time is None else stash.time.numpy(), stash.clock, stash.time_range
+def _words(*words: str | None) -> str:
+    return " ".join(filter(None, words))
 
 
 def _lines(stash: StashLike) -> list[tuple[str, ...]]:
-    """A head and a line per column; the numbers of unknown values are shown if a column was given a vocabulary."""
+    """A head and a line for each tensor; the sizes add up to that of the caption.
+
+    The numbers of unknown values are shown if a column was given a vocabulary.
+    """
     lines: list[tuple[str, ...]] = [("column", "dtype", "shape", "MB", "missing", "unknown")]
-    info = stash.info
-    for column in (*info.columns, *info.static):
-        entry = stash.segment.entries[column.name]
-        words = [str(entry.dtype).removeprefix("torch."), "static" if column in info.static else "", column.kind]
-        note = " ".join(word for word in words if word not in ("", "number"))
-        counts = (f"{column.missing:,}", "" if column.unknown is None else f"{column.unknown:,}")
-        lines.append((column.name, note, str(entry.shape), f"{entry.nbytes / 1e6:,.1f}", *counts))
+    for name, words, entry, *counts in _held(stash):
+        dtype = _words(str(entry.dtype).removeprefix("torch."), words)
+        lines.append((name, dtype, str(entry.shape), f"{entry.nbytes / 1e6:,.1f}", *counts))
     return lines if any(line[-1] for line in lines[1:]) else [line[:-1] for line in lines]
 
 
 def _caption(stash: StashLike) -> str:
     count = stash.segment.entries["__offsets"].shape[0] - 1
     entities = f"{count:,} entities ({', '.join(stash.entity_names)}), " if stash.entity_names else ""
-    nbytes = sum(pages(entry.nbytes) for entry in stash.segment.entries.values())  # counted as in a plan
+    nbytes = sum(entry.nbytes for _, _, entry, _, _ in _held(stash))
     first, last = stash.time_range
     span = ""
     if first is not None and last is not None:

@@ -57,7 +57,7 @@ def test_a_segment_outlives_the_process_that_loads_it() -> None:
     line, *printed, last = loaded.stdout.splitlines()
     columns = {"x": ["temp", "dewp"], "y": "temp"}
     stash = ts.load(WEATHER, columns, entity="origin", time="time_hour", dtype=torch.float64, share="weather")
-    assert re.fullmatch(rf"weather: \d+\.\d kB, loaded in \d+\.\d\d s: {re.escape(str(stash.path))}", line)
+    assert re.fullmatch(rf"weather: loaded in \d+\.\d\d s: {re.escape(str(stash.path))}", line)
     assert printed == repr(stash).splitlines()
     assert last == "It stays until it is removed (tensorstash rm weather) or the machine restarts."
 
@@ -74,23 +74,22 @@ def test_a_segment_outlives_the_process_that_loads_it() -> None:
 def test_a_second_load_attaches_what_the_first_has_left(tmp_path: Path) -> None:
     path = table(tmp_path)
     first, second = run("load", path), run("load", path)
-    size = f"{os.path.getsize(ts.attach('plants').path or '') / 1000:.1f} kB"
-    assert first.startswith(f"plants: {size}, loaded in ")
-    assert second.startswith(f"plants: {size}, was there already, attached in ")
+    assert first.startswith("plants: loaded in ")
+    assert second.startswith("plants: was there already, attached in ")
     assert first.splitlines()[1:] == second.splitlines()[1:]
     assert ts.shared.list()["label"].to_list() == ["plants"]
 
 
 def test_a_load_into_a_file_is_for_open_and_shares_nothing(tmp_path: Path) -> None:
     path, file = str(write_parquet(tmp_path / "plants.parquet", [pa.table({"u": [1.0, 2.0]})])), tmp_path / "x"
-    for _ in range(2):
+    for done in ("loaded", "was there already, opened"):
         printed = run("load", path, "--file", str(file))
-        assert re.match(rf"\d+\.\d kB, loaded or opened in \d+\.\d\d s: {re.escape(str(file))}\nStash: 2 rows", printed)
+        assert re.match(rf"{re.escape(str(file))}: {done} in \d+\.\d+ s\nStash: 2 rows", printed)
     assert ts.open(file)["u"].tolist() == [1.0, 2.0]
     assert json.loads(run("ls", "--json")) == []
     other = ("load", path, "--dtype", "float32", "--file", str(file))
     assert "replace it: overwrite=True" in start(*other).stderr
-    run(*other, "--overwrite")
+    assert run(*other, "--overwrite").startswith(f"{file}: loaded in ")
     assert ts.open(file)["u"].dtype == torch.float32
 
 
@@ -115,7 +114,9 @@ def test_the_call_in_python_attaches_what_the_command_has_loaded(
     ts.load(path, **arguments, share="same")
     assert len(ts.shared.list()) == 1
     free = re.compile(r"of [\d,]+ MB free")
-    assert free.sub("", run("inspect", path, *options)) == free.sub("", f"{ts.plan(path, **arguments)}\n")
+    inspected = free.sub("", run("inspect", path, *options))
+    assert inspected.partition("times:")[0] == free.sub("", f"{ts.plan(path, **arguments)}\n")
+    assert ("times:" in inspected) == ("time" in arguments)
 
 
 def test_several_files_and_a_glob_are_one_source(tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_ls_says_what_is_there(shm: Path) -> None:
     assert run("ls").splitlines() == [
         "label           key                  size       rows  columns  created           users",
         f"large           {large['key']}    16 MB  2,000,000        1  {created}      1",
-        f"a-longer-label  {small['key']}  {1000 * small['MB']:.1f} kB          1        2  {created}      0",
+        f"a-longer-label  {small['key']}  {small['bytes'] / 1000:.1f} kB          1        2  {created}      0",
     ]
     found = json.loads(run("ls", "--json"))
     assert [list(line) for line in found] == [ts.shared.list().columns] * 2
@@ -242,11 +243,15 @@ def test_what_is_printed_as_json_can_be_read(tmp_path: Path) -> None:
     path = table(tmp_path)
     planned = json.loads(run("inspect", path, "--columns", "u", "--json"))
     assert (planned["rows"], [column["column"] for column in planned["columns"]]) == (3, ["u"])
-    assert planned["bytes"] == ts.plan(path, ["u"]).nbytes
+    assert planned["bytes"] == sum(column["bytes"] for column in planned["columns"]) == 24
+    assert planned["times"] is None
     options = ["--history", "1", "--horizon", "0", "--seconds", "0.1", "--workers", "1", "--json"]
     results = json.loads(run("bench", path, "--columns", "u", *options))
     assert [result["way"] for result in results] == ["tensorstash", "DataLoader, 0 workers", "DataLoader, 1 workers"]
-    assert json.loads(run("info", "--json")).keys() >= {"tensorstash", "kernel", "memory", "threads"}
+    machine = json.loads(run("info", "--json"))
+    assert machine.keys() >= {"tensorstash", "kernel"}
+    assert machine["threads"] == {"torch": torch.get_num_threads(), "cores": len(os.sched_getaffinity(0))}
+    assert 0 < machine["memory"]["free_bytes"] <= machine["memory"]["bytes"]
 
 
 def test_bench_takes_the_step_of_time_and_ignores_gaps(tmp_path: Path) -> None:
@@ -377,6 +382,9 @@ def test_the_commands_of_the_guide_run(shm: Path) -> None:
             assert stash.path == str(path)
             del stash
     assert sorted([*printed, "shard"]) == NAMES  # shards have a page of their own
+    page = (ROOT / "docs" / "guide" / "inspecting.md").read_text("utf-8")
+    (times,) = re.findall(r"^```text\n(times:.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert printed["inspect"].endswith(times)
     assert printed["ls"].splitlines()[1].startswith("nyc-weather ")
     assert printed["rm"] == f"removed {path.name}\n"
 
@@ -389,9 +397,9 @@ def test_the_script_is_the_command_line() -> None:
 def test_shards_are_made_and_found(tmp_path: Path) -> None:
     source, to = table(tmp_path), str(tmp_path / "to")
     options = ["--columns", "u", "--entity", "e", "--time", "t", "--to", to, "--shards", "2"]
-    pattern = rf"{re.escape(to)}: 2 shards of (\d) to (\d) rows, [\d.,]+ kB, made or found in \d+\.\d\d s\n"
-    for _ in range(2):
-        assert re.fullmatch(pattern, run("shard", source, *options))
+    pattern = rf"{re.escape(to)}: 2 shards of (\d) to (\d) rows, [\d.,]+ kB, "
+    for done in ("made", "were there already, checked"):
+        assert re.fullmatch(rf"{pattern}{done} in \d+\.\d\d s\n", run("shard", source, *options))
     assert ts.cluster.open(to).manifest.rows == 3
     refusal = invoke("shard", source, "--to", to)
     assert refusal.exit_code == 2

@@ -1,16 +1,21 @@
-"""The bar of a load: where it is shown, and in which units."""
+"""The inside of `common/progress.py`: where bars are shown, in which units, and that they advance on the way."""
 
 import contextlib
 import fcntl
+import gzip
 import os
 import pty
 import struct
 import subprocess
 import termios
+from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 
 import tensorstash as ts
+from tensorstash.common.progress import Bar
 from tests import processes
 
 
@@ -42,9 +47,74 @@ def test_a_bar_in_rows_and_megabytes_is_shown_in_a_terminal_unless_it_is_switche
                 shown += piece
     assert process.returncode == 0
     if progress is None:
-        assert b"100%" in shown
+        assert b"loading: 100%" in shown
         assert b"500k/500k" in shown
         assert b" rows/s" in shown
         assert b" MB/s" in shown
     else:
         assert shown == b""
+
+
+@pytest.fixture
+def advances(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
+    """By how much the bar of each phase advances, in order."""
+    seen: dict[str, list[float]] = {}
+
+    class Recorded(Bar):
+        def update(self, n: float = 1) -> bool | None:
+            if not self.disable:
+                seen.setdefault(self.desc, []).append(n)
+            return super().update(n)
+
+    monkeypatch.setattr("tensorstash.common.progress.Bar", Recorded)
+    monkeypatch.setattr("tensorstash.common.progress.DELAY", 0)
+    return seen
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+def test_bytes_of_csv_are_counted_while_it_is_parsed(
+    tmp_path: Path, ending: str, advances: dict[str, list[float]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    frame = pl.DataFrame({"t": np.arange(200_000), "y": np.random.default_rng(0).random(200_000)})
+    sizes = []
+    for part in (1, 2):
+        path = tmp_path / f"{part}{ending}"
+        text = frame.with_columns(pl.col("t") + part * len(frame)).write_csv().encode()
+        path.write_bytes(gzip.compress(text, 1) if ending.endswith(".gz") else text)
+        sizes.append(path.stat().st_size)
+    ts.load(str(tmp_path / f"*{ending}"), ["y"], time="t", progress=True)
+    assert sum(advances["parsing CSV"]) == pytest.approx(sum(sizes), rel=1e-9)
+    assert len(advances["parsing CSV"]) >= 6
+    assert max(advances["parsing CSV"]) < 0.9 * max(sizes)
+    assert "parsing CSV: 100%" in capfd.readouterr().err
+
+
+def test_rows_are_counted_while_they_are_grouped_and_while_shards_are_written(
+    tmp_path: Path, advances: dict[str, list[float]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    frame = pl.DataFrame({"e": np.arange(9000) % 30, "y": np.zeros(9000)})
+    frame.write_parquet(tmp_path / "rows.parquet", row_group_size=1000)
+
+    def shard() -> None:
+        ts.cluster.shard(tmp_path / "rows.parquet", ["y"], entity="e", to=tmp_path / "to", shards=4, progress=True)
+
+    shard()
+    assert advances["grouping by shard"] == [0, *[1000] * 9]
+    written = advances["writing shards"]
+    assert written[0] == 0
+    assert (len(written), sum(written)) == (5, 9000)
+    # another run groups the rows of the missing shard alone
+    lost = tmp_path / "to" / "shard-00002.safetensors"
+    rows = ts.open(lost).rows
+    lost.unlink()
+    advances.clear()
+    shard()
+    assert advances["grouping by shard"][0] == advances["writing shards"][0] == 9000 - rows
+    assert sum(advances["grouping by shard"]) == sum(advances["writing shards"]) == 9000
+    assert "writing shards: 100%" in capfd.readouterr().err
+
+
+def test_hidden_bars_count_nothing(tmp_path: Path, advances: dict[str, list[float]]) -> None:
+    (tmp_path / "x.csv").write_text("y\n1.0\n")
+    assert ts.load(tmp_path / "x.csv", progress=False).rows == 1
+    assert advances == {}

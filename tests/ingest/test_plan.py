@@ -101,7 +101,6 @@ the pyarrow Table: 1,250,000 rows, 42.5 MB of {plan.free / 1e6:,.0f} MB free
   y       dewp        double                number                 float16       2.5
   origin              string                entity
   hour                timestamp             time ms Europe/Berlin  int64        10.0
-page tables: 0.1 MB in each process
 skipped: unused, other"""
     )
 
@@ -144,7 +143,6 @@ def test_a_plan_of_parquet_shows_its_statistics(tmp_path: Path) -> None:
         "text | string | category | int32 | 0 | xxxxxxxxxxxxxxxxxxxxxxxxx… | ü | 0.0",
         "e | string | entity | 0 | a | b",
         f"t | timestamp | time ms UTC | int64 | 0 | {day} 00:00Z | {day} 00:00:02Z | 0.0",
-        "page tables: 0.0 MB in each process",
         "filter: keeps rows of 1 of 3 row groups",
         "skipped: n",
         "note: 'f' has the value 100000, which torch.float16 cannot hold: a load will refuse it. Widen dtype=.",

@@ -369,7 +369,6 @@ the pyarrow Table: 1,250,000 rows, 10.0 to 25.0 MB of {plan.free / 1e6:,.0f} MB 
   pack    a, a  double  static number    float32 x 2  <= 10.0
   e             int64   entity
 static: one value per entity; only a load counts the entities
-page tables: 0.0 MB in each process
 skipped: z"""
     )
     assert plan.nbytes == -(-rows * 8 // 4096) * 4096

@@ -152,12 +152,7 @@ def test_what_is_drawn_is_the_coverage_on_the_given_axes_with_names_and_units() 
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("hour (UTC)", "station")
     legend = axes.get_legend()
     assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == [
-        "no rows",
-        "complete",
-        "any value missing",
-        "gap in time",
-    ]
+    assert [text.get_text() for text in legend.get_texts()] == ["no rows", "complete", "a value missing"]
 
 
 def test_only_the_columns_asked_for_are_looked_at() -> None:
@@ -167,6 +162,25 @@ def test_only_the_columns_asked_for_are_looked_at() -> None:
         assert np.asarray(mesh.get_array()).ravel().tolist() == states
     with pytest.raises(ts.errors.ColumnError, match="no column 'u'"):
         ts.plot.coverage(stash, columns=["u"])
+
+
+def test_a_column_that_is_mostly_missing_does_not_mark_everything() -> None:
+    nan = np.nan
+    frame = {"t": range(4), "y": [1.0, nan, 1.0, 1.0], "gust": [nan, nan, nan, 1.0], "half": [nan, nan, 1.0, 1.0]}
+    for columns, states, text in (
+        (["t", "y", "gust"], [1, 2, 1, 1], "a value missing (not of gust)"),
+        (["t", "y", "gust", "half"], [2, 2, 1, 1], "a value missing (not of gust)"),
+        (["t", "gust"], [2, 2, 2, 1], "a value missing"),
+    ):
+        axes = ts.plot.coverage(ts.load({name: frame[name] for name in columns}, time="t"))
+        assert np.asarray(axes.collections[0].get_array()).ravel().tolist() == states
+        legend = axes.get_legend()
+        assert legend is not None
+        assert [label.get_text() for label in legend.get_texts()] == ["complete", text]
+    wide = {"t": range(3), "y": np.zeros(3)} | {f"sparse {k}": [nan, nan, 1.0] for k in range(4)}
+    legend = ts.plot.coverage(ts.load(wide | {"y": [0.0, nan, 0.0]}, time="t")).get_legend()
+    assert legend is not None
+    assert legend.get_texts()[-1].get_text() == "a value missing (not of 4 sparse columns)"
 
 
 def test_axes_are_labelled_without_names_to_take() -> None:

@@ -74,7 +74,7 @@ def test_each_window_has_its_bands() -> None:
     assert spans == [[0.0, 2.0], [10.0, 12.0]]
     legend = axes.get_legend()
     assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == ["history", "quantiles", "prediction"]
+    assert [text.get_text() for text in legend.get_texts()] == ["history", "prediction", "value_0 to value_2"]
 
 
 WINDOWS = daily()

@@ -70,6 +70,31 @@ def test_bars_cover_the_times_of_the_windows_of_each_part(gaps: Gaps) -> None:
     assert axes.get_xlabel() == "t"
 
 
+def test_no_training_part_has_the_colour_of_a_test_part() -> None:
+    windows = ts.Windows(ts.load({"t": range(90), "y": np.zeros(90)}, ["y"], time="t"), history=2, horizon=2)
+    folds = windows.folds(12, 5)
+    parts = {f"{name} {k}": part for k, fold in enumerate(folds) for name, part in zip(("train", "test"), fold)}
+    legend = ts.plot.windows(parts).get_legend()
+    assert legend is not None
+    colours: dict[str, set[str]] = {"train": set(), "test": set()}
+    for text, patch in zip(legend.get_texts(), legend.get_patches()):
+        colours[text.get_text().split()[0]].add(to_hex(patch.get_facecolor()))
+    assert len(colours["train"]) == len(colours["test"]) == 4
+    assert colours["train"].isdisjoint(colours["test"])
+
+
+def test_of_many_quantiles_the_legend_names_the_widest_and_the_narrowest_band() -> None:
+    legend = ts.plot.forecast(torch.zeros(2), quantiles=torch.arange(9.0).expand(3, 9)).get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()][2:] == [
+        "quantiles 1 to 9",
+        "quantiles 4 to 6",
+    ]
+    wide, narrow = legend.get_patches()
+    assert wide.get_alpha() == pytest.approx(0.2)
+    assert narrow.get_alpha() == pytest.approx(1 - 0.8**4)
+
+
 def test_of_many_entities_some_are_drawn() -> None:
     stash = ts.load({"e": np.repeat(np.arange(100), 3), "y": np.zeros(300)}, ["y"], entity="e")
     axes = ts.plot.windows({"all": ts.Windows(stash, history=2)})
@@ -103,8 +128,9 @@ def test_a_forecast_shows_history_truth_bands_and_the_middle_quantile() -> None:
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [  # type: ignore[union-attr]
         "history",
         "truth",
-        "quantiles",
         "prediction",
+        "quantiles 1 to 5",
+        "quantiles 2 to 4",
     ]
 
 
@@ -163,6 +189,9 @@ def test_a_forecast_of_a_frame_stands_at_its_times() -> None:
         batch["y"][0, :3], batch["y"][0, 3:], windows.to_frame([1], ahead, names=["low", "mid", "high"])
     )
     past, future, line = axes.lines
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["history", "truth", "prediction", "low to high"]
     assert np.array_equal(np.asarray(past.get_xdata()), days[1:4])
     assert np.array_equal(np.asarray(future.get_xdata()), days[3:6])
     assert np.array_equal(np.asarray(line.get_xdata()), days[4:6])

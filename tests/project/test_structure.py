@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,7 @@ def test_public_names() -> None:
     for namespace in (ts.cluster, ts.errors, ts.plot, ts.shared):
         assert dir(namespace) == sorted(namespace.__all__)
     assert dir(ts.shared) == ["list", "prune", "remove"]
+    assert ts.__version__ == metadata.version("tensorstash")
     assert all(issubclass(getattr(ts.errors, name), ts.errors.TensorstashError) for name in dir(ts.errors))
 
 

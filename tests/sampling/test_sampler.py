@@ -244,7 +244,7 @@ def test_wrong_arguments_say_the_rule_and_the_offender(arguments: dict[str, Any]
 def test_ranks_are_found_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment of torchrun may be there, or the process group may come, after the sampler was made."""
     one = ts.Sampler(10, 2)
-    assert "1 ranks, this is rank 0 (from default)" in repr(one)
+    assert ", 5 steps of 2, tail" in repr(one)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     assert "2 ranks, this is rank 1 (from environment)" in repr(one)

@@ -206,7 +206,7 @@ def test_segments_are_listed_with_their_users() -> None:
     assert frame.schema == {
         "label": pl.String,
         "key": pl.String,
-        "MB": pl.Float64,
+        "bytes": pl.Int64,
         "rows": pl.Int64,
         "columns": pl.Int64,
         "created": pl.Datetime("us", "UTC"),
@@ -218,7 +218,7 @@ def test_segments_are_listed_with_their_users() -> None:
     assert frame["columns"].to_list() == [2, 2]
     assert one.path is not None
     assert one.path.endswith(f"/one-{frame['key'][0]}")
-    assert frame["MB"][0] == os.path.getsize(one.path) / 1e6
+    assert frame["bytes"][0] == os.path.getsize(one.path)
     assert begin <= frame["created"].min() <= frame["created"].max() <= datetime.now(timezone.utc)  # type: ignore[operator]
     tensor = two[0]["y"]
     del two

@@ -355,7 +355,7 @@ def test_files_of_other_formats_are_frames_first(tmp_path: Path) -> None:
     for ending in (".json", ".txt", ".xlsx"):
         path = tmp_path / f"one{ending}"
         path.write_text("t,y\n1,2\n")
-        message = f"{path} is not a readable Parquet or Arrow IPC file ... Load other formats as frames"
+        message = f"{path} is not a readable Parquet or Arrow IPC file ... Other formats are loaded as frames"
         for call in (ts.load, looked_at):
             with pytest.raises(ts.errors.SourceError, match=like(message)):
                 call(path)

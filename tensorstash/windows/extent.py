@@ -1,0 +1,33 @@
+"""How far windows reach: the times of their first and last slots, and of what they see in time."""
+
+import numpy as np
+
+from tensorstash.common.dtypes import Int64s
+from tensorstash.windows.placement import Placement
+from tensorstash.windows.slots import nearest_rows, times_at
+
+
+def extent(placement: Placement, ids: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """The first time that each window reads, its own time and the last time that it reads; rows of a stash without."""
+    anchors = placement.anchor_slots(ids)
+    is_timed = placement.stash.time is not None
+    moments = placement.window_times(ids, anchors) if is_timed else placement.label_rows(anchors)
+    starts, stops = [moments], [moments]
+    for time_span in placement.time_spans:
+        around, ticks = time_span.table.moments(moments), time_span.table.window_ticks
+        starts.append(time_span.start.moved(around) // ticks)
+        stops.append(time_span.stop.moved(around) // ticks)
+    if placement.spans:
+        starts.append(slot_times(placement, anchors - placement.history))
+        stops.append(slot_times(placement, anchors + placement.horizon - 1) if placement.horizon else moments)
+    return np.minimum.reduce(starts), moments, np.maximum.reduce(stops)
+
+
+def slot_times(placement: Placement, slots: Int64s) -> Int64s:
+    """The time of each slot, or its row without times; of an empty slot that of the nearest row without a frequency."""
+    rows = nearest_rows(placement.slots, slots)[0]
+    if placement.stash.time is None:
+        return rows
+    if placement.slots.frequency is None:
+        return placement.times[rows]
+    return times_at(placement.slots, placement.times, slots)
