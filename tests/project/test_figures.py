@@ -108,6 +108,13 @@ def test_the_memory_of_processes_is_that_of_the_results(saved: Any) -> None:
         assert f"| {name.removeprefix('processes: ')} | {megabytes:,.0f} |" in text
 
 
+def test_first_batches_of_mixes_are_those_of_the_results(saved: Any) -> None:
+    text = " ".join((ROOT / "docs" / "explanation" / "benchmarks.md").read_text("utf-8").split())
+    _, (row,) = saved("bench_mix")[KIND]
+    few, many = (f"{row['first'][name] * 1e3:.0f} ms" for name in ("4 stashes", "1,000 stashes"))
+    assert f"after {few} with 4 stashes and after {many} with 1,000" in text
+
+
 def test_the_page_of_results_is_made_from_them(saved: Any) -> None:
     import table
 
