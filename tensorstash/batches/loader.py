@@ -231,7 +231,8 @@ class Loader:
     def _of_pass(self) -> Assembler:
         """The assembler, or one that reads ahead from a disk."""
         assembler = self._assembler
-        on_disk = any(is_on_disk(placement.stash) for placement in self._sampled.chain.placements)
+        sources = (source for placement in self._sampled.chain.placements for source in placement.sources)
+        on_disk = any(is_on_disk(stash) for _, stash in sources)
         return ReadAhead(assembler) if on_disk and isinstance(assembler, HostAssembler) else assembler
 
     def _make(

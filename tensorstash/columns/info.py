@@ -82,7 +82,8 @@ def _column_to_header(column: Column) -> dict[str, Any]:
 
 def _as_dict(of: TimeInfo | KnownInfo | ColumnCounts) -> dict[str, Any]:
     """The fields in their order; `asdict` would copy their values, which takes ten times as long."""
-    return {name: getattr(of, name) for name in _hints(type(of))}
+    kind: Any = type(of)
+    return {name: getattr(of, name) for name in _hints(kind)}
 
 
 def from_header(header: object, tensors: Mapping[str, Typed]) -> StashInfo:

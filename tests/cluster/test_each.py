@@ -1,4 +1,7 @@
-"""`ts.each` over shards: on any number of nodes the rows of one stash, and the same drawn columns."""
+"""`ts.each` over shards: on any number of nodes the rows of one stash, and the same drawn columns.
+
+It reaches inside `cluster` to hold the shards of several nodes in one process.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,7 +3,6 @@
 import ast
 import contextlib
 import inspect
-import json
 import operator
 import re
 import subprocess
@@ -160,32 +159,6 @@ def test_the_readme_is_short_and_its_promises_are_those_of_the_page() -> None:
     promised = re.findall(r"^\d+\. (.*)$", readme, re.MULTILINE)
     assert len(promised) == 4
     assert {*promised} <= {*re.findall(r"^\| +\d+ \| (.*?) \| `tests", PROMISES.read_text("utf-8"), re.MULTILINE)}
-
-
-# as the README calls it: as the results do
-CONTESTANTS = {
-    "tensorstash (packed)": "tensorstash (packed)",
-    "`index_select` by hand, in huge pages": "strided index_select (huge pages)",
-    "DataLoader, one packed slice a window": "DataLoader (one packed slice)",
-    "darts 0.41": "darts",
-    "DataLoader, eight slices a window": "DataLoader (dict of slices)",
-    "a bare loop in C": "C loop",
-}
-
-
-def test_every_figure_of_the_readme_is_in_the_results() -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    saved = json.loads((ROOT / "benchmarks" / "results" / "compare.json").read_text("utf-8"))
-    usual = {"workers": 0, "threads": 1, "shape": ""}
-    rows = {row["name"]: row for row in saved["rows"] if all(row[key] == value for key, value in usual.items())}
-    figures = re.findall(r"^\| (.*?) \| ([\d,]+) \|$", readme, re.MULTILINE)
-    figures += re.findall(r"(a bare loop in C) makes ([\d,]+) windows/s", readme)
-    assert [name for name, _ in figures] == [*CONTESTANTS]
-    for name, per_second in figures:
-        measured = float(format(rows[CONTESTANTS[name]]["windows_per_s"], ".2g"))
-        assert per_second == f"{measured:,.0f}", name
-    assert saved["about"]["versions"]["darts"].startswith("0.41")
-    assert (saved["about"]["processor"], saved["about"]["cores"]) == ("AMD EPYC", 2)
 
 
 def test_llms_txt_lists_the_pages_in_the_order_of_the_site(tmp_path: Path) -> None:
