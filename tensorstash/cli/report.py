@@ -8,7 +8,6 @@ from typing import Any
 
 from tensorstash.cli.times import lines_of, times_of
 from tensorstash.common.html import escaped, table
-from tensorstash.common.text import size_text
 from tensorstash.ingest.plan_text import HEAD
 from tensorstash.ingest.survey import Planned
 from tensorstash.plot.axes import pyplot
@@ -39,8 +38,7 @@ def report(planned: Planned, times: Stash | str | None, source: Any, given: Mapp
         given: the other arguments of `load`.
     """
     sizes = {
-        f"memory, once for all processes ({planned.rows:,} rows)": planned.nbytes,
-        "page tables in each process": planned.page_tables,
+        f"memory of {planned.rows:,} rows, once for all processes": planned.row_bytes,
         "free memory now": planned.free,
     }
     parts = [
@@ -49,7 +47,7 @@ def report(planned: Planned, times: Stash | str | None, source: Any, given: Mapp
         f'<div class="wide">{table(HEAD, planned.lines)}</div>',
         f"<p>Not read: {escaped(', '.join(planned.skipped))}</p>" if planned.skipped else "",
         "<h2>What a load takes</h2>",
-        table(("what", "size"), [(what, size_text(size)) for what, size in sizes.items()]),
+        table(("what", "MB"), [(what, f"{size / 1e6:,.1f}") for what, size in sizes.items()]),
         *(f"<p>Note: {html.escape(note)}</p>" for note in planned.notes),
         "<h2>Times</h2>",
         *_times(times),
@@ -69,7 +67,7 @@ def _times(times: Stash | str | None) -> list[str]:
     if isinstance(times, str):
         return [f"<p>A load is refused: {html.escape(times)}</p>"]
     picture = [] if times.known is not None or not times.rows else [_coverage(times)]
-    return [*picture, table(("what", "how many"), lines_of(times_of(times)))]
+    return [*picture, table(("what", "value"), lines_of(times_of(times)))]
 
 
 def _coverage(stash: Stash) -> str:
