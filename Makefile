@@ -45,11 +45,13 @@ differential:  ## random cases give the batches, ids and states of an earlier co
 docs:  ## what the README, the examples, docs/ and the docstrings show is executed
 	$(PYTHON) -m pytest tests/project/test_examples.py tests/project/test_docs.py tensorstash
 
-pictures:  ## those that the code of the pages draws
+pictures:  ## those that the code of the pages draws, and the drawings
+	$(PYTHON) docs/drawings.py
 	$(PYTHON) -m tests.project.pages
 
-site:  ## docs/_build/index.html and llms.txt; needs no network
+site:  ## docs/_build/index.html and llms.txt, laid out in Chromium where there is one; needs no network
 	$(PYTHON) -m sphinx -E -W --keep-going -q -b html docs docs/_build
+	$(PYTHON) -m pytest -q -rs tests/project/test_site.py --site docs/_build
 
 # the tests of gather, order and look-up; those of mixes and shards run on both ways in the suite
 BOTH_WAYS = tests/native tests/gather tests/windows/test_windows.py tests/windows/test_masked.py \

@@ -1,38 +1,47 @@
-"""Pre-training on a mix of many data sets: drawn contexts packed into rows, beside the ways of others.
+"""Pre-training on a mix of many data sets: contexts packed into rows, and any number of variates, beside others.
 
-    python benchmarks/bench_pretrain.py          # 200 made data sets, a few minutes
+    python benchmarks/bench_pretrain.py          # a few minutes
     python benchmarks/bench_pretrain.py --quick  # the same, small, to see that it runs
 
-Each data set has 8 series of 100 to 100,000 steps, contexts have 64 to 2,048 slots, rows 2,048. The others take part in
-two ways. Their own classes are `contestants/uni2ts.py` and `contestants/chronos.py`, which are left out where their
-packages are missing (`pip install --no-deps -r benchmarks/peers_uni2ts.txt`). And their ways are written anew with as
-little Python as they allow: that of uni2ts (a series by its length, a length, then a cut; a chain of transforms per
-sample; first fit over the rows in a Python loop), and that of Chronos-1's training script (a data set by its weight, a
-uniform cut, padding on the left with NaN, no packing). "By hand" is the best that we found in numpy: cuts of a whole
-batch at once, written one after the other, and divided where a row ends.
+Packing: 200 data sets of 8 series of 100 to 100,000 steps, contexts of 64 to 2,048 slots, rows of 2,048; a value is a
+slot with a row. The others take part in two ways. Their own classes are `contestants/uni2ts.py` and
+`contestants/chronos.py`, which are left out where their packages are missing (`pip install --no-deps -r
+benchmarks/peers_uni2ts.txt`). And their ways are written anew with as little Python as they allow: that of uni2ts (a
+series by its length, a length, then a cut; a chain of transforms per sample; first fit over the rows in a Python loop),
+and that of Chronos-1's training script (a data set by its weight, a uniform cut, padding on the left with NaN, no
+packing). "By hand" is the best that we found in numpy: cuts of a whole batch at once, written one after the other, and
+divided where a row ends.
 
-Before anything is timed, every packed slot is compared with its series. All run on one thread. The bytes are those of
-the tensors of a batch, per token; a token is a slot with a row.
+Variates: 1,000 data sets of 1 to 30 columns, windows of 512 slots, batches of about 1,000 rows. "Separate columns" is
+the most that this library does: one stash with as many values in 30 columns, each a span of its own. "Padded to 30" is
+a mix whose packs were all widened with NaN. "Chronos-2" is its own data set, and its rule written anew.
+
+Before anything is timed, every value is compared with its series. All run on one thread. Seconds are of the processor,
+so that others on the machine disturb them little. The bytes are those of the tensors of a batch, per value.
 """
 
-import argparse
 import importlib
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import record
 import torch
-from bench_sample import in_fresh_process, peak, reset_peak, resident
 from numpy.typing import NDArray
+from timing import Turn, rounds_of
 
 import tensorstash as ts
 
-LOW, HIGH, STEP, ROW, BATCH, SERIES = 64, 2048, 16, 2048, 256, 8
+LOW, HIGH, STEP, ROW, BATCH, SERIES = 64, 2048, 16, 2048, 256, 8  # of packing
+SLOTS, WIDEST, WINDOWS = 512, 30, 64  # of variates
 
 Floats = NDArray[np.float32]
 Sets = list[list[Floats]]
+Wide = list[Floats]  # (rows, columns) each
+Batches = Iterator[dict[str, torch.Tensor]]
+
+# ---- Packing ----
 
 
 def made_sets(count: int) -> Sets:
@@ -57,21 +66,6 @@ def mix_of(sets: Sets) -> ts.Mix:
         stash = ts.load({"e": of, "y": np.concatenate(series)}, ["y"], entity="e")
         parts[f"set {k}"] = ts.Windows(stash, spans=spans, min_history=LOW)
     return ts.Mix(parts, dict(zip(parts, weights_of(sets))))
-
-
-# Each way yields the tensors of a batch by name: first the values, and one of these tells which slots hold a value
-
-
-Batches = Iterator[dict[str, torch.Tensor]]
-
-MARKS = ("past.segment", "past.observed", "observed_mask", "mask")
-
-
-def tokens_of(batch: dict[str, torch.Tensor]) -> tuple[int, int]:
-    """Slots that hold a value, and all slots."""
-    slots = next(iter(batch.values())).numel()
-    marks = [batch[name] for name in MARKS if name in batch]
-    return int((marks[0] > 0).sum()) if marks else slots, slots
 
 
 def ours(sets: Sets, length: int | None = ROW) -> Batches:
@@ -171,20 +165,7 @@ def classes_of(package: str) -> Callable[[Sets], Batches]:
     return lambda sets: importlib.import_module(f"contestants.{package}").batches(sets)
 
 
-# each with the number of batches of a measurement
-WAYS: dict[str, tuple[Callable[[Sets], Batches], int]] = {
-    "tensorstash, rows of 2,048": (ours, 40),
-    "tensorstash, one after the other": (lambda sets: ours(sets, None), 40),
-    "tensorstash, not packed": (unpacked, 40),
-    "by hand in numpy": (by_hand, 40),
-    "as uni2ts does, written anew": (uni2ts_way, 4),
-    "as Chronos-1 does, written anew": (chronos_way, 4),
-    "classes of uni2ts": (classes_of("uni2ts"), 2),
-    "classes of GluonTS, as Chronos-1": (classes_of("chronos"), 2),
-}
-
-
-def check(sets: Sets) -> None:
+def check_packing(sets: Sets) -> None:
     """Every window is a stretch of its series that ends before its anchor, packed whole."""
     loader = ts.Loader(
         mix_of(sets), BATCH, shuffle=True, with_ids=True, transform=[ts.PackSequences("past", length=ROW)]
@@ -202,98 +183,173 @@ def check(sets: Sets) -> None:
         assert seen == int((batch["past.segment"] > 0).sum())
 
 
-def case(name: str, count: int, batches: int) -> dict[str, float]:
-    torch.set_num_threads(1)
-    sets, before = made_sets(count), None
-    mix_of(made_sets(1))  # what has to be imported
-    with suppress(OSError, AttributeError):  # no Linux, or no glibc
-        reset_peak()
-        before = resident()
-    began = time.perf_counter()
-    made = WAYS[name][0](sets)
-    next(made)
-    first = time.perf_counter() - began
-    best, tokens, slots, nbytes = 0.0, 0, 0, 0
-    for _ in range(5):
-        seconds, counted = 0.0, 0
-        for _ in range(batches):
-            began = time.perf_counter()
-            batch = next(made)
-            seconds += time.perf_counter() - began
-            held, room = tokens_of(batch)
-            counted, slots = counted + held, slots + room
-            nbytes += sum(tensor.nbytes for tensor in batch.values())
+# ---- Variates ----
+
+
+def wide_sets(count: int) -> Wide:
+    """`(rows, columns)` each; a value tells its data set, row and column."""
+    rng = np.random.default_rng(0)
+    lengths, widths = rng.integers(600, 6_000, count), 1 + np.arange(count) % WIDEST
+    return [
+        (np.arange(rows, dtype=np.float32)[:, None] * WIDEST + np.arange(width, dtype=np.float32) + k % 97 * 0.001)
+        for k, (rows, width) in enumerate(zip(lengths.tolist(), widths.tolist()))
+    ]
+
+
+def mix_of_wide(sets: Wide) -> ts.Mix:
+    spans = {"past": (ts.each("x"), -SLOTS, 0)}
+    return ts.Mix({str(k): ts.Windows(ts.load({"x": values}), spans=spans) for k, values in enumerate(sets)})
+
+
+def rows_of_variates(sets: Wide) -> Batches:
+    return iter(ts.Loader(mix_of_wide(sets), WINDOWS, shuffle=True, steps=1 << 20))
+
+
+def separate(sets: Wide) -> Batches:
+    """As many values from separate columns of one stash, which has as many as all sets together."""
+    rows = sum(values.size for values in sets) // WIDEST
+    names = [f"v{k}" for k in range(WIDEST)]
+    stash = ts.load({name: np.arange(rows, dtype=np.float32) for name in names})
+    windows = ts.Windows(stash, spans={name: (name, -SLOTS, 0) for name in names})
+    return iter(ts.Loader(windows, WINDOWS // 2, shuffle=True, steps=1 << 20))
+
+
+def padded(sets: Wide) -> Batches:
+    wide = [np.pad(values, ((0, 0), (0, WIDEST - values.shape[1])), constant_values=np.nan) for values in sets]
+    spans = {"past": ("x", -SLOTS, 0)}
+    parts = {str(k): ts.Windows(ts.load({"x": values}), spans=spans) for k, values in enumerate(wide)}
+    return iter(ts.Loader(ts.Mix(parts), WINDOWS, shuffle=True, steps=1 << 20))
+
+
+def chronos_2_way(sets: Wide) -> Batches:
+    """A data set and a cut per sample, rows put one after the other; all contexts are whole here."""
+    rng, series = np.random.default_rng(0), [torch.from_numpy(values.T.copy()) for values in sets]
+    while True:
+        cut = []
+        for _ in range(WINDOWS):
+            of = series[rng.integers(len(series))]
+            end = int(rng.integers(SLOTS, of.shape[1] + 1))
+            cut.append(of[:, end - SLOTS : end])
+        groups = [torch.full((len(part),), k) for k, part in enumerate(cut)]
+        yield {"past": torch.cat(cut), "past.window": torch.cat(groups)}
+
+
+def chronos_2(sets: Wide) -> Batches:
+    """The data set of the package. It cuts a target too, of one slot, and counts rows in its batches."""
+    data_set: Any = importlib.import_module("chronos.chronos2").Chronos2Dataset
+
+    inputs = [torch.from_numpy(values.T.copy()) for values in sets]
+    numbers = {"n_covariates": 0, "n_future_covariates": 0}
+    prepared = [
+        {"context": of, "future_covariates": torch.full((len(of), 1), torch.nan), "n_targets": len(of), **numbers}
+        for of in inputs
+    ]
+    for batch in data_set(prepared, SLOTS, 1, WINDOWS * 15, 1, min_past=SLOTS):
+        yield {"past": batch["context"], "past.window": batch["group_ids"]}
+
+
+def check_variates(sets: Wide) -> None:
+    """Every row is a slice of its column."""
+    loader = ts.Loader(mix_of_wide(sets), WINDOWS, shuffle=True, with_ids=True, steps=3)
+    for batch in loader:
+        for row, window, variate in zip(batch["past"], batch["past.window"].tolist(), batch["past.variate"].tolist()):
+            first = int(batch["window"][window])
+            source = sets[int(batch["source"][window])]
+            assert np.array_equal(row.numpy(), source[first : first + SLOTS, variate])
+
+
+# ---- Measuring ----
+
+# each with the number of batches of a round
+PACKING: dict[str, tuple[Callable[[Sets], Batches], int]] = {
+    "tensorstash, rows of 2,048": (ours, 40),
+    "tensorstash, one after the other": (lambda sets: ours(sets, None), 40),
+    "tensorstash, not packed": (unpacked, 40),
+    "by hand in numpy": (by_hand, 40),
+    "as uni2ts does, written anew": (uni2ts_way, 4),
+    "as Chronos-1 does, written anew": (chronos_way, 4),
+    "classes of uni2ts": (classes_of("uni2ts"), 2),
+    "classes of GluonTS, as Chronos-1": (classes_of("chronos"), 2),
+}
+VARIATES: dict[str, tuple[Callable[[Wide], Batches], int]] = {
+    "separate columns of one stash": (separate, 20),
+    "a row per variate, ts.each": (rows_of_variates, 20),
+    f"padded to {WIDEST}": (padded, 20),
+    "as Chronos-2 does, written anew": (chronos_2_way, 20),
+    "the data set of Chronos-2": (chronos_2, 20),
+}
+MARKS = ("past.segment", "past.observed", "observed_mask", "mask")  # which tell the slots that hold a value
+
+
+def values_in(batch: dict[str, torch.Tensor]) -> tuple[int, int, int]:
+    """The values of a batch, its slots, and its bytes."""
+    nbytes = sum(tensor.nbytes for tensor in batch.values())
+    marks = next((batch[name] for name in MARKS if name in batch), None)
+    if marks is not None:
+        return int((marks > 0).sum()), marks.numel(), nbytes
+    spans = [tensor for name, tensor in batch.items() if "." not in name]
+    return sum(int((~tensor.isnan()).sum()) for tensor in spans), sum(map(torch.numel, spans)), nbytes
+
+
+def _begun(name: str, way: Callable[[Any], Batches], sets: Any) -> Batches | None:
+    try:
+        batches = way(sets)
+        next(batches)
+    except ImportError as error:
+        print(f"    {name:34s} left out: {error}")
+        return None
+    return batches
+
+
+def turn_of(batches: Batches, count: int, counts: list[tuple[int, int, int]]) -> Turn:
+    """The seconds of a million values; what each batch has is added to `counts`, while the clock stands still."""
+
+    def turn() -> float:
+        seconds, values = 0.0, 0
+        for _ in range(count):
+            began = time.process_time()
+            batch = next(batches)
+            seconds += time.process_time() - began
+            counts.append(values_in(batch))
+            values += counts[-1][0]
             del batch
-        best, tokens = max(best, counted / seconds), tokens + counted
-    grown = float("nan") if before is None else (peak() - before) / 1e6
-    return {
-        "tokens": best,
-        "padding": 1 - tokens / slots,
-        "bytes": nbytes / tokens,
-        "first": first,
-        "memory": grown,
-    }
+        return seconds / values * 1e6
+
+    return turn
 
 
-def dealt_out(weights: list[float], workers: int) -> float:
-    """The share of the last data set where data sets are dealt out to workers, and renormalised in each."""
-    parts = [weights[k::workers] for k in range(min(workers, len(weights)))]
-    return next(part[-1] / sum(part) for part in parts if part[-1] == weights[-1]) / len(parts)
-
-
-def shares(sets: Sets) -> None:
-    """Two components by 0.9 and 0.1, on 1, 2 and 4 ranks; and resumed on another number of ranks."""
-    parts = [*mix_of(sets).windows.values()][-2:]
-    mix = ts.Mix(dict(zip("ab", parts)), {"a": 9, "b": 1}, epoch_size=4096)
-
-    def keys(ranks: int, state: Any = None, most: int | None = None) -> tuple[list[int], float, Any]:
-        loaders = [
-            ts.Loader(mix, 64 // ranks, shuffle=True, num_replicas=ranks, rank=rank, with_ids=True)
-            for rank in range(ranks)
-        ]
-        for loader in loaders:
-            if state is not None:
-                loader.load_state_dict(state)
-        taken, of_second = [], 0
-        for number, step in enumerate(zip(*loaders)):
-            for batch in step:
-                taken += batch["window.key"].tolist()
-                of_second += int(batch["source"].sum())
-            if number + 1 == most:
-                break
-        return taken, of_second / len(taken), loaders[0].state_dict()
-
-    whole, _, _ = keys(1)
-    for ranks, others in ((1, 4), (2, 4), (4, 1)):
-        begun, share, state = keys(ranks, most=20)
-        rest, _, _ = keys(others, state)
-        assert begun + rest == whole
-        print(
-            f"    {ranks} ranks: share of the second set {share:.3f} of 0.1, resumed exactly on {others}; dealt out to "
-            f"as many workers, as Chronos-1 does: {dealt_out([0.9, 0.1], ranks):.1f}, and no resume"
+def measure(case: str, ways: dict[str, tuple[Callable[[Any], Batches], int]], sets: Any, rounds: int) -> record.Row:
+    """Let the ways take turns, on so many batches each, or on two where there is one round."""
+    turns: dict[str, Turn] = {}
+    counts: dict[str, list[tuple[int, int, int]]] = {}
+    for name, (way, count) in ways.items():
+        batches = _begun(name, way, sets)
+        if batches is not None:
+            counts[name] = []
+            turns[name] = turn_of(batches, count if rounds > 1 else 2, counts[name])
+    found = rounds_of(turns, rounds)
+    found.show(f"{case}: a million values")
+    for name, own in counts.items():
+        values, slots, nbytes = np.array(own).sum(0)
+        told = (
+            f"{1 / found.median(name):7.1f} M values/s  padding {1 - values / slots:5.1%}  {nbytes / values:5.2f} bytes"
         )
+        print(f"    {name:34s} {told}")
+    return found.row(section="Pre-training", case=case)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    count = 12 if quick else 200
-    check(made_sets(count))
-    print(f"{count} data sets of {SERIES} series, {BATCH} windows a batch, one thread; best of 5")
-    print(f"    {'':34s} tokens/s    padding  bytes  first batch  memory")
-    for name, (_, batches) in WAYS.items():
-        try:
-            measured = in_fresh_process(case, name, count, 2 if quick else batches)
-        except ImportError as error:
-            print(f"    {name:34s} left out: {error}")
-            continue
-        print(
-            f"    {name:34s} {measured['tokens'] / 1e6:6.1f} M    {measured['padding']:5.1%}  {measured['bytes']:5.1f}",
-            f"  {measured['first']:7.2f} s  {measured['memory']:6.0f} MB",
-        )
-    print("shares and resume")
-    shares(made_sets(count))
+    quick = record.arguments(__doc__).parse_args().quick
+    torch.set_num_threads(1)
+    sets = made_sets(12 if quick else 200)
+    check_packing(sets)
+    print(f"packing: {len(sets)} data sets of {SERIES} series, {BATCH} windows a batch")
+    rows = [measure("packing", PACKING, sets, 1 if quick else 5)]
+    wide = wide_sets(40 if quick else 1_000)
+    check_variates(wide)
+    print(f"variates: {len(wide):,} data sets of 1 to {WIDEST} columns, windows of {SLOTS} slots")
+    rows.append(measure("variates", VARIATES, wide, 1 if quick else 15))
+    record.save("bench_pretrain", rows, quick=quick)
 
 
 if __name__ == "__main__":

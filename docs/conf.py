@@ -47,12 +47,14 @@ html_theme = "furo"
 html_title = f"tensorstash {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(Path(__file__).parent / "scorer.js")
 html_show_copyright = False
 
 
 def setup(app: Sphinx) -> None:
     """Take docstrings as they are meant, and write `llms.txt` beside the pages when they are done."""
-    for change in (docstrings.keep_colons, docstrings.list_errors):
+    changes = docstrings.keep_colons, docstrings.list_errors, docstrings.lead_to_guide, docstrings.leave_out_skips
+    for change in changes:
         app.connect("autodoc-process-docstring", change, priority=100)  # before napoleon
     app.add_directive("commands", commands.Commands)
     app.connect("doctree-read", names.shorten)

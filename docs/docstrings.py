@@ -1,6 +1,38 @@
-"""Where napoleon would misread our docstrings: several errors in a paragraph, colons in properties."""
+"""What pages of the reference have beside docstrings, and where napoleon would misread these."""
 
 import re
+
+# the page of the guide that a name belongs to, and its picture; `room.name` for what is not in `ts` itself
+GUIDES = {
+    "guide/stash": ["load", "plan", "Plan", "Stash"],
+    "guide/sharing": ["attach", "shared.list", "shared.remove", "shared.prune"],
+    "guide/on-disk": ["open"],
+    "guide/columns": ["column", "hashed", "is_valid"],
+    "guide/derived": ["calendar"],
+    "guide/windows": ["Windows", "Draw"],
+    "guide/events": ["During"],
+    "how-to/pretraining": ["each", "PackSequences"],
+    "guide/ranks": ["Loader", "Sampler"],
+    "guide/orders": ["Blocks", "Lanes", "Weighted", "ByTime", "Mix"],
+    "guide/transforms": ["Scaler", "InstanceNorm", "Cast", "Cross"],
+    "guide/gallery": ["plot.coverage", "plot.series", "plot.windows", "plot.forecast"],
+    "guide/several-machines": [
+        *("cluster.shard", "cluster.open", "cluster.windows", "cluster.exchange_counts", "cluster.fit_scaler"),
+        *("cluster.Shards", "cluster.ShardedWindows", "cluster.Manifest", "cluster.ShardRecord", "cluster.shard_of"),
+    ],
+}
+PICTURES = {
+    "Windows": "spans.svg",
+    "During": "during.svg",
+    "Draw": "draw.svg",
+    "PackSequences": "packing.svg",
+    "Mix": "mix.svg",
+    "plot.coverage": "coverage.png",
+    "plot.series": "series.png",
+    "plot.windows": "windows.png",
+    "plot.forecast": "forecast.png",
+}
+_GUIDE_OF = {name: page for page, names in GUIDES.items() for name in names}
 
 _NAMED = re.compile(r"(?<=[.;]) (?=[A-Z]\w*(?:Error|Warning)\b[^.:]*: )")
 
@@ -9,6 +41,24 @@ def keep_colons(app: object, what: str, name: str, obj: object, options: object,
     """Put an empty comment in front of a property's text: napoleon takes what precedes a colon there for a type."""
     if what == "property":
         lines[:0] = ["..", ""]
+
+
+def lead_to_guide(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Put the picture of a name behind its first paragraph, and a link to its page of the guide."""
+    short = name.removeprefix("tensorstash.")
+    if short not in _GUIDE_OF:
+        return
+    more = [f"See :doc:`/{_GUIDE_OF[short]}`.", ""]
+    if short in PICTURES:
+        more = [f".. image:: /pictures/{PICTURES[short]}", f"   :alt: {short}", "", *more]
+    end = lines.index("") if "" in lines else len(lines)
+    lines[end:end] = ["", *more]
+
+
+def leave_out_skips(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Leave out what an example does for machines without matplotlib alone."""
+    kept = [line.replace(", pytest", "") for line in lines if "pytest.importorskip" not in line]
+    lines[:] = [line for line in kept if line.strip() != ">>> import pytest"]
 
 
 def list_errors(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:

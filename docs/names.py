@@ -8,6 +8,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.domains.python import PythonDomain
 
+_PAGE = re.compile(r"docs/([\w/-]+)\.md")
 _NAME = re.compile(r"(ts\.[A-Za-z_][\w.]*)(\(.*\))?", re.DOTALL)
 
 
@@ -19,12 +20,20 @@ def shorten(app: Sphinx, document: nodes.document) -> None:
 
 
 def link(app: Sphinx, document: nodes.document, page: str) -> None:
-    """Make links of code that is the name of something in the API, or a call of it."""
+    """Make links of code that is the name of something in the API, or a call of it, or the file of a page."""
     domain = app.env.domains["py"]
     assert isinstance(domain, PythonDomain)
     for literal in [*document.findall(nodes.literal)]:
+        if isinstance(literal.parent, nodes.reference) or _is_heading(literal):
+            continue
+        file = _PAGE.fullmatch(literal.astext())
+        if file is not None and file[1] in app.env.found_docs:
+            reference = nodes.reference("", "", internal=True, refuri=app.builder.get_relative_uri(page, file[1]))
+            literal.replace_self(reference)
+            reference += nodes.Text(app.env.titles[file[1]].astext())
+            continue
         match = _NAME.fullmatch(literal.astext())
-        if match is None or isinstance(literal.parent, nodes.reference) or _is_heading(literal):
+        if match is None:
             continue
         found: Any = domain.objects.get(f"tensorstash.{match[1].removeprefix('ts.')}")
         if found is None or found.docname == page:

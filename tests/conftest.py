@@ -33,6 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--mutations", type=int, default=1000, help="damaged headers to attach")
     parser.addoption("--mutants", type=int, default=15, help="of each kind of damage and file; thousands take hours")
     parser.addoption("--differential", type=int, metavar="CASES", help="cases to compare with an earlier commit")
+    parser.addoption("--site", metavar="DIR", help="a built site to lay out in Chromium; see test_site.py")
     parser.addoption("--update-messages", action="store_true", help="write tests/messages/*.txt anew")
     parser.addoption(
         "--corpora", metavar="DIR", help="a folder of Parquet and Arrow files to load; see test_corpora.py"

@@ -51,43 +51,43 @@ _Made = tuple[int, Sequence[Progress], list[Batch | Pending]]
 class Loader:
     """Batches of windows, one pass per `for` loop: `dict[str, torch.Tensor]`, each tensor `(batch, time, ...)`.
 
-    Passes, ranks and states are those of its `Sampler`, which is `loader.sampler`. Of the arguments of PyTorch's
-    `DataLoader`, `drop_last=True` is `tail="drop"`, `pin_memory=True` is `device=`, `collate_fn=` is `transform=`, and
-    `num_workers=` is not needed: there are no worker processes.
+    Of the arguments of PyTorch's `DataLoader`, `drop_last=True` is `tail="drop"`, `pin_memory=True` is `device=`,
+    `collate_fn=` is `transform=`, and `num_workers=` is not needed: there are no worker processes.
 
-    A batch is yours for as long as anything refers to it: its memory is used again only when no tensor, slice, numpy
-    array, autograd graph or DLPack capsule can see it. Columns of one item size share that memory, and on the CPU so do
-    a few small batches, at most 512 KB. To keep a part of many batches, keep its `.clone()`.
+    A batch is yours for as long as anything refers to it: a tensor, slice, numpy array, autograd graph or DLPack
+    capsule. Then its memory is used again. Columns of one item size share memory, and so do small batches on the CPU,
+    up to 512 KB: to keep a part of many batches, keep its `.clone()`.
 
     Args:
         dataset: the windows to sample, a `ts.Mix` of several, or `ts.cluster.windows` of several machines.
         batch_size: windows per batch and rank. `None` is for `ts.ByTime()` alone: whole cross-sections.
-        shuffle: as for `Sampler`.
-        order: as for `Sampler`, and `ts.ByTime()` for batches of one time each.
-        seed: as for `Sampler`.
+        shuffle: `True`: a new permutation in each epoch. By default the windows come in sequence.
+        order: another order, in place of `shuffle`: `ts.Blocks`, `ts.Lanes`, `ts.Weighted`, `ts.ByTime`, or window ids.
+        seed: any integer, by default 0. Seed and epoch alone decide a shuffled order.
         device: where the batches go; `"accelerator"` is the device that torch finds on this machine, else the CPU. On
             CUDA, ROCm and XPU everything in a batch is copied from pinned memory in a stream of its own.
         prefetch: the number of batches, on the CPU of portions of at most 4 MB, that are gathered ahead in a thread.
             `None` is 0 on the CPU, where gathering uses all cores already, and 2 for other devices.
-        num_replicas: as for `Sampler`.
-        rank: as for `Sampler`.
-        tail: as for `Sampler`.
+        num_replicas: the number of ranks, given with `rank`; by default that of the process group, else `WORLD_SIZE`.
+        rank: the rank of this process, likewise: of its data dimension, if ranks share a model.
+        tail: an incomplete last step is divided among the ranks (`"keep"`, the default), filled up with marked filler
+            (`"pad"`), or left out (`"drop"`).
         with_ids: batches also hold, each `(batch,)` int64, the `window` ids, the `entity` (index into
             `stash.entities`), the `anchor` as in `Windows.anchors` (its time, or without a time column its row), and
             `window.key`, a hash of the seed, the epoch and the position in it: masks made from it resume.
-        with_valid: batches always hold `valid`, `(batch,)` bool, which is false for filler. They hold it anyway with
+        with_valid: batches always hold `valid`, `(batch,)` bool, false for filler. They hold it anyway with
             `tail="pad"`, with `"keep"` on several ranks, and over several machines, where any step may have filler.
-        transform: callables such as `Scaler`, called one after the other on every batch. Each but the last returns a
-            batch; the last may return something else, such as a tuple. They run in the thread of the loop, once the
-            batch is complete and on the device, and may write into it. If one raises, the exception leaves the loop,
-            and that batch does not count as handed out. A `PackSequences` and what is before it run on the host, before
-            the copy to a device, and in the thread if there is prefetch. What has a method `bind(windows)`, as a
-            `Scaler` has, is replaced by what that returns when the loader is made.
-        global_batch_size: as for `Sampler`.
+        transform: callables such as `Scaler`, called in turn on every batch, in the thread of the loop, once it is
+            complete and on the device. Each may write into the batch and returns one; the last may return something
+            else, such as a tuple. If one raises, that batch does not count as handed out. A `PackSequences` and what is
+            before it run on the host, before the copy, and in the thread if there is prefetch. What has a method
+            `bind(windows)`, as a `Scaler` has, is replaced by what that returns when the loader is made.
+        global_batch_size: in place of `batch_size`, windows per step over all ranks, a multiple of their number.
+        steps: the steps of a pass, so that `len(loader) == steps`; epochs follow each other without end. By default a
+            pass is an epoch.
         resident: the columns of the spans are held in the memory of the device, and batches are gathered there. All
             loaders of the process over the same stash share one copy, made with the first of them: later writes into
             the tensors of the stash are not seen. See `docs/guide/devices.md`.
-        steps: as for `Sampler`; `len(loader) == steps`.
 
     Raises:
         TypeError: `dataset` is none of these. ValueError: an argument is out of range, there is no window, or the
@@ -231,7 +231,8 @@ class Loader:
     def _of_pass(self) -> Assembler:
         """The assembler, or one that reads ahead from a disk."""
         assembler = self._assembler
-        on_disk = any(is_on_disk(placement.stash) for placement in self._sampled.chain.placements)
+        sources = (source for placement in self._sampled.chain.placements for source in placement.sources)
+        on_disk = any(is_on_disk(stash) for _, stash in sources)
         return ReadAhead(assembler) if on_disk and isinstance(assembler, HostAssembler) else assembler
 
     def _make(

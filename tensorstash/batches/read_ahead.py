@@ -7,7 +7,7 @@ Asking costs time where the pages are in memory already, so it is done only whil
 import mmap
 import resource
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,10 +17,15 @@ from tensorstash.batches.buffers import Batch, Pending
 from tensorstash.common.dtypes import Int64s
 from tensorstash.gather.rows import Stretches
 from tensorstash.gather.span import Span
+from tensorstash.segments.segment import Segment
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from
-from tensorstash.windows.time_spans import Candidates
+from tensorstash.windows.time_spans import Candidates, TimeSpan
+
+# windows of one stash: the slots of their anchors, and where the rows of each span in time are
+InStash = tuple[Placement, tuple[Int64s, Sequence[Stretches | Candidates]]]
+Ranges = tuple[Int64s, Int64s]  # the first byte of each range, and the byte after its last one
 
 _AHEAD = 2  # portions; more are no faster, and take more of the page cache
 _WORTH = 4  # pages: asking for fewer takes longer than waiting for them
@@ -72,10 +77,9 @@ class ReadAhead:
         return pending
 
     def _ask(self, portion: Portion) -> None:
-        anchors = self._assembler.anchors(portion)
-        asked = [(at.stash.segment, ranges(at, *windows)) for at, windows in anchors if is_on_disk(at.stash)]
-        if sum(len(starts) for _, (starts, _) in asked) <= min(self._read) * _RANGES_PER_READ:
-            for segment, (starts, stops) in asked:
+        asked = ranges(self._assembler.anchors(portion))
+        if sum(len(starts) for starts, _ in asked.values()) <= min(self._read) * _RANGES_PER_READ:
+            for segment, (starts, stops) in asked.items():
                 segment.will_need(starts, stops)
 
 
@@ -127,23 +131,41 @@ def _slots(span: Span, row: int) -> list[tuple[int, int]]:
     return [(at, at + 1) for at in range(span.start, span.stop, span.step)]
 
 
-def ranges(
-    placement: Placement, anchors: Int64s, stretches: Sequence[Stretches | Candidates] = ()
-) -> tuple[Int64s, Int64s]:
-    """The pages of windows with anchors at the slots `anchors` and stretches of rows: ranges of bytes in the file."""
-    slots, page, starts, stops = placement.slots, mmap.PAGESIZE, [], []
+def ranges(windows: Iterable[InStash]) -> dict[Segment, Ranges]:
+    """The pages of windows in each file on a disk, as ranges of bytes.
+
+    Rows that are picked one by one are picked for this and again for the batch, in less time than the disk takes.
+    """
+    found: dict[Segment, list[Ranges]] = {}
+    for placement, (anchors, stretches) in windows:
+        if is_on_disk(placement.stash):
+            found.setdefault(placement.stash.segment, []).extend(_in_slots(placement, anchors))
+        for time_span, rows in zip(placement.time_spans, stretches):
+            if is_on_disk(time_span.stash):
+                found.setdefault(time_span.stash.segment, []).append(_in_time(time_span, rows))
+    return {segment: _pages(parts, segment.size) for segment, parts in found.items() if parts}
+
+
+def _in_slots(placement: Placement, anchors: Int64s) -> Iterator[Ranges]:
+    """The bytes of the rows in slots."""
     for extent in _extents(placement):
-        low, high = _joined(*(rows_from(slots, anchors + slot) for slot in extent.slots))
-        starts.append((extent.start + low * extent.row).reshape(-1) // page * page)
-        stops.append(-(-(extent.start + high * extent.row).reshape(-1) // page) * page)
-    for time_span, rows in zip(placement.time_spans, stretches):
-        if time_span.stash is not placement.stash or not isinstance(rows, Stretches):
-            continue  # in another file, or found only when the batch is built
-        start, row = _places(placement.stash, [span.column for span in time_span.spans])
-        starts.append((start + (rows.stop - rows.rows) * row).reshape(-1) // page * page)
-        stops.append(-(-(start + rows.stop * row).reshape(-1) // page) * page)
-    low, high = _joined(np.concatenate(starts), np.concatenate(stops))
-    return low, np.minimum(high, placement.stash.segment.size)
+        low, high = _joined(*(rows_from(placement.slots, anchors + slot) for slot in extent.slots))
+        yield extent.start + low * extent.row, extent.start + high * extent.row
+
+
+def _in_time(time_span: TimeSpan, found: Stretches | Candidates) -> Ranges:
+    """The bytes of the rows in a span in time, and of their times if batches have ages."""
+    start, row = _places(time_span.stash, [span.column for span in time_span.spans])
+    low, high = time_span.ranges(found)
+    return start + low * row, start + high * row
+
+
+def _pages(parts: Sequence[Ranges], size: int) -> Ranges:
+    """The pages of ranges of bytes in a file of a size."""
+    low, high = (np.concatenate([edges.reshape(-1) for edges in every]) for every in zip(*parts))
+    filled, page = low < high, mmap.PAGESIZE
+    low, high = _joined(low[filled] // page * page, -(-high[filled] // page) * page)
+    return low, np.minimum(high, size)
 
 
 def _joined(starts: Int64s, stops: Int64s) -> tuple[Int64s, Int64s]:

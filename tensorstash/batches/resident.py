@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tensorstash.batches.assemble import Group, OnDevice, Portion
 from tensorstash.batches.buffers import Batch, Pending, Sent, Staging
 from tensorstash.batches.devices import Copies, module_of
-from tensorstash.batches.variates_on_device import DeviceRows, device_variates, gather_variates, memory_of, rows_on_host
+from tensorstash.batches.variates_on_device import DeviceRows, gather_variates, rows_on_host
 from tensorstash.common.dtypes import Int32s, as_integers
 from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError
@@ -28,6 +28,7 @@ from tensorstash.gather.computed import ComputedValues, computed_values
 from tensorstash.gather.gather import GatherPlan, compile_plan, gather_on_device
 from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import InSlots, Picked, Stretches
+from tensorstash.gather.variates import variate_plans
 from tensorstash.segments.limits import Limit, check_free, memory_limits
 from tensorstash.segments.segment import Block
 from tensorstash.stash.stash import Stash
@@ -136,8 +137,9 @@ class ResidentAssembler:
         parts = chain.spans_and_memories()
         stashes = [stash for of_part in chain.stashes() for stash in of_part]
         columns = [[span.column for span in spans] for spans, memories in parts for _ in memories]
-        apart = [(part.stash, plan.variates.columns) for plan in chain.variates for part in chain.placements]
-        self.columns = resident([*zip(stashes, columns), *apart], device)
+        apart = [*dict.fromkeys(name for plan in chain.variates for name in plan.variates.columns)]
+        packs = [(placement.stash, apart) for placement in chain.placements]
+        self.columns = resident([*zip(stashes, columns), *packs], device)
         held = iter(self.columns)
         self.plan = compile_plan(
             [(spans, [_on_device(memory, next(held)) for memory in memories]) for spans, memories in parts],
@@ -145,12 +147,11 @@ class ResidentAssembler:
             by_kernel=False,
         )
         self.static = {name: as_integers(tensor).to(device, copy=True) for name, tensor in chain.static.items()}
-        self._variates = [
-            device_variates(plan, [next(held) for _ in chain.placements], device) for plan in chain.variates
-        ]
+        memories = [_on_device(placement.memory, next(held)) for placement in chain.placements]
+        self._variates = variate_plans(chain.placements[0].spans, memories, by_kernel=False)
         # columns may be freed with the loader, when the device still gathers from them
-        used = [*_tensors(self.plan), *self.static.values()]
-        used += [tensor for variates in self._variates for tensor in memory_of(variates)]
+        plans = (self.plan, *(variates.gather for variates in self._variates))
+        used = [*self.static.values(), *(tensor for plan in plans for tensor in _tensors(plan))]
         self._memory = [*{tensor.untyped_storage().data_ptr(): tensor for tensor in used}.values()]
         self._integers = Staging(copies, _GROUPS)
         self._values = Staging(copies, stages)  # of computed slots
@@ -193,13 +194,13 @@ class ResidentAssembler:
         picked = [torch.from_numpy(rows.rows) for rows in self._chain.in_time(located) if isinstance(rows, Picked)]
         of_variates = self._rows(group, step)
         values = [tensor for one in computed for tensor in (one.at, one.values)]
-        values += [tensor for of_plan in of_variates for tensor in of_plan.integers]
+        values += [tensor for of_plan in of_variates for tensor in of_plan.tensors]
         sent = self._values.copy_in(picked + values) if picked or values else None
         if sent is not None:
             left = iter(sent.tensors)
             picked = [*islice(left, len(picked))]
             computed = [replace(one, at=next(left), values=next(left)) for one in computed]
-            of_variates = [replace(one, integers=[*islice(left, len(one.integers))]) for one in of_variates]
+            of_variates = [one.received(left) for one in of_variates]
         return [_Ungathered(self._gather, portion, computed, picked, of_variates, sent)]
 
     def _rows(self, group: Group, step: int) -> list[DeviceRows]:
@@ -208,8 +209,7 @@ class ResidentAssembler:
         skips = None if group.skips is None else group.skips[step]
         keys = {pack: of_pack[step] for pack, of_pack in group.keys.items()}
         return [
-            rows_on_host(plan, located.source, located.anchors, skips, keys_of(plan, keys))
-            for plan in self._chain.variates
+            rows_on_host(plan, located.source, located.anchors, skips, keys_of(plan, keys)) for plan in self._variates
         ]
 
     def _gather(self, pending: _Ungathered) -> Batch:

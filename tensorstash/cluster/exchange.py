@@ -68,11 +68,12 @@ def fit_scaler(
 
     Args:
         windows: preferably of the training part alone.
-        columns: as for `ts.Scaler.fit`.
-        kind: as for `ts.Scaler.fit`, but not `"robust"`: quartiles of several shards cannot be merged.
+        columns: names of numeric columns or packs.
+        kind: `"standard"`, `"minmax"` or `"maxabs"`. Quartiles (`"robust"`) of several shards cannot be merged.
         by: `None`, or `"entity"`; batches then need `entity`, which `ts.Loader(..., with_ids=True)` gives them.
-        unknown: as for `ts.Scaler.fit`.
-        together: as for `ts.Scaler.fit`.
+        unknown: with `by="entity"`, `"pooled"` gives entities that the windows lack the statistics of all; by default
+            they are an error.
+        together: all columns of a pack have one centre and one scale.
         group: the process group of the data ranks of all nodes; `None` is the default group.
 
     Raises:

@@ -58,17 +58,17 @@ def shard(
     arguments: shards whose checksums are right are kept, and the others are made. Calls for one directory take turns.
 
     Args:
-        source: as for `ts.load`.
-        columns: as for `ts.load`.
+        source: files, a frame or a query, as `ts.load` takes them.
+        columns: a list of names, or a mapping from names to columns, packs and specs, as for `ts.load`. By default all.
         entity: the column, or the columns, whose value says which shard a row is in: `ts.cluster.shard_of`.
         to: a directory, or the URL of one in an object store, such as "s3://bucket/weather".
         shards: how many, 1 to 4,096; several per node, so that nodes get similar shares.
-        time: as for `ts.load`.
-        static: as for `ts.load`.
-        dtype: as for `ts.load`.
-        filter: as for `ts.load`.
-        duplicates: as for `ts.load`.
-        filesystem: as for `ts.load`, where the paths of the source are.
+        time: the column that orders the rows of an entity. By default they keep the order of the source.
+        static: columns with one value per entity, or a frame with a row for each entity. By default none.
+        dtype: the type of all floating columns. By default they keep theirs.
+        filter: the rows to take: triples such as `("temp", ">", 32)`, or an expression. By default all.
+        duplicates: `"keep"` for events, of which an entity may have several at one time. By default they are an error.
+        filesystem: of pyarrow or fsspec, where the paths of the source are. By default it follows from the paths.
         engine: `None` is this machine. `"ray"` is Ray Data on the cluster that `ray.init` connects to: `to` must be the
             same place on all nodes, as must the files of the source; this process reads a source in memory. Ray runs a
             task again whose worker or node has died. The bytes are the same as on one machine.

@@ -17,7 +17,7 @@ from tensorstash.segments.directory import Name
 from tensorstash.segments.lock import acquire, lock_file
 from tensorstash.segments.on_disk import directory_of_file
 from tensorstash.segments.publish import NO_KEY, sync_directory
-from tensorstash.sources.file import HERE, place_of, without_secrets
+from tensorstash.sources.file import here, place_of, without_secrets
 
 _CHUNK = 1 << 24  # bytes read from a file system at a time
 _SCRATCH = ".rows-"
@@ -125,7 +125,7 @@ class Store:
         """A file system, and the path of a file in it; errors name the file."""
         place = place_of(self.url, None)
         try:
-            yield place.system or HERE, f"{place.path.rstrip('/')}/{name}"
+            yield place.system or here(), f"{place.path.rstrip('/')}/{name}"
         except SegmentError:
             raise
         except OSError as error:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tensorstash.columns.arrays import numbers, of_numbers
 from tensorstash.columns.expression import Compute
 from tensorstash.columns.resolve import time_column
 from tensorstash.columns.spec import ColumnSpec
@@ -82,7 +83,7 @@ class Moment:
             raise SchemaError(f"A date has no {self.field}; time={field.name!r} is {field.type}. Leave it out.")
 
         def compute(arrays: Sequence[pa.Array], _place: str, _row: int) -> pa.Array:
-            return pa.array(calendar_values([(self.field, self.form)], *_ticks(arrays[0]))[:, 0])
+            return of_numbers(calendar_values([(self.field, self.form)], *_ticks(arrays[0]))[:, 0])
 
         return pa.from_numpy_dtype(_values(_CYCLES[self.field], self.form).dtype), compute
 
@@ -156,5 +157,5 @@ def _ticks(times: pa.Array) -> tuple[Int64s, Clock]:
     if pa.types.is_dictionary(times.type):
         times = times.dictionary_decode()
     if pa.types.is_date(times.type):
-        return times.cast(pa.date32()).view(pa.int32()).to_numpy().astype(np.int64), Clock("d", None)
-    return times.view(pa.int64()).to_numpy(), Clock(times.type.unit, times.type.tz)
+        return numbers(times.cast(pa.date32()).view(pa.int32())).astype(np.int64), Clock("d", None)
+    return numbers(times.view(pa.int64())), Clock(times.type.unit, times.type.tz)

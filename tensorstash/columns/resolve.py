@@ -97,8 +97,8 @@ def _pack(name: str, parts: list[Column]) -> Column:
                 f"A pack holds plain numbers of one type; its member {part.members[0]!r} of {name!r} is not one. "
                 "Load it as a column of its own."
             )
-    promoted = np.result_type(*(DTYPES[part.dtype][1] for part in parts))
-    dtype = next(torch_ for torch_, (_, numpy_) in DTYPES.items() if numpy_ == promoted.name)
+    promoted = np.result_type(*(DTYPES[part.dtype][1] for part in parts)).name
+    dtype = next(torch_ for torch_, (_, numpy_) in DTYPES.items() if numpy_ == promoted)
     members, digits = tuple(part.members[0] for part in parts), any(part.digits for part in parts)
     return Column(name, members, dtype, (len(parts),), digits=digits, packed=True)
 

@@ -55,7 +55,8 @@ class Frequency:
         a month after that is not the last day of March.
         """
         if self.kind == "ticks":
-            return np.abs(after - before - self.count * steps) <= self.tolerance
+            steps = self.count * steps
+            return after - before == steps if not self.tolerance else np.abs(after - before - steps) <= self.tolerance
         matches = self._reaches(before, after, steps)
         rest = np.flatnonzero(~matches)
         matches[rest] = self._reaches(after[rest], before[rest], -np.broadcast_to(steps, matches.shape)[rest])

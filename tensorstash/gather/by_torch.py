@@ -17,7 +17,7 @@ from tensorstash.common.dtypes import as_integers
 from tensorstash.common.forks import check_threads
 from tensorstash.gather.layout import SpanGroup
 from tensorstash.gather.memory import Memory
-from tensorstash.gather.rows import FragmentTensors, Rows
+from tensorstash.gather.rows import FragmentTensors, InSlots, Rows
 from tensorstash.gather.span import Span, draws_of
 
 # the number of each memory, and the index of its windows, (n,) int64; None: of all windows
@@ -28,7 +28,7 @@ Sources = Sequence[tuple[int, torch.Tensor | None]]
 class TorchGroup:
     """The columns of a `SpanGroup` in one memory."""
 
-    items: tuple[torch.Tensor, ...]  # of each span, (rows, ...) integers of its width
+    items: tuple[torch.Tensor, ...]  # of each span, (rows, ...) integers of its width; of `ts.each` (rows * columns,)
     fills: tuple[torch.Tensor, ...]  # of each span, () what an empty slot holds; none if no slot can be empty
     strided: torch.Tensor | None  # (positions, items of a window); None if spans step over slots, and on other devices
     offsets: torch.Tensor  # (spans, 1) from the row of an anchor to the position of the span
@@ -40,6 +40,7 @@ class TorchSource:
 
     groups: tuple[TorchGroup, ...]
     fragments: FragmentTensors | None  # `None`: slots are rows, or windows are stretches of rows
+    width: int  # items of a row; of a pack of `ts.each`, its columns
 
     def tensors(self) -> list[torch.Tensor]:
         """All memory that is read of it."""
@@ -60,6 +61,7 @@ class TorchPlan:
     horizon: int
     is_on_host: bool
     is_dilated: bool  # whether any span steps over slots
+    is_apart: bool  # whether windows hold one column of a pack
 
     def tensors(self) -> list[torch.Tensor]:
         """All memory that is read."""
@@ -81,6 +83,7 @@ def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Seq
         horizon=0 if filling is None else filling.horizon,
         is_on_host=device.type == "cpu",
         is_dilated=any(span.step > 1 for span in spans),
+        is_apart=spans[0].variates is not None,
     )
 
 
@@ -89,6 +92,7 @@ def _source(memory: Memory, layout: Sequence[SpanGroup], device: torch.device) -
     return TorchSource(
         groups=tuple(_group(memory, group) for group in layout),
         fragments=None if fragments is None else FragmentTensors.of(fragments, device),
+        width=math.prod(memory.columns[layout[0].spans[0].column].shape[1:]),
     )
 
 
@@ -96,10 +100,12 @@ def _group(memory: Memory, group: SpanGroup) -> TorchGroup:
     block = next(block for block in memory.blocks if group.spans[0].column in block.names)
     firsts = [block.names.index(span.column) * block.stride for span in group.spans]
     items, filling = block.items, memory.filling
+    columns = [as_integers(memory.columns[span.column]) for span in group.spans]
+    apart = group.spans[0].variates is not None
     return TorchGroup(
-        items=tuple(as_integers(memory.columns[span.column]) for span in group.spans),
+        items=tuple(column.view(-1) if apart else column for column in columns),
         fills=() if filling is None else tuple(filling.fills[span.column].to(items.device) for span in group.spans),
-        strided=_strided(items, group) if items.is_cpu and group.spans[0].step == 1 else None,
+        strided=_strided(items, group) if items.is_cpu and group.spans[0].step == 1 and not apart else None,
         offsets=torch.tensor([[at + span.start] for at, span in zip(firsts, group.spans)], device=items.device),
     )
 
@@ -137,7 +143,8 @@ def _fill(
     plan: TorchPlan, source: TorchSource, rows: Rows, buffers: Sequence[torch.Tensor], flags: Sequence[torch.Tensor]
 ) -> None:
     """Fill the buffers with windows of one memory."""
-    anchors = _whole(plan, source, rows) if plan.is_on_host else None  # elsewhere this would wait for the device
+    # elsewhere this would wait for the device
+    anchors = _whole(plan, source, rows) if plan.is_on_host and not plan.is_apart else None
     if anchors is not None:
         found = [anchors[:, None] + slots for slots in plan.slots] if plan.is_dilated else []
         empty: list[torch.Tensor] = []
@@ -149,6 +156,8 @@ def _fill(
         for tensor, matrix in zip(flags, found):
             torch.ge(matrix, 0, out=tensor)
             matrix.clamp_(min=0)  # any row; what it holds is overwritten
+        if isinstance(rows, InSlots) and rows.variates is not None:
+            found = [matrix * source.width + rows.variates[:, None] for matrix in found]
     for group, columns, buffer, at in zip(plan.layout, source.groups, buffers, plan.at):
         if anchors is not None and columns.strided is not None:
             positions = (anchors + columns.offsets).view(-1)

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s, as_integers
 from tensorstash.gather.layout import Flags, SpanGroup
@@ -33,6 +35,11 @@ class Computed:
         """The slots of a memory at the places `at` of the span, in windows with these anchors."""
         return anchors + (self.span.start + at * self.span.step)
 
+    def values(self, compute: Compute, some: InSlots, at: Int64s) -> NDArray[Any]:
+        """The values at the places `at`, each of one of `some` windows, `(n, items)`."""
+        values = compute(self.slots(some.anchors, at)).numpy()
+        return values if some.variates is None else np.take_along_axis(values, some.variates[:, None], 1)
+
 
 def computed_spans(
     spans: Sequence[Span], layout: Sequence[SpanGroup], flags: Flags, memories: Sequence[Memory]
@@ -48,7 +55,7 @@ def computed_spans(
 
 
 def compute_in(
-    computed: Computed, source: Int32s | None, anchors: Int64s, buffer: torch.Tensor, observed: torch.Tensor
+    computed: Computed, source: Int32s | None, rows: InSlots, buffer: torch.Tensor, observed: torch.Tensor
 ) -> None:
     """Write the values of empty slots into the buffer of a batch on the host; in numpy, for forked processes."""
     window, at = np.nonzero(~observed.numpy())
@@ -56,11 +63,10 @@ def compute_in(
         return
     number, spans = computed.at
     target = as_integers(buffer).numpy().reshape(spans, *observed.shape, -1)[number]
-    slots = computed.slots(anchors[window], at)
     for k, which in by_source(None if source is None else source[window]):
         compute = computed.of(k)
         if compute is not None:
-            target[window[which], at[which]] = compute(slots[which]).numpy()
+            target[window[which], at[which]] = computed.values(compute, rows.of(window[which]), at[which])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,5 +100,5 @@ def computed_values(computed: Computed, source: Int32s | None, rows: InSlots) ->
         found = some.with_each(torch.from_numpy).matrix(fragments, slots, computed.draw)
         window, at = np.nonzero(found.numpy() < 0)
         if len(window):
-            values = compute(computed.slots(some.anchors[window], at))
+            values = torch.from_numpy(computed.values(compute, some.of(window), at))
             yield ComputedValues(computed, torch.from_numpy(windows[window] * len(slots) + at), values)

@@ -50,7 +50,8 @@ def each(*columns: str, max_variates: int | None = None) -> Variates:
 
     Example:
         >>> import tensorstash as ts
-        >>> stash = ts.load({"a": [1, 2, 3], "b": [10, 20, 30], "c": [0, 1, 0]}, columns={"x": ["a", "b"], "c": "c"})
+        >>> data = {"a": [1, 2, 3], "b": [10, 20, 30], "c": [0, 1, 0]}
+        >>> stash = ts.load(data, columns={"x": ["a", "b"], "c": "c"})
         >>> windows = ts.Windows(stash, spans={"past": (ts.each("x", "c"), -2, 0)})
         >>> batch = windows[:]
         >>> batch["past"]

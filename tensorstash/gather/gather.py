@@ -65,8 +65,12 @@ def compile_plan(
         parts=compiled,
         groups=tuple(group for part in compiled for group in part.groups),
         names=tuple(span.name for part in compiled for span in part.spans),
-        window_bytes=sum(len(span) * held[span.column][:1].nbytes for held, spans in columns for span in spans),
+        window_bytes=sum(len(span) * _row_bytes(span, held[span.column]) for held, spans in columns for span in spans),
     )
+
+
+def _row_bytes(span: Span, column: torch.Tensor) -> int:
+    return column[:1].nbytes if span.variates is None else column.itemsize
 
 
 def _part(spans: Sequence[Span], memories: Sequence[Memory], together: bool, by_kernel: bool) -> Part:
@@ -172,7 +176,7 @@ def _finish(
             _to_distances(buffers[k].numpy(), ticks, rows.origin, observed[0].numpy())
         return
     for computed in part.computed:
-        compute_in(computed, source, rows.anchors, buffers[computed.buffer], observed[computed.flags])
+        compute_in(computed, source, rows, buffers[computed.buffer], observed[computed.flags])
 
 
 def _to_distances(values: Any, ticks: int, origin: Any, observed: Any) -> None:

@@ -57,7 +57,8 @@ def _group(members: Sequence[Span], columns: Mapping[str, torch.Tensor]) -> Span
     dtypes = tuple(columns[span.column].dtype for span in members)
     typed = len(set(dtypes)) == 1 and dtypes[0].is_floating_point
     dtype = dtypes[0] if typed else as_integers(first[:0]).dtype
-    return SpanGroup(tuple(members), dtypes, dtype, (len(members[0]), *first.shape[1:]), {*dtypes} == {dtype})
+    of_row = first.shape[1:] if members[0].variates is None else ()
+    return SpanGroup(tuple(members), dtypes, dtype, (len(members[0]), *of_row), {*dtypes} == {dtype})
 
 
 def flags_of(spans: Sequence[Span]) -> Flags:

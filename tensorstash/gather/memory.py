@@ -74,7 +74,8 @@ def by_source(source: Int32s | None) -> Iterator[tuple[int, Int64s | EllipsisTyp
     if source is None:
         yield 0, ...
         return
-    order = np.argsort(source.astype(np.uint16), kind="stable")  # by radix; a mix has at most 2**16 components
+    narrow = source.astype(np.uint16) if source.max(initial=0) < 1 << 16 else source  # by radix
+    order = np.argsort(narrow, kind="stable")
     edges = np.flatnonzero(np.diff(source[order])) + 1
     for which in np.split(order, edges) if len(source) else ():
         yield int(source[which[0]]), which

@@ -1,5 +1,6 @@
 """Batches by the compiled kernel, which copies all spans of windows in one call."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -28,6 +29,7 @@ class NativePlan:
     places: tuple[tuple[int, int], ...]  # of each span, its buffer and where it begins there, in bytes per window
     written: tuple[int, ...]  # of each tensor of flags, the one span by which the kernel writes it
     length: int  # slots of a window
+    first: Int32s | None  # where windows hold one column of a pack: the number of the first column of each memory
 
 
 def native_plan(
@@ -42,6 +44,7 @@ def native_plan(
         nbytes = [len(span) * columns[span.column][:1].nbytes for span in group.spans]
         starts += np.cumsum([0, *nbytes[:-1]]).tolist()
     history, horizon = max(0, *(-span.start for span in spans)), max(0, *(span.stop for span in spans))
+    apart = spans[0].variates is not None
     plan = kernel.compile_plan(
         [
             kernel.SlotRange(span.start, len(span), span.step, bits, draw_number(span, draws))
@@ -50,13 +53,16 @@ def native_plan(
         [source_of([as_array(memory.columns[span.column]) for span in ordered], memory.filling) for memory in memories],
         history=history,
         horizon=horizon,
+        apart=apart,
     )
+    widths = [math.prod(memory.columns[ordered[0].column].shape[1:]) for memory in memories] if apart else []
     slots = [span.slots for span in ordered]
     return NativePlan(
         plan,
         places=tuple(zip((k for k, group in enumerate(layout) for _ in group.spans), starts)),
         written=() if flags is None else tuple(map(slots.index, flags.slots)),
         length=history + horizon,
+        first=np.cumsum([0, *widths[:-1]], dtype=np.int32) if apart else None,
     )
 
 
@@ -92,6 +98,9 @@ def fill(
         fragments, anchors = as_fragments(rows, native.length)
         native = replace(native, plan=kernel.with_fragments(native.plan, *_described(fragments)))
         rows = InSlots(anchors)
+    elif isinstance(rows, InSlots) and native.first is not None:
+        first = native.first[0] if source is None else native.first[source]
+        source = first + rows.variates.astype(np.int32)
     out: list[int] = []
     for buffers in parts:
         bases = [buffer.data_ptr() for buffer in buffers]

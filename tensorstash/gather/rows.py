@@ -38,6 +38,7 @@ class InSlots(NamedTuple):
 
     anchors: Any  # (windows,) the slot of each anchor
     skips: Any = None  # (draws, windows) the slots that each draw leaves out at the start of its spans; None: none
+    variates: Any = None  # (windows,) which column of the pack in its memory each one holds; None: all columns
 
     @property
     def windows(self) -> int:
@@ -46,11 +47,12 @@ class InSlots(NamedTuple):
 
     def of(self, which: Any) -> "InSlots":
         """The windows at an index."""
-        return InSlots(self.anchors[which], None if self.skips is None else self.skips[:, which])
+        skips = None if self.skips is None else self.skips[:, which]
+        return InSlots(self.anchors[which], skips, None if self.variates is None else self.variates[which])
 
     def with_each(self, change: Callable[[Any], Any]) -> "InSlots":
         """The same windows with other arrays."""
-        return InSlots(change(self.anchors), None if self.skips is None else change(self.skips))
+        return InSlots(*(None if array is None else change(array) for array in self))
 
     def whole(
         self, fragments: FragmentTensors | None, history: int, horizon: int

@@ -10,12 +10,13 @@ from tensorstash.gather.each import Variates
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """The start of a span, drawn anew for each window of each epoch: `low`, `low + step`, ... or `high`, equally often.
+    """The start of a span, drawn anew for each window of each epoch.
 
-    In a batch of a `Loader` the slots before the drawn start are empty: they are filled, and `<span>.observed` is
-    false there. Windows, `require=` and splits go by the longest span. Spans with equal draws start together. A draw is
-    a hash of the seed, the epoch and the position in it, so it depends neither on the ranks nor on the batch size, and
-    a resumed run draws as the whole run would have.
+    Each of `low`, `low + step`, and so on up to `high` is drawn equally often. In a batch of a `Loader` the slots
+    before the drawn start are empty: they are filled, and `<span>.observed` is false there. Windows, `require=` and
+    splits go by the longest span. Spans with equal draws start together. A draw is a hash of the seed, the epoch and
+    the position in it, so it depends neither on the ranks nor on the batch size, and a resumed run draws as the whole
+    run would have.
 
     Args:
         low: the start of the longest span, relative to the anchor.
@@ -25,7 +26,8 @@ class Draw:
     Example:
         >>> import numpy as np, tensorstash as ts
         >>> stash = ts.load({"y": np.arange(9.0)})
-        >>> windows = ts.Windows(stash, spans={"past": ("y", ts.Draw(-5, -1, step=2), 0), "next": ("y", 0, 1)})
+        >>> spans = {"past": ("y", ts.Draw(-5, -1, step=2), 0), "next": ("y", 0, 1)}
+        >>> windows = ts.Windows(stash, spans=spans)
         >>> batch = next(iter(ts.Loader(windows, 3)))
         >>> batch["past.observed"].sum(1)
         tensor([1, 5, 5])

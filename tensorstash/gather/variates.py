@@ -1,30 +1,27 @@
-"""Each column of packs as a row of its own: which rows a batch has, and their values.
+"""Each column of packs as a row of its own: which rows a batch has. Their values are gathered as those of windows.
 
-The kernel reads the columns where they lie in their packs. Without it, and where values of empty slots are computed,
-whole packs are gathered, and then the columns taken out of them.
+To gather, each pack of each memory is a memory of its own, of which a row holds one column.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from tensorstash.common.dtypes import Int32s, Int64s, as_array, as_integers
+from tensorstash.common.dtypes import Int32s, Int64s, as_integers
 from tensorstash.gather.each import Variates
 from tensorstash.gather.gather import GatherPlan, compile_plan, select
 from tensorstash.gather.layout import as_batch
-from tensorstash.gather.memory import Memory, by_source
-from tensorstash.gather.native import source_of
+from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import InSlots
-from tensorstash.gather.span import Span, draw_number, draws_of
-from tensorstash.native import kernel, library
+from tensorstash.gather.span import Span, draws_of
 from tensorstash.native.permutation import Uint64s, mix
+from tensorstash.segments.segment import Block
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64 from one number to the next
-_WORD = (1 << 64) - 1
 
 # memory for an entry with this name, shape and dtype
 Take = Callable[[str, tuple[int, ...], torch.dtype], torch.Tensor]
@@ -41,7 +38,7 @@ class Rows(NamedTuple):
     window: Int64s  # (rows,) the place of the window
     variate: Int64s  # the column within its pack
     pack: Int64s  # the number of the pack among those of the spans
-    column: Int32s  # the number of the column among all columns of all memories
+    source: Int32s  # the number of the pack among those of all memories
 
     def of(self, which: Any) -> "Rows":
         """Those at an index."""
@@ -55,19 +52,12 @@ class VariatePlan:
     variates: Variates
     spans: tuple[Span, ...]
     draws: list[int]  # the numbers of their draws among those of all spans
-    memories: Sequence[Memory]
+    gather: GatherPlan  # of rows; its memories are the packs of all memories
     widths: Int64s  # (memories, packs)
     first: Int64s  # (memories,) the number of the first column of each
     variate: Int64s  # (columns of all memories,)
     pack: Int64s  # likewise
-    dtype: torch.dtype
-    compiled: kernel.Compiled | None  # where the kernel reads the columns
-    packs: dict[int, GatherPlan] = field(default_factory=dict)  # of each memory, made when it is needed
-
-    @property
-    def row_bytes(self) -> int:
-        """The bytes of one row, in all spans."""
-        return sum(map(len, self.spans)) * self.dtype.itemsize
+    source: Int32s  # likewise
 
     @property
     def most_rows(self) -> Int64s:
@@ -76,57 +66,45 @@ class VariatePlan:
         return (self.widths if most is None else np.minimum(self.widths, most)).sum(1)
 
 
-def variate_plans(spans: Sequence[Span], memories: Sequence[Memory]) -> tuple[VariatePlan, ...]:
-    """A plan for the spans of each `ts.each` among all spans of windows."""
+def variate_plans(
+    spans: Sequence[Span], memories: Sequence[Memory], *, by_kernel: bool = True
+) -> tuple[VariatePlan, ...]:
+    """A plan for the spans of each `ts.each` among all spans of windows; `by_kernel` as for `compile_plan`."""
     alike: dict[Variates, list[Span]] = {}
     for span in spans:
         if span.variates is not None:
             alike.setdefault(span.variates, []).append(span)
-    return tuple(_plan(variates, members, draws_in(members, spans), memories) for variates, members in alike.items())
+    numbers = draws_of(spans)
+    plans = list[VariatePlan]()
+    for variates, members in alike.items():
+        names = variates.columns
+        widths = np.array([[math.prod(memory.columns[name].shape[1:]) for name in names] for memory in memories])
+        counts, flat = widths.sum(1), widths.reshape(-1)
+        packs = [_pack_of(memory, name, members[0].column) for memory in memories for name in names]
+        plans.append(
+            VariatePlan(
+                variates=variates,
+                spans=tuple(members),
+                draws=[numbers.index(draw) for draw in draws_of(members)],
+                gather=compile_plan([(members, packs)], together=False, by_kernel=by_kernel),
+                widths=widths,
+                first=np.cumsum(counts) - counts,
+                variate=counted(flat),
+                pack=np.tile(np.arange(len(names)), len(memories)).repeat(flat),
+                source=np.arange(len(flat), dtype=np.int32).repeat(flat),
+            )
+        )
+    return tuple(plans)
 
 
-def draws_in(some: Sequence[Span], every: Sequence[Span]) -> list[int]:
-    """The numbers of the draws of some spans among those of all."""
-    numbers = draws_of(every)
-    return [numbers.index(draw) for draw in draws_of(some)]
-
-
-def _plan(variates: Variates, spans: Sequence[Span], draws: list[int], memories: Sequence[Memory]) -> VariatePlan:
-    names = variates.columns
-    widths = np.array([[math.prod(memory.columns[name].shape[1:]) for name in names] for memory in memories])
-    counts, flat = widths.sum(1), widths.reshape(-1)
-    fillings = [memory.filling for memory in memories if memory.filling is not None]
-    is_computed = any(name in filling.computed for filling in fillings for name in names)
-    return VariatePlan(
-        variates=variates,
-        spans=tuple(spans),
-        draws=draws,
-        memories=memories,
-        widths=widths,
-        first=np.cumsum(counts) - counts,
-        variate=counted(flat),
-        pack=np.tile(np.arange(len(names)), len(memories)).repeat(flat),
-        dtype=memories[0].columns[names[0]].dtype,
-        compiled=None if library.LIBRARY is None or is_computed else _compiled(variates, spans, memories),
-    )
-
-
-def _compiled(variates: Variates, spans: Sequence[Span], memories: Sequence[Memory]) -> kernel.Compiled:
-    """The columns of all packs as sources of the kernel."""
-    fills = next((memory.filling.fills for memory in memories if memory.filling is not None), None)
-    empty = 0 if fills is None else int(fills[variates.columns[0]]) & _WORD
-    draws = draws_of(spans)
-    return kernel.compile_plan(
-        [kernel.SlotRange(s.start, len(s), s.step, empty, draw_number(s, draws)) for s in spans],
-        [
-            source_of([as_array(memory.columns[name])] * len(spans), memory.filling)
-            for memory in memories
-            for name in variates.columns
-        ],
-        history=max(0, *(-span.start for span in spans)),
-        horizon=max(0, *(span.stop for span in spans)),
-        apart=True,
-    )
+def _pack_of(memory: Memory, name: str, column: str) -> Memory:
+    """One pack of a memory, under the name that spans have for their columns."""
+    pack, filling = memory.columns[name], memory.filling
+    if filling is not None:
+        computed = {column: filling.computed[name]} if name in filling.computed else {}
+        filling = replace(filling, fills={column: filling.fills[name]}, computed=computed)
+    items = as_integers(pack).view(-1)
+    return Memory({column: pack}, lambda: [Block(items, (column,), len(items))], filling)
 
 
 def counted(counts: Int64s) -> Int64s:
@@ -145,8 +123,21 @@ def rows_of(plan: VariatePlan, source: Int32s | None, windows: int, keys: Uint64
     window = np.repeat(np.arange(windows), counts)
     column = np.repeat(plan.first[number], counts)
     column += counted(counts)
-    rows = Rows(window, plan.variate[column], plan.pack[column], column.astype(np.int32))
+    rows = Rows(window, plan.variate[column], plan.pack[column], plan.source[column])
     return rows if keys is None or plan.variates.most is None else rows.of(_is_drawn(rows, keys, plan.variates.most))
+
+
+def in_slots(plan: VariatePlan, rows: Rows, anchors: Int64s, skips: Int64s | None) -> InSlots:
+    """The rows as windows of one column each.
+
+    Args:
+        plan: how windows are taken.
+        rows: the rows of all windows.
+        anchors: the slots of the windows' anchors, `(windows,)`.
+        skips: the slots that the draws of all spans leave out, `(draws, windows)`; `None` takes the longest spans.
+    """
+    skips = None if skips is None or not plan.draws else np.take(skips[plan.draws], rows.window, 1)
+    return InSlots(anchors[rows.window], skips, rows.variate)
 
 
 def _is_drawn(rows: Rows, keys: Uint64s, most: int) -> Any:
@@ -159,101 +150,20 @@ def _is_drawn(rows: Rows, keys: Uint64s, most: int) -> Any:
     return drawn
 
 
-def gather_rows(  # noqa: PLR0917  as `select`, and the rows
-    plan: VariatePlan,
-    rows: Rows,
-    source: Int32s | None,
-    anchors: Int64s,
-    skips: Int64s | None,
-    take: Take,
+def gather_rows(
+    plan: VariatePlan, rows: Rows, anchors: Int64s, skips: Int64s | None, take: Take
 ) -> dict[str, torch.Tensor]:
     """The spans of a batch, `(rows, time)`, their `observed` if slots may be empty, and what each row is.
 
-    Args:
-        plan: how windows are taken.
-        rows: the rows of all windows.
-        source: the number of the memory of each window, `(windows,)`; `None` if there is one memory.
-        anchors: the slots of the windows' anchors, `(windows,)`.
-        skips: the slots that the draws of all spans leave out, `(draws, windows)`; `None` takes the longest spans.
-        take: memory for the values.
+    The arguments are those of `in_slots`, and `take`, memory for the values.
     """
-    values = [take(span.name, (len(rows.window), len(span)), plan.dtype) for span in plan.spans]
-    filled = any(memory.filling is not None for memory in plan.memories)
-    lengths = {span.slots: len(span) for span in plan.spans} if filled else {}
-    seen = {slots: torch.empty(len(rows.window), length, dtype=torch.bool) for slots, length in lengths.items()}
-    flags = [seen.get(span.slots) for span in plan.spans]
-    skips = None if skips is None or not plan.draws else skips[plan.draws]
-    if plan.compiled is not None:
-        _copy(plan.compiled, rows, anchors, skips, values, flags)
-    else:
-        _by_pack(plan, rows, source, anchors, skips, values, flags)
+    groups, count = plan.gather.groups, len(rows.window)
+    buffers = [take(group.spans[0].name, group.buffer_shape(count), group.dtype) for group in groups]
+    (flags,) = select(plan.gather, rows.source, [in_slots(plan, rows, anchors, skips)], [buffers])
     numbers = {name: torch.from_numpy(getattr(rows, name)) for name in ("window", "variate", "pack")}
-    batch = {span.name: tensor for span, tensor in zip(plan.spans, values)}
-    batch |= {f"{span.name}.observed": of_span for span, of_span in zip(plan.spans, flags) if of_span is not None}
-    return batch | {f"{span.name}.{name}": tensor for span in plan.spans for name, tensor in numbers.items()}
+    return as_batch(groups, plan.gather.names, buffers) | flags | named(plan, numbers)
 
 
-def _copy(  # noqa: PLR0917
-    compiled: kernel.Compiled,
-    rows: Rows,
-    anchors: Int64s,
-    skips: Int64s | None,
-    values: Sequence[torch.Tensor],
-    flags: Sequence[torch.Tensor | None],
-) -> None:
-    """Fill values and flags by the kernel. Flags that spans share are written once."""
-    addresses = [0 if of_span is None else of_span.data_ptr() for of_span in flags]
-    written = [0 if address in addresses[:k] else address for k, address in enumerate(addresses)]
-    kernel.gather(
-        compiled,
-        anchors[rows.window],
-        [tensor.data_ptr() for tensor in values],
-        written if any(written) else None,
-        rows.column,
-        None if skips is None else np.take(skips, rows.window, 1),
-        torch.get_num_threads(),
-    )
-
-
-def _by_pack(  # noqa: PLR0917
-    plan: VariatePlan,
-    rows: Rows,
-    source: Int32s | None,
-    anchors: Int64s,
-    skips: Int64s | None,
-    values: Sequence[torch.Tensor],
-    flags: Sequence[torch.Tensor | None],
-) -> None:
-    """Fill values and flags from whole packs. In numpy, because torch's threads do not survive a fork."""
-    for marks in {id(flag): flag for flag in flags if flag is not None}.values():
-        marks.numpy().fill(True)
-    for k, which in by_source(source):
-        windows = np.arange(len(anchors))[which]
-        batch = _packs(plan, k, anchors[windows], None if skips is None else np.take(skips, windows, 1))
-        place = np.full(len(anchors), -1)
-        place[windows] = np.arange(len(windows))
-        for pack in range(len(plan.variates.columns)):
-            at = np.flatnonzero((place[rows.window] >= 0) & (rows.pack == pack))
-            window, variate = place[rows.window[at]], rows.variate[at]
-            for span, tensor, flag in zip(plan.spans, values, flags):
-                of_pack = as_integers(batch[f"{span.name} {pack}"]).numpy()
-                columns = of_pack.reshape(*of_pack.shape[:2], plan.widths[k, pack])
-                as_integers(tensor).numpy()[at] = columns[window, :, variate]
-                seen = batch.get(f"{span.name} {pack}.observed")
-                if flag is not None and seen is not None:
-                    flag.numpy()[at] = seen.numpy()[window]
-
-
-def _packs(plan: VariatePlan, number: int, anchors: Int64s, skips: Int64s | None) -> dict[str, torch.Tensor]:
-    """The packs of windows of one memory, `(windows, time, ...)`, and their `observed`."""
-    if number not in plan.packs:
-        spans = [
-            Span(f"{span.name} {pack}", name, span.start, span.stop, span.step, span.draw)
-            for span in plan.spans
-            for pack, name in enumerate(plan.variates.columns)
-        ]
-        plan.packs[number] = compile_plan([(spans, [plan.memories[number]])])
-    whole = plan.packs[number]
-    buffers = [torch.empty(group.buffer_shape(len(anchors)), dtype=group.dtype) for group in whole.groups]
-    (observed,) = select(whole, None, [InSlots(anchors, skips)], [buffers])
-    return as_batch(whole.groups, whole.names, buffers) | observed
+def named(plan: VariatePlan, numbers: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """What each row is, `(rows,)`, as entries of each span, which share these tensors."""
+    return {f"{span.name}.{name}": tensor for span in plan.spans for name, tensor in numbers.items()}

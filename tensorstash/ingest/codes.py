@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tensorstash.columns.arrays import filled, numbers, of_numbers, of_texts
 from tensorstash.columns.column import ColumnCounts
 from tensorstash.columns.hashing import digests
 from tensorstash.columns.types import is_text
@@ -37,17 +38,18 @@ def piece_of(array: pa.Array) -> Piece:
     if not pa.types.is_dictionary(array.type) or array.dictionary.null_count:
         array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
         if (starts := _long_runs(array)) is not None:
-            piece = piece_of(array.take(pa.array(starts)))
-            return replace(piece, indices=np.repeat(piece.indices, np.diff(starts, append=len(array))))
+            piece = piece_of(array.take(of_numbers(starts)))
+            sizes = np.append(starts[1:], len(array)) - starts
+            return Piece(np.repeat(piece.indices, sizes), piece.values)
         array = pc.dictionary_encode(array)
-    indices = np.asarray(pc.fill_null(array.indices.cast(pa.int32()), -1))
+    indices = filled(array.indices.cast(pa.int32()), -1)
     occurs = np.zeros(len(array.dictionary) + 1, np.bool_)
     occurs[indices] = True  # the last item is for null
     used, values = np.flatnonzero(occurs[:-1]), array.dictionary
     if len(used) < len(values):
         compact = np.full(len(occurs), -1, np.int32)
         compact[used] = np.arange(len(used), dtype=np.int32)
-        indices, values = compact[indices], values.take(pa.array(used))
+        indices, values = compact[indices], values.take(of_numbers(used))
     values.validate(full=True)  # polars trusts that texts are UTF-8
     return Piece(indices, values)
 
@@ -61,7 +63,7 @@ def _long_runs(array: pa.Array) -> Int64s | None:
         return None
     starts: Int64s = np.zeros(0, np.int64)
     for part in (array[:_HEAD], array):
-        differs = np.asarray(pc.fill_null(pc.not_equal(part[1:], part[:-1]), True))
+        differs = filled(pc.not_equal(part[1:], part[:-1]), True)
         starts = np.flatnonzero(np.append(True, differs))
         if len(starts) * _LONG > len(part):
             return None
@@ -71,14 +73,14 @@ def _long_runs(array: pa.Array) -> Int64s | None:
 def as_arrow(names: Sequence[Any]) -> pa.Array:
     """Texts or integers as an Arrow array, with 64-bit offsets or integers."""
     if names and isinstance(names[0], str):
-        return pa.array(names, pa.large_string())
+        return of_texts(names)
     large = max(names, default=0) > np.iinfo(np.int64).max
-    return pa.array(np.array(names, np.uint64 if large else np.int64))
+    return of_numbers(np.array(names, np.uint64 if large else np.int64))
 
 
 def ascending(names: pa.Array) -> Int64s:
     """The order in which texts ascend by their code points, or integers by their size."""
-    return np.asarray(pc.array_sort_indices(names)).astype(np.int64)
+    return numbers(pc.array_sort_indices(names)).astype(np.int64)
 
 
 def inverse(order: Int64s) -> Int64s:
@@ -118,7 +120,7 @@ class _PolarsCoder:
         self._codes: Int32s = np.zeros(0, np.int32)  # by the numbers of the table; -1 for a text without a code
         self._lock = Lock()
         self.names: list[str] = []
-        self.codes(pa.array(names, pa.large_string()))
+        self.codes(of_texts([*names]))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -135,7 +137,7 @@ class _PolarsCoder:
             new = np.flatnonzero(self._codes[numbers] < 0)
             new = new[np.sort(np.unique(numbers[new], return_index=True)[1])]
             self._codes[numbers[new]] = np.arange(len(self), len(self) + len(new))
-            self.names += texts.take(pa.array(new)).to_pylist()
+            self.names += texts.take(of_numbers(new)).to_pylist()
             return self._codes[numbers]
 
 
@@ -166,7 +168,7 @@ class Vocabulary:
         codes = piece.indices.astype(np.int32, copy=False) if same else np.append(local, np.int32(-1))[piece.indices]
         nulls = int(np.count_nonzero(codes < 0))
         if nulls and self.fill is not None:
-            (code,) = self._codes_of(pa.array([self.fill]))
+            (code,) = self._codes_of(of_texts([self.fill]))
             return np.where(codes < 0, code, codes), ColumnCounts(nulls)
         return codes, ColumnCounts(nulls, nulls)
 
@@ -187,7 +189,7 @@ class Vocabulary:
         # The first values get ascending codes. Often there are no others, and no code has to be changed.
         order = ascending(values)
         codes = np.empty(len(values), np.int32)
-        codes[order] = coder.codes(values.take(pa.array(order)))
+        codes[order] = coder.codes(values.take(of_numbers(order)))
         return codes
 
     def renumbering(self) -> Int32s | None:

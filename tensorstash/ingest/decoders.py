@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tensorstash.columns.arrays import filled, nulls, of_numbers
 from tensorstash.columns.codec import Ascending, Given, Hashed, Plain, Validity
 from tensorstash.columns.column import Column, ColumnCounts
 from tensorstash.columns.types import is_text
@@ -93,7 +93,8 @@ def _closed(column: Column, vocabulary: Vocabulary, unknown: str) -> Decoder:
         places = np.full(len(values) + 1, -1, np.int32)  # the last one is for null
         known = [k for k in range(len(values)) if k not in others]
         places[known] = np.arange(len(known), dtype=np.int32)
-        codes, counts = vocabulary.encode(Piece(places[piece.indices], piece.values.take(pa.array(known, pa.int64()))))
+        kept = piece.values.take(of_numbers(np.array(known, np.int64)))
+        codes, counts = vocabulary.encode(Piece(places[piece.indices], kept))
         return codes, replace(counts, nulls=counts.nulls - sum(int(rows[k]) for k in others))
 
     return decoder
@@ -110,10 +111,12 @@ def _validity(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[N
 def _valid(array: pa.Array, column: Column, name: str, place: str) -> NDArray[Any]:
     if is_text(array.type):
         in_dictionary = pa.types.is_dictionary(array.type) and array.dictionary.null_count
-        return np.asarray((decoded(array) if in_dictionary else array).is_valid())
+        holes = nulls(decoded(array) if in_dictionary else array)
+        return np.ones(len(array), np.bool_) if holes is None else ~holes
     flat = flatten(array, column, name, place)
-    valid = flat.is_valid().to_numpy(zero_copy_only=False)
+    holes = nulls(flat)
+    valid = np.ones(len(flat), np.bool_) if holes is None else ~holes
     if pa.types.is_floating(flat.type) or column.bits:
-        raw = np.asarray(pc.fill_null(flat, pa.scalar(0).cast(flat.type)).to_numpy(zero_copy_only=False))
+        raw = filled(flat, 0)
         valid &= ~np.isnan(from_bfloat16(raw) if column.bits else raw)
     return valid

@@ -7,9 +7,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tensorstash.columns.arrays import of_numbers
 from tensorstash.columns.resolve import entity_column, entity_columns
 from tensorstash.columns.sharding import shard_of
 from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.text import counted
 from tensorstash.errors import DataError
 from tensorstash.ingest.codes import Piece, Vocabulary, as_arrow, ascending, inverse, piece_of
 from tensorstash.sources.kept_rows import with_rows
@@ -39,7 +41,7 @@ class Entities:
         for k, (part, piece) in enumerate(zip(self._parts, pieces)):
             part_codes, _ = part.encode(piece)
             if k:
-                pairs = pa.array((codes.astype(np.int64) << 32) | part_codes)
+                pairs = of_numbers((codes.astype(np.int64) << 32) | part_codes)
                 part_codes, _ = self._pairs[k - 1].encode(piece_of(pairs))
             codes = part_codes
         return codes
@@ -122,10 +124,9 @@ def known_rows(scanned: Scan, entity: Entity, known: Sequence[Any], progress: bo
     strangers = set[Any]().union(*(part for part, _ in others))
     if not strangers:
         return kept, ""
-    return kept, (
-        f"unknown='drop' leaves out {sum(rows for _, rows in others):,} rows of {len(strangers):,} entities that like= "
-        f"lacks, such as {min(strangers)!r}."
-    )
+    rows = counted(sum(count for _, count in others), "row")
+    entities = "1 entity" if len(strangers) == 1 else f"{len(strangers):,} entities"
+    return kept, f"unknown='drop' leaves out {rows} of {entities} that like= lacks, such as {min(strangers)!r}."
 
 
 def of_shard(scanned: Scan, entity: Entity, shard: tuple[int, int], progress: bool | None) -> Scan:

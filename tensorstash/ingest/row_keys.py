@@ -1,7 +1,7 @@
 """The entity and the time of every row: read before the other columns, and written as entities, offsets and times."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from tensorstash.columns.arrays import numbers, of_numbers
 from tensorstash.columns.calendar import calendar_values
 from tensorstash.columns.codec import Ascending
 from tensorstash.columns.column import Column, ColumnCounts
@@ -143,7 +144,7 @@ def _narrow(piece: Piece) -> Piece:
     """Save memory: all pieces of a unit are held until it is read, and most have few entities."""
     count = len(piece.values)
     kind = np.int8 if count < 1 << 7 else np.int16 if count < 1 << 15 else np.int32
-    return replace(piece, indices=piece.indices.astype(kind, copy=False))
+    return Piece(piece.indices.astype(kind, copy=False), piece.values)
 
 
 def _write_entities(work: Work, parts: list[list[Any]]) -> list[Any]:
@@ -173,14 +174,14 @@ def units_of_keys(work: Work, keys: RowKeys) -> list[Unit]:
         first, end = int(np.searchsorted(offsets, start, "right")) - 1, int(np.searchsorted(offsets, stop, "left"))
         borders: Int64s = np.clip(offsets[first : end + 1], start, stop)
         codes = np.repeat(np.arange(first, end), np.diff(borders))
-        columns = {name: pa.DictionaryArray.from_arrays(codes, values) for name, values in entities.items()}
+        columns = {name: pa.DictionaryArray.from_arrays(of_numbers(codes), values) for name, values in entities.items()}
         for key in planned.times:
-            columns[key.members[0]] = pa.array(work.draft.read(key.name, start, stop - start))
+            columns[key.members[0]] = of_numbers(work.draft.read(key.name, start, stop - start))
         if planned.time:
-            times = columns[planned.time.members[0]].to_numpy()
+            times = numbers(columns[planned.time.members[0]])
             clock = Clock(planned.time.unit, planned.time.zone)
             for name in calendar.keys() & names:
-                columns[name] = pa.array(calendar_values([calendar[name]], times, clock)[:, 0])
+                columns[name] = of_numbers(calendar_values([calendar[name]], times, clock)[:, 0])
         return [pa.RecordBatch.from_arrays([columns[name] for name in names], names=list(names))]
 
     blocks = [(start, min(start + _BLOCK, planned.rows)) for start in range(0, planned.rows, _BLOCK)]
@@ -190,8 +191,8 @@ def units_of_keys(work: Work, keys: RowKeys) -> list[Unit]:
 def write_names(draft: Draft, name: str, names: list[Any], integers: bool) -> None:
     """Write integers, or texts as two blobs: their UTF-8 bytes, and the end of each text."""
     if integers:
-        numbers = as_arrow(names).to_numpy()
-        draft.blob(f"{name}.integers", numbers, torch.uint64 if numbers.dtype == np.uint64 else torch.int64)
+        values = numbers(as_arrow(names))
+        draft.blob(f"{name}.integers", values, torch.uint64 if values.dtype == np.uint64 else torch.int64)
         return
     encoded = [text.encode() for text in names]
     ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 
+from tensorstash.columns.arrays import filled, nulls
 from tensorstash.columns.column import Column, ColumnCounts, Number
 from tensorstash.common.dtypes import DTYPES, Bools
 from tensorstash.common.text import counted
@@ -29,22 +30,22 @@ def values(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDAr
     All work is done in numpy: torch would split each piece over its own threads, which wait for one another when other
     threads use the cores.
     """
-    nulls = 0
+    count = 0
     if len(column.members) == 1:
-        out, nulls = _member(arrays[0], column, column.members[0], place)
+        out, count = _member(arrays[0], column, column.members[0], place)
         out = out.reshape(-1, *column.shape)
     else:
         out = np.empty((len(arrays[0]), len(arrays)), DTYPES[column.dtype][1])
         for k, (array, member) in enumerate(zip(arrays, column.members)):
             out[:, k], more = _member(array, column, member, place)
-            nulls += more
+            count += more
     plain = out
     if column.dtype == torch.bfloat16:
         plain = from_bfloat16(out)
     elif column.dtype == torch.float16:
         plain = out.astype(np.float32)  # processors cannot compare halves
     low, high, missing = _summary(plain)
-    return out, ColumnCounts(nulls, missing, low=low, high=high)
+    return out, ColumnCounts(count, missing, low=low, high=high)
 
 
 def _member(array: pa.Array, column: Column, name: str, place: str) -> tuple[NDArray[Any], int]:
@@ -52,14 +53,12 @@ def _member(array: pa.Array, column: Column, name: str, place: str) -> tuple[NDA
     flat = flatten(array, column, name, place)
     if pa.types.is_decimal(flat.type):
         flat = _from_decimals(flat, column, name, place)
-    nulls, fill = flat.null_count, column.fill
-    if nulls and fill is None and not column.dtype.is_floating_point:
-        raise _null_error(column, name, nulls, place)
-    holes = flat.is_null().to_numpy(zero_copy_only=False) if nulls else None
-    flat = pc.fill_null(flat, pa.scalar(0).cast(flat.type)) if nulls else flat
-    raw: NDArray[Any] = np.asarray(flat.to_numpy(zero_copy_only=False))  # the memory of Arrow: never written to
+    count, fill, holes = flat.null_count, column.fill, nulls(flat)
+    if count and fill is None and not column.dtype.is_floating_point:
+        raise _null_error(column, name, count, place)
+    raw = filled(flat, 0)  # without nulls the memory of Arrow: never written to
     if column.bits and column.dtype == torch.bfloat16 and holes is None and fill is None:
-        return raw, nulls
+        return raw, count
     raw = from_bfloat16(raw) if column.bits else raw
     if fill is not None and raw.dtype.kind == "f":
         unknown = np.isnan(raw)
@@ -67,10 +66,10 @@ def _member(array: pa.Array, column: Column, name: str, place: str) -> tuple[NDA
         raw = np.where(unknown, raw.dtype.type(0), raw)
     out = _cast(raw, column, name, place)
     if holes is None:
-        return out, nulls
+        return out, count
     value = np.asarray(math.nan if fill is None else fill)
     value = to_bfloat16(value.astype(np.float32)) if column.dtype == torch.bfloat16 else value.astype(out.dtype)
-    return np.where(holes, value, out), nulls
+    return np.where(holes, value, out), count
 
 
 def _null_error(column: Column, name: str, nulls: int, place: str) -> DataError:

@@ -15,6 +15,7 @@ from tensorstash.columns.column import Column, ColumnCounts
 from tensorstash.columns.info import KnownInfo, StashInfo, TimeInfo, to_header
 from tensorstash.columns.number_texts import look_like_numbers
 from tensorstash.common.progress import Progress, rows_bar
+from tensorstash.common.text import counted
 from tensorstash.common.threads import in_threads, threads
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
 from tensorstash.ingest.carried import carried_values
@@ -100,7 +101,7 @@ def _warnings(work: Work, keys: RowKeys) -> Iterator[str]:
     for name, decoder in work.decoders.items():
         if unknown := decoder.unknown:
             yield (
-                f"unknown='drop' takes texts that like= lacks as missing: {sum(unknown.values()):,} values of "
+                f"unknown='drop' takes texts that like= lacks as missing: {counted(sum(unknown.values()), 'value')} of "
                 f"{name!r}, such as {min(unknown)!r}."
             )
     labels = {c.name for c in planned.columns if planned.entity and c.members[0] in planned.entity.members}
@@ -174,7 +175,7 @@ def _decode(
     parts = bundles(units)
     count = max(len(parts), 1)
     worth = work.planned.rows // count * len(columns) // _WORTH_A_THREAD
-    shares = min(len(columns), max(worth, 1), -(-threads() // count))
+    shares = min(len(columns), 1 if worth <= 1 else min(worth, -(-threads() // count)))
     jobs = [(part, columns[share::shares]) for part in parts for share in range(shares)]
     for decoded in in_threads(jobs, decode):
         for counts, deciding in decoded:

@@ -1,32 +1,8 @@
-/* Windows of rows into batches: bytes only, whatever they mean. */
+/* Windows of rows into batches: their indices are checked, and windows with empty slots are cut into stretches. */
 
-#include "kernel.h"
-
-/* Cache lines asked for in one go, ahead of the windows that are copied: enough to hide memory behind copying, and few
- * enough that the processor drops none. They go to the second cache: the first can wait for far fewer lines at a time,
- * and then copying waits as well. Of a longer window twice as many are asked for: by then it is a known stream. */
-enum { LINE = 64, LINES_AHEAD = 128, PAGE = 4096 };
+#include "copy.h"
 
 INLINE int64_t ceil_div(int64_t a, int64_t b) { return b == 1 ? a : (a + b - 1) / b; } /* for 0 <= a */
-
-/* n items of a fixed size, one in every step: the compiler knows the size where this is called. */
-INLINE void copy_items(char *to, const char *from, int64_t n, int64_t step, size_t bytes) {
-  for (int64_t i = 0; i < n; i++) memcpy(to + i * (int64_t)bytes, from + i * step, bytes);
-}
-
-INLINE void copy_rows(char *to, const char *from, int64_t n, const Span *span) {
-  int64_t bytes = span->row_bytes, step = span->step * bytes;
-  if (n == 1 || span->step == 1) {
-    int64_t all = n * bytes;
-    if (all == 4) memcpy(to, from, 4); /* without a call */
-    else if (all == 8) memcpy(to, from, 8);
-    else memcpy(to, from, (size_t)all);
-  } else if (bytes == 1) copy_items(to, from, n, step, 1);
-  else if (bytes == 2) copy_items(to, from, n, step, 2);
-  else if (bytes == 4) copy_items(to, from, n, step, 4);
-  else if (bytes == 8) copy_items(to, from, n, step, 8);
-  else copy_items(to, from, n, step, (size_t)bytes);
-}
 
 static bool is_plan(const Plan *plan) {
   for (int64_t s = 0; s < plan->span_count; s++) {
@@ -42,8 +18,6 @@ static bool is_plan(const Plan *plan) {
 }
 
 INLINE int64_t width_of(const Plan *plan, int64_t source) { return plan->apart ? plan->sources[source].width : 1; }
-
-INLINE int64_t place_of(const Batch *batch, int64_t i) { return batch->places ? batch->places[i] : batch->anchors[i]; }
 
 /* How many slots of a span are skipped by window i. */
 INLINE int64_t skipped(const Batch *batch, const Span *span, int64_t i) {
@@ -123,23 +97,6 @@ static int64_t find_places(const Plan *plan, const Batch *batch) {
   return DONE;
 }
 
-/* Slots of a window. Some may be empty; the rows of the others follow each other, as those of a window mostly do.
- * Windows are cut into stretches once for all spans of the same slots, because that takes as long as copying them. */
-typedef struct {
-  int64_t slot, length; /* the first slot, counted through all windows of the batch, and how many there are */
-  int64_t row, count;   /* likewise of the rows */
-  int64_t marks;        /* where the marks of these slots begin in the tile, or -1 if none of them is empty */
-  int64_t source;
-} Stretch;
-
-enum { STRETCHES = 1024, MARKS = 1 << 15 };
-
-typedef struct {
-  int64_t stretches, marks;
-  Stretch stretch[STRETCHES];
-  uint8_t mark[MARKS]; /* 1 for a slot with a row, 0 for an empty one */
-} Tile;
-
 /* Where the next stretch begins: a window, a slot in it, and a fragment of its source. */
 typedef struct {
   int64_t i, slot, k;
@@ -211,228 +168,22 @@ static void cut(const Plan *plan, const Batch *batch, const Span *span, int64_t 
   }
 }
 
-/* How many of n marks follow each other that are the same as the first. */
-INLINE int64_t alike(const uint8_t *mark, int64_t n) {
-  int64_t i = 1;
-  while (i < n && mark[i] == mark[0]) i++;
-  return i;
-}
-
-/* How many windows of a span are asked for together. */
-static int64_t block_of(const Span *span) {
-  int64_t apart = span->step * span->row_bytes;
-  int64_t lines = span->length * (apart <= LINE ? apart : span->row_bytes + LINE) / LINE + 1;
-  return lines < LINES_AHEAD ? least(LINES_AHEAD / lines, 64) : 1;
-}
-
-/* Asks for the pages of some rows, and for their first and last line. Inline, like `ask_lines`, because GCC drops calls
- * of a function that does nothing but this. */
-INLINE void ask_pages(const char *from, int64_t rows, const Span *span) {
-  int64_t extent = ((rows - 1) * span->step + 1) * span->row_bytes;
-  for (int64_t b = 0; b < extent; b += PAGE) __builtin_prefetch(from + b, 0, 2);
-  __builtin_prefetch(from + extent - 1, 0, 2);
-}
-
-/* Asks for the other lines of some rows. */
-INLINE void ask_lines(const char *from, int64_t rows, const Span *span) {
-  int64_t bytes = span->row_bytes, apart = span->step * bytes, most = 2 * LINES_AHEAD;
-  int64_t second = LINE - (int64_t)((uintptr_t)from & (LINE - 1));
-  if (apart <= LINE)
-    for (int64_t b = second; b < least((rows - 1) * apart + bytes, most * LINE); b += LINE)
-      __builtin_prefetch(from + b, 0, 2);
-  else
-    for (int64_t i = 0, lines = 0; i < rows && lines < most; i++)
-      for (int64_t b = 0; b < bytes; b += LINE, lines++) __builtin_prefetch(from + i * apart + b, 0, 2);
-}
-
-/* What is copied span by span, up to the span `end`: stretches of a tile or, if there is none, windows of the call, of
- * which every slot has a row. They need no tile, which takes as long as copying a short window. */
-typedef struct {
-  const Plan *plan;
-  const Batch *batch;
-  const Tile *tile;
-  int64_t first, last, end; /* the first stretch or window, and the last one + 1 */
-} Job;
-
-/* How far a job has asked for memory ahead of its copies: the next stretch or window, `at`, of a span. */
-typedef struct {
-  int64_t span, at;
-} Ahead;
-
-INLINE int64_t source_of(const Job *job, int64_t i) {
-  return job->tile ? job->tile->stretch[i].source : job->batch->which ? job->batch->which[i] : 0;
-}
-
-/* A span as it lies in the source of stretch or window number i, whose rows may be apart. */
-INLINE Span span_in(const Job *job, int64_t s, int64_t i) {
-  Span span = job->plan->spans[s];
-  span.step *= width_of(job->plan, source_of(job, i));
-  return span;
-}
-
-/* Where the rows of a span in stretch or window number i begin. */
-INLINE const char *rows_of(const Job *job, int64_t s, int64_t i) {
-  const Span *span = &job->plan->spans[s];
-  int64_t source = source_of(job, i);
-  int64_t row = job->tile ? job->tile->stretch[i].row : place_of(job->batch, i) + span->start;
-  int64_t apart = span->row_bytes * width_of(job->plan, source);
-  return job->plan->columns[source * job->plan->span_count + s] + row * apart;
-}
-
-/* The window of stretch number i, or window i. */
-INLINE int64_t window_of(const Job *job, const Span *span, int64_t i) {
-  return job->tile ? job->tile->stretch[i].slot / span->length : i;
-}
-
-/* Whether stretch or window number i is of another column of the pack than the one before, in the same window: then its
- * rows lie in the lines that are read for that one. Parts of one window count too. */
-INLINE bool continues(const Job *job, int64_t s, int64_t i) {
-  const Plan *plan = job->plan;
-  if (!plan->apart || i == job->first) return false;
-  int64_t two = source_of(job, i), spans = plan->span_count;
-  if (plan->sources[two].width == 1) return false;
-  int64_t one = source_of(job, i - 1);
-  if (one == two) return window_of(job, &plan->spans[s], i - 1) == window_of(job, &plan->spans[s], i);
-  int64_t w = window_of(job, &plan->spans[s], i);
-  if (two < one || job->batch->anchors[w - 1] != job->batch->anchors[w]) return false;
-  int64_t between = plan->columns[two * spans + s] - plan->columns[one * spans + s];
-  return between > 0 && between < plan->sources[one].width * plan->spans[s].row_bytes;
-}
-
-/* The end of the block of a span that begins at number `at`, or of the span; columns of one window stay together. */
-INLINE int64_t end_of_block(const Job *job, int64_t s, const Span *span, int64_t at) {
-  int64_t end = least(at + block_of(span), job->last);
-  while (end < job->last && continues(job, s, end)) end++;
-  return end;
-}
-
-INLINE int64_t rows_at(const Job *job, const Span *span, int64_t i) {
-  return job->tile ? job->tile->stretch[i].count : span->length;
-}
-
-INLINE Ahead moved_to(const Job *job, const Ahead *ahead, int64_t at) {
-  return at < job->last ? (Ahead){ahead->span, at} : (Ahead){ahead->span + 1, job->first};
-}
-
-/* Asks for the pages of the next two blocks. */
-INLINE void ask_next_pages(const Job *job, Ahead *pages) {
-  if (pages->span == job->end) return;
-  const Span span = job->plan->spans[pages->span];
-  int64_t i = pages->at, upto = end_of_block(job, pages->span, &span, i);
-  if (upto < job->last) upto = end_of_block(job, pages->span, &span, upto);
-  for (; i < upto && !job->plan->apart; i++)
-    ask_pages(rows_of(job, pages->span, i), rows_at(job, &span, i), &span);
-  for (; i < upto; i++) {
-    if (continues(job, pages->span, i) && i > pages->at) continue;
-    const Span apart = span_in(job, pages->span, i);
-    ask_pages(rows_of(job, pages->span, i), rows_at(job, &span, i), &apart);
-  }
-  *pages = moved_to(job, pages, i);
-}
-
-/* Asks for the lines of the next block. */
-INLINE void ask_next_lines(const Job *job, Ahead *lines) {
-  if (lines->span == job->end) return;
-  const Span span = job->plan->spans[lines->span];
-  int64_t i = lines->at, upto = end_of_block(job, lines->span, &span, i);
-  for (; i < upto && !job->plan->apart; i++)
-    ask_lines(rows_of(job, lines->span, i), rows_at(job, &span, i), &span);
-  for (; i < upto; i++) {
-    if (continues(job, lines->span, i) && i > lines->at) continue;
-    const Span apart = span_in(job, lines->span, i);
-    ask_lines(rows_of(job, lines->span, i), rows_at(job, &span, i), &apart);
-  }
-  *lines = moved_to(job, lines, i);
-}
-
-/* Copies the rows of a stretch to the slots that have one, and fills the others. */
-INLINE void copy_stretch(const Job *job, int64_t s, int64_t i, const Span *span, uint64_t empty) {
-  const Stretch *one = &job->tile->stretch[i];
-  const uint8_t *mark = job->tile->mark + (one->marks < 0 ? 0 : one->marks);
-  const char *from = rows_of(job, s, i);
-  int64_t bytes = span->row_bytes, n = one->length;
-  char *to = job->batch->out[s] + one->slot * bytes;
-  char *seen = job->batch->observed ? job->batch->observed[s] : NULL;
-  if (one->marks < 0) copy_rows(to, from, n, span);
-  else if (!one->count) fill(to, n * bytes, empty);
-  else if (bytes <= 8) expand(to, from, one->count, span->step, bytes, mark, n, empty);
-  else
-    for (int64_t at = 0, some; at < n; at += some, to += some * bytes) {
-      some = alike(mark + at, n - at);
-      if (mark[at]) copy_rows(to, from, some, span), from += some * span->step * bytes;
-      else fill(to, some * bytes, empty);
-    }
-  if (!seen) return;
-  if (one->marks < 0 || !one->count) memset(seen + one->slot, one->count > 0, (size_t)n);
-  else memcpy(seen + one->slot, mark, (size_t)n);
-}
-
-enum { COLUMNS = 64 }; /* that are copied together */
-
-/* Whether stretch or window number i is of a column that lies beside others, and has all its rows. */
-INLINE bool is_column(const Job *job, const Span *span, int64_t i) {
-  if (!job->plan->apart || span->row_bytes > 8 || width_of(job->plan, source_of(job, i)) == 1) return false;
-  return !job->tile || (job->tile->stretch[i].marks < 0 && job->tile->stretch[i].count);
-}
-
-/* Whether the rows of two columns of a window are the same ones. */
-INLINE bool same_rows(const Job *job, int64_t i, int64_t j) {
-  if (!job->tile) return place_of(job->batch, i) == place_of(job->batch, j);
-  const Stretch *one = &job->tile->stretch[i], *two = &job->tile->stretch[j];
-  return one->row == two->row && one->count == two->count;
-}
-
-/* Copies the rows of a column, number i, together with those of other columns of the window, up to number `end`;
- * returns the number of the first that is left. Empty stretches between them are filled. */
-INLINE int64_t copy_beside(const Job *job, int64_t s, int64_t i, int64_t end, uint64_t empty) {
-  const Span apart = span_in(job, s, i);
-  const Batch *batch = job->batch;
-  int64_t bytes = apart.row_bytes, n = rows_at(job, &apart, i), count = 0, first = i;
-  Column column[COLUMNS];
-  for (; i < end && count < COLUMNS; i++) {
-    if (i > first && !continues(job, s, i)) break;
-    if (job->tile && !job->tile->stretch[i].count) {
-      copy_stretch(job, s, i, &apart, empty);
-      continue;
-    }
-    if (i > first && (!is_column(job, &apart, i) || !same_rows(job, first, i))) break;
-    int64_t slot = job->tile ? job->tile->stretch[i].slot : i * apart.length;
-    column[count++] = (Column){batch->out[s] + slot * bytes, rows_of(job, s, i)};
-    if (job->tile && batch->observed && batch->observed[s]) memset(batch->observed[s] + slot, 1, (size_t)n);
-  }
-  copy_columns(column, count, n, apart.step * bytes, bytes);
-  return i;
-}
-
-/* Before a block is copied, the lines of the next block are asked for, and every second time the pages of the two blocks
- * after it. The processor looks up several pages at a time, but all that follows in the program waits for them: so they
- * are not asked for one by one between the copies, nor just before their lines. */
-INLINE void copy_job(const Job *job, int64_t s) {
-  Ahead pages = {s, job->first}, lines = {s, job->first};
-  ask_next_pages(job, &pages);
-  ask_next_lines(job, &lines);
-  for (; s < job->end; s++) {
-    const Span span = job->plan->spans[s];
-    uint64_t empty = repeated(span.empty, span.item_bytes);
-    char *to = job->batch->out[s];
-    for (int64_t i = job->first, upto, number = 0; i < job->last; number++) {
-      if (number % 2 == 0) ask_next_pages(job, &pages);
-      ask_next_lines(job, &lines);
-      upto = end_of_block(job, s, &span, i);
-      if (!job->plan->apart) {
-        if (job->tile)
-          for (; i < upto; i++) copy_stretch(job, s, i, &span, empty);
-        else
-          for (; i < upto; i++) copy_rows(to + i * span.length * span.row_bytes, rows_of(job, s, i), span.length, &span);
-        continue;
-      }
-      for (int64_t next; i < upto; i = next) {
-        const Span apart = span_in(job, s, i);
-        next = i + 1;
-        if (is_column(job, &span, i)) next = copy_beside(job, s, i, upto, empty);
-        else if (job->tile) copy_stretch(job, s, i, &apart, empty);
-        else copy_rows(to + i * span.length * span.row_bytes, rows_of(job, s, i), span.length, &apart);
-      }
+/* Cuts windows of rows in any order, `(size, length)`, -1 for an empty slot, before window `end`, likewise: rows that
+ * follow each other are a stretch, as those are as a rule that became known at one time. */
+static void cut_picked(const int64_t *rows, const Batch *batch, int64_t length, int64_t end, Cut *at, Tile *tile) {
+  tile->stretches = 0;
+  for (; at->i < end; at->slot = 0, at->i++) {
+    const int64_t *row = rows + at->i * length;
+    int64_t w = batch->which ? batch->which[at->i] : 0;
+    while (at->slot < length) {
+      if (tile->stretches == STRETCHES) return;
+      int64_t from = at->slot, first = row[from], k = from + 1;
+      if (first < 0) while (k < length && row[k] < 0) k++;
+      else while (k < length && row[k] - k == first - from) k++;
+      Stretch *one = &tile->stretch[tile->stretches++];
+      if (first < 0) *one = (Stretch){at->i * length + from, k - from, 0, 0, 0, w};
+      else *one = (Stretch){at->i * length + from, k - from, first, k - from, -1, w};
+      at->slot = k;
     }
   }
 }
@@ -453,15 +204,16 @@ enum { PART = 1 << 16, SPLIT = 1 << 20 }; /* bytes: of a part, and below which t
 typedef struct {
   const Plan *plan;
   const Batch *batch;
-  int64_t each, parts; /* windows of a part, and parts of a buffer */
-  bool pieces;         /* whether slots may be empty */
+  const int64_t *picked; /* (size, length) the row of each slot, or -1; or null, and windows have anchors */
+  int64_t each, parts;   /* windows of a part, and parts of a buffer */
+  bool pieces;           /* whether slots may be empty */
 } Shared;
 
 /* The windows of one buffer, except that `size` remains the distance between the rows of `skips`. */
 static Batch of_buffer(const Plan *plan, const Batch *batch, int64_t number) {
   Batch one = *batch;
   int64_t windows = number * (batch->size / batch->buffers), addresses = number * plan->span_count;
-  one.anchors += windows;
+  if (one.anchors) one.anchors += windows;
   if (one.which) one.which += windows;
   if (one.places) one.places += windows;
   if (one.skips) one.skips += windows;
@@ -473,34 +225,72 @@ static Batch of_buffer(const Plan *plan, const Batch *batch, int64_t number) {
 static void copy_part(const void *about, int64_t part) {
   const Shared *all = about;
   const Plan *plan = all->plan;
-  const Batch batch = of_buffer(plan, all->batch, part / all->parts);
-  int64_t first = part % all->parts * all->each, last = least(first + all->each, batch.size / batch.buffers);
-  if (!all->pieces) {
-    copy_job(&(Job){plan, &batch, NULL, first, last, plan->span_count}, 0);
+  int64_t buffer = part / all->parts, windows = all->batch->size / all->batch->buffers;
+  const Batch batch = of_buffer(plan, all->batch, buffer);
+  int64_t first = part % all->parts * all->each, last = least(first + all->each, windows);
+  if (!all->picked && !all->pieces) {
+    copy_spans(plan, &batch, NULL, first, last, 0, plan->span_count);
     return;
   }
   Tile tile;
   for (int64_t s = 0, end; s < plan->span_count; s = end) {
     const Span *span = &plan->spans[s];
+    const int64_t *picked = all->picked ? all->picked + buffer * windows * span->length : NULL;
     for (end = s + 1; end < plan->span_count && same_slots(span, &plan->spans[end]);) end++;
-    Cut at = {first, 0, 0};
-    for (cut(plan, &batch, span, last, &at, &tile); tile.stretches; cut(plan, &batch, span, last, &at, &tile))
-      copy_job(&(Job){plan, &batch, &tile, 0, tile.stretches, end}, s);
+    for (Cut at = {first, 0, 0};;) {
+      if (picked) cut_picked(picked, &batch, span->length, last, &at, &tile);
+      else cut(plan, &batch, span, last, &at, &tile);
+      if (!tile.stretches) break;
+      if (picked) copy_picked(plan, &batch, picked, &tile, s, end);
+      else copy_spans(plan, &batch, &tile, 0, tile.stretches, s, end);
+    }
   }
+}
+
+/* Copies windows that were checked. */
+static void copy_all(const Plan *plan, const Batch *batch, const int64_t *picked, bool pieces) {
+  int64_t bytes = 1, windows = batch->size / batch->buffers, each = windows;
+  if (!windows) return;
+  for (int64_t s = 0; s < plan->span_count; s++) bytes += plan->spans[s].length * plan->spans[s].row_bytes;
+  if (batch->threads > 1 && bytes >= SPLIT / batch->size) each = least(windows, 1 + PART / bytes);
+  Shared all = {plan, batch, picked, each, ceil_div(windows, each), pieces};
+  in_parts(&(Parts){copy_part, &all, all.parts * batch->buffers}, batch->threads);
+}
+
+static bool are_buffers(const Batch *batch) {
+  return batch->size >= 0 && batch->buffers >= 1 && batch->size % batch->buffers == 0;
 }
 
 /* Fills a batch: checks first, so that nothing is written where an anchor is out of place. */
 EXPORT int64_t tensorstash_gather(const Plan *plan, const Batch *batch) {
-  if (batch->size < 0 || batch->buffers < 1 || batch->size % batch->buffers) return MALFORMED;
-  if (!is_plan(plan) || !are_skips(plan, batch)) return MALFORMED;
+  if (!are_buffers(batch) || !is_plan(plan) || !are_skips(plan, batch)) return MALFORMED;
   bool pieces = has_fragments(plan);
   if (pieces && !batch->places) return MALFORMED;
   int64_t bad = batch->places ? find_places(plan, batch) : check_rows(plan, batch);
-  int64_t bytes = 1, windows = batch->size / batch->buffers, each = windows;
-  if (bad != DONE || !windows) return bad;
-  for (int64_t s = 0; s < plan->span_count; s++) bytes += plan->spans[s].length * plan->spans[s].row_bytes;
-  if (batch->threads > 1 && bytes >= SPLIT / batch->size) each = least(windows, 1 + PART / bytes);
-  Shared all = {plan, batch, each, ceil_div(windows, each), batch->observed || batch->skips || pieces};
-  in_parts(&(Parts){copy_part, &all, all.parts * batch->buffers}, batch->threads);
+  if (bad == DONE) copy_all(plan, batch, NULL, batch->observed || batch->skips || pieces);
+  return bad;
+}
+
+/* Checks all windows of rows in any order. */
+static int64_t check_picked(const Plan *plan, const Batch *batch, const int64_t *rows) {
+  int64_t length = plan->spans[0].length;
+  for (int64_t i = 0; i < batch->size; i++, rows += length) {
+    int64_t w = batch->which ? batch->which[i] : 0;
+    if (w < 0 || w >= plan->source_count) return i;
+    uint64_t upto = (uint64_t)plan->sources[w].rows, bad = 0;
+    for (int64_t j = 0; j < length; j++) bad |= (uint64_t)rows[j] + 1 > upto; /* of -1 it is 0 */
+    if (bad) return i;
+  }
   return DONE;
+}
+
+/* The same from rows in any order, `(size, length)`, -1 for an empty slot: all spans are as long. The batch has no anchors,
+ * and its windows no places. */
+EXPORT int64_t tensorstash_take(const Plan *plan, const Batch *batch, const int64_t *rows) {
+  if (!are_buffers(batch) || !is_plan(plan) || !plan->span_count || plan->apart) return MALFORMED;
+  for (int64_t s = 0; s < plan->span_count; s++)
+    if (plan->spans[s].length != plan->spans[0].length || plan->spans[s].step != 1) return MALFORMED;
+  int64_t bad = check_picked(plan, batch, rows);
+  if (bad == DONE) copy_all(plan, batch, rows, true);
+  return bad;
 }

@@ -1,6 +1,6 @@
-/* The kernel: which windows come next (`permutation.c`, `mix.c`, `weighted.c`), where they are (`lookup.c`), their bytes
- * (`gather.c`, `expand.c` where slots are empty, `columns.c` where columns lie side by side; `versions.c` by time, as rows
- * were known), and batches without empty slots (`pack.c`).
+/* The kernel: which windows come next (`permutation.c`, `mix.c`, `weighted.c`), where they are (`lookup.c`; `versions.c` by
+ * time, as rows were known), their bytes (`gather.c` and `copy.c`, `expand.c` where slots are empty, `columns.c` where
+ * columns lie side by side), and batches without empty slots (`pack.c`).
  *
  * Every function does a bounded amount of work, allocates nothing and keeps nothing but sleeping threads (`threads.c`),
  * which a forked child starts anew, so that it may run without the interpreter's lock and in any process. Each checks
@@ -27,7 +27,7 @@
 
 enum { VERSION = 13 }; /* of the functions and structs; `library.py` refuses another */
 enum { DONE = -1, MALFORMED = -2 };
-enum { FOUND_TOGETHER = 256 };
+enum { FOUND_TOGETHER = 256, LINE = 64 /* bytes of a line of the cache */ };
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 

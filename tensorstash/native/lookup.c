@@ -75,29 +75,30 @@ EXPORT int64_t tensorstash_locate(const Guide *guide, int64_t stride, const int6
 enum { BISECTED_TOGETHER = 32 };
 
 /* For each of n ranges of ascending numbers, the first place whose number is at least the bound, or the range's end.
- * A few ranges at a time, so that the memory of one is on its way while the others are looked at. */
+ * A few ranges at a time, so that the memory of one is on its way while the others are looked at; without a branch on
+ * what a number is, which would be mispredicted every second time. */
 EXPORT int64_t tensorstash_first_rows(const int64_t *numbers, int64_t count, const int64_t *low, const int64_t *high,
                                       const int64_t *bounds, int64_t n, int64_t *first) {
-  int64_t end[BISECTED_TOGETHER];
+  int64_t from[BISECTED_TOGETHER], left[BISECTED_TOGETHER];
   for (int64_t i = 0; i < n; i++)
     if (low[i] < 0 || low[i] > high[i] || high[i] > count) return i;
   for (int64_t at = 0; at < n; at += BISECTED_TOGETHER) {
-    int64_t some = least(n - at, BISECTED_TOGETHER);
+    int64_t some = least(n - at, BISECTED_TOGETHER), most = 0;
     for (int64_t i = 0; i < some; i++) {
-      first[at + i] = low[at + i], end[i] = high[at + i];
-      __builtin_prefetch(&numbers[first[at + i] + (end[i] - first[at + i]) / 2]);
+      from[i] = low[at + i], left[i] = high[at + i] - low[at + i];
+      most = most > left[i] ? most : left[i];
+      __builtin_prefetch(&numbers[from[i] + left[i] / 2]);
     }
-    for (bool open = true; open;) {
-      open = false;
+    for (; most > 0; most /= 2)
       for (int64_t i = 0; i < some; i++) {
-        int64_t from = first[at + i], middle = from + (end[i] - from) / 2;
-        if (from == end[i]) continue;
-        if (numbers[middle] < bounds[at + i]) first[at + i] = from = middle + 1;
-        else end[i] = middle;
-        __builtin_prefetch(&numbers[from + (end[i] - from) / 2]);
-        open |= from < end[i];
+        int64_t half = left[i] / 2, middle = from[i] + half;
+        const int64_t *number = left[i] ? &numbers[middle] : &bounds[at + i]; /* an empty range may be at the end */
+        int64_t before = -(int64_t)(*number < bounds[at + i]); /* all bits, or none */
+        from[i] += (half + 1) & before;
+        left[i] = half + ((left[i] - 2 * half - 1) & before);
+        __builtin_prefetch(&numbers[from[i] + left[i] / 2]);
       }
-    }
+    memcpy(first + at, from, (size_t)some * sizeof *from);
   }
   return DONE;
 }

@@ -1,9 +1,8 @@
-/* Rows by their times, as they were known: the newest one in each bucket of a stretch of time, or the newest few of it;
- * and rows in any order into batches. */
+/* Rows by their times, as they were known: the newest one in each bucket of a stretch of time, or the newest few of it. */
 
 #include "kernel.h"
 
-enum { TOGETHER = 32, BLOCK = 64, LINES_BACK = 10, NUMBERS_OF_LINE = 8, SOON = 8, LINE = 64, SLOTS_OF_PART = 8192, SLOTS_AHEAD = 512 };
+enum { BLOCK = 64, LINES_BACK = 10, NUMBERS_OF_LINE = 8, SOON = 8 /* windows ahead */ };
 
 /* Rows of a table. Those of an entity follow each other, in the order of times or, with `reach`, of known times:
  *
@@ -164,120 +163,50 @@ INLINE Window window_of(const Moments *all, int64_t i) {
   return (Window){all->low[i], all->begin[i], all->end[i], all->late ? all->late[i] : 0};
 }
 
-/* The rows of n windows, `(n, slots)`; -1 for an empty slot. A few windows at a time, so that the memory of one is on its
- * way while the others are looked at. */
+/* Asks for what says how far back a window looks. */
+INLINE void ask_how_far(const Versions *of, int64_t low, int64_t stop) {
+  if (stop <= low) return;
+  __builtin_prefetch(&of->times[stop - 1]);
+  if (of->reach && stop >= BLOCK) __builtin_prefetch(&of->reach[stop / BLOCK - 1]);
+}
+
+/* Asks for the rows that a window looks at as a rule. */
+INLINE void ask_for_window(const Versions *of, const Window *at, int64_t stop) {
+  ask_back(of->times, at->low, stop);
+  if (of->known && !of->reach) ask_back(of->known, at->low, stop);
+  else if (of->reach && stop > at->low) __builtin_prefetch(&of->known[before_stretch(of, at, at->low, stop)]);
+}
+
+/* The rows of n windows, `(n, slots)`; -1 for an empty slot. What a window looks at is asked for in two steps while
+ * others are looked at: only the first says where the second is. */
 EXPORT int64_t tensorstash_pick(const Versions *of, const Moments *all, int64_t *rows) {
-  int64_t bounds[TOGETHER], stop[TOGETHER];
+  int64_t bounds[FOUND_TOGETHER], stop[FOUND_TOGETHER], whole;
   if (of->unit < 1 || of->apart < 1 || of->every < 0 || of->slots < 1 || of->rows < 0 || (of->reach && !of->known)) return MALFORMED;
   if (of->known && !all->late) return MALFORMED;
+  if (__builtin_mul_overflow(of->every, of->slots, &whole)) whole = -1;
   for (int64_t i = 0; i < all->n; i++) {
     int64_t length;
     if (all->low[i] < 0 || all->low[i] > all->high[i] || all->high[i] > of->rows) return i;
     if (__builtin_sub_overflow(all->end[i], all->begin[i], &length) || length < 0) return i;
-    if (of->every && (length % of->every || length / of->every != of->slots)) return i;
+    if (of->every && length != whole) return i;
   }
-  for (int64_t k = 0; k < all->n * of->slots; k++) rows[k] = -1;
-  for (int64_t at = 0; at < all->n; at += TOGETHER) {
-    int64_t some = least(all->n - at, TOGETHER);
+  for (int64_t at = 0, some; at < all->n; at += some) {
+    some = least(all->n - at, FOUND_TOGETHER);
     for (int64_t i = 0; i < some; i++) bounds[i] = of->reach ? all->late[at + i] : at_or_after(all->end[at + i], of->unit);
     tensorstash_first_rows(of->reach ? of->known : of->times, of->rows, all->low + at, all->high + at, bounds, some, stop);
-    for (int64_t i = 0; i < some; i++) {
-      ask_back(of->times, all->low[at + i], stop[i]);
-      if (of->known && !of->reach) ask_back(of->known, all->low[at + i], stop[i]);
-    }
-    for (int64_t i = -SOON; i < some; i++) {
-      int64_t soon = i + SOON;
-      if (of->reach && soon < some && stop[soon] > all->low[at + soon]) {
-        Window next = window_of(all, at + soon);
-        __builtin_prefetch(&of->known[before_stretch(of, &next, next.low, stop[soon])]);
+    for (int64_t i = -2 * SOON; i < some; i++) {
+      int64_t next = i + SOON, later = next + SOON;
+      if (later < some) ask_how_far(of, all->low[at + later], stop[later]);
+      if (next >= 0 && next < some) {
+        Window window = window_of(all, at + next);
+        ask_for_window(of, &window, stop[next]);
       }
       if (i < 0) continue;
       Window one = window_of(all, at + i);
-      (of->reach ? by_known : by_time)(of, &one, stop[i], rows + (at + i) * of->slots);
+      int64_t *slots = rows + (at + i) * of->slots;
+      memset(slots, -1, (size_t)of->slots * sizeof *slots);
+      (of->reach ? by_known : by_time)(of, &one, stop[i], slots);
     }
   }
-  return DONE;
-}
-
-/* The slots of a window whose rows do not follow each other, or begin another line of memory. */
-INLINE void ask_for_rows(const char *from, const int64_t *rows, int64_t slots, int64_t bytes) {
-  int64_t apart = bytes < LINE ? LINE / bytes : 1, most = least(slots, SLOTS_AHEAD);
-  for (int64_t j = 0; j < most; j++)
-    if (rows[j] >= 0 && (j % apart == 0 || rows[j] != rows[j - 1] + 1)) __builtin_prefetch(from + rows[j] * bytes);
-}
-
-/* Rows that follow each other are copied together, as those that became known at one time do. */
-INLINE void take_window(const Span *span, const char *from, const int64_t *rows, char *to, uint64_t empty) {
-  int64_t bytes = span->row_bytes, slots = span->length;
-  for (int64_t i = 0, run; i < slots; i += run) {
-    run = 1;
-    if (rows[i] < 0) {
-      while (i + run < slots && rows[i + run] < 0) run++;
-      fill(to + i * bytes, run * bytes, empty);
-      continue;
-    }
-    while (i + run < slots && rows[i + run] == rows[i] + run) run++;
-    int64_t size = run * bytes;
-    if (size == 4) memcpy(to + i * bytes, from + rows[i] * bytes, 4); /* without a call */
-    else if (size == 8) memcpy(to + i * bytes, from + rows[i] * bytes, 8);
-    else memcpy(to + i * bytes, from + rows[i] * bytes, (size_t)size);
-  }
-}
-
-typedef struct {
-  const Plan *plan;
-  const Batch *batch;
-  const int64_t *rows;
-  int64_t windows, parts; /* of a part, and parts of a buffer */
-} Taking;
-
-INLINE const char *column_of(const Taking *taking, int64_t s, int64_t i) {
-  int64_t source = taking->batch->which ? taking->batch->which[i] : 0;
-  return taking->plan->columns[source * taking->plan->span_count + s];
-}
-
-static void take_part(const void *about, int64_t part) {
-  const Taking *taking = about;
-  const Plan *plan = taking->plan;
-  const Batch *batch = taking->batch;
-  int64_t of_buffer = batch->size / batch->buffers, buffer = part / taking->parts, slots = plan->spans[0].length;
-  int64_t first = buffer * of_buffer + part % taking->parts * taking->windows;
-  int64_t last = least(first + taking->windows, (buffer + 1) * of_buffer);
-  for (int64_t s = 0; s < plan->span_count; s++) {
-    const Span *span = &plan->spans[s];
-    uint64_t empty = repeated(span->empty, span->item_bytes);
-    char *to = batch->out[buffer * plan->span_count + s], *seen = batch->observed[buffer * plan->span_count + s];
-    for (int64_t i = first; i < last; i++) {
-      const int64_t *rows = taking->rows + i * slots;
-      int64_t at = (i - buffer * of_buffer) * slots;
-      if (i + 1 < last) ask_for_rows(column_of(taking, s, i + 1), rows + slots, slots, span->row_bytes);
-      take_window(span, column_of(taking, s, i), rows, to + at * span->row_bytes, empty);
-      for (int64_t j = 0; seen && j < slots; j++) seen[at + j] = rows[j] >= 0;
-    }
-  }
-}
-
-/* Copies rows in any order, `(size, slots)`, -1 for an empty slot, to the slots of the windows of a batch: all spans
- * have as many slots. The batch has no anchors. */
-EXPORT int64_t tensorstash_take(const Plan *plan, const Batch *batch, const int64_t *rows) {
-  if (plan->source_count < 1 || plan->span_count < 1 || batch->buffers < 1 || batch->size % batch->buffers) return MALFORMED;
-  int64_t slots = plan->spans[0].length;
-  for (int64_t s = 0; s < plan->span_count; s++) {
-    const Span *span = &plan->spans[s];
-    int64_t item = span->item_bytes;
-    if (item != 1 && item != 2 && item != 4 && item != 8) return MALFORMED;
-    if (span->length != slots || slots < 1 || span->row_bytes < item || span->row_bytes % item) return MALFORMED;
-  }
-  for (int64_t i = 0; i < batch->size; i++) {
-    int64_t source = batch->which ? batch->which[i] : 0;
-    if (source < 0 || source >= plan->source_count) return i;
-    int64_t total = plan->sources[source].rows, bad = 0;
-    for (int64_t j = 0; j < slots; j++) bad |= (rows[i * slots + j] < -1) | (rows[i * slots + j] >= total);
-    if (bad) return i;
-  }
-  Taking taking = {plan, batch, rows, SLOTS_OF_PART / slots + 1, 0};
-  taking.parts = (batch->size / batch->buffers + taking.windows - 1) / taking.windows;
-  Parts parts = {take_part, &taking, taking.parts * batch->buffers};
-  in_parts(&parts, batch->threads);
   return DONE;
 }

@@ -45,7 +45,8 @@ def windows(parts: Windows | Mapping[str, Windows], *, axes: "Axes | None" = Non
         >>> import numpy as np, pytest, tensorstash as ts
         >>> matplotlib = pytest.importorskip("matplotlib")
         >>> matplotlib.use("Agg")
-        >>> stash = ts.load({"t": np.arange("2024-01-01", "2024-01-31", dtype="M8[D]"), "y": np.ones(30)}, time="t")
+        >>> days = np.arange("2024-01-01", "2024-01-31", dtype="M8[D]")
+        >>> stash = ts.load({"t": days, "y": np.ones(30)}, time="t")
         >>> train, valid = ts.Windows(stash, history=7, horizon=2).split("2024-01-21")
         >>> axes = ts.plot.windows({"train": train, "valid": valid})
         >>> [text.get_text() for text in axes.get_legend().get_texts()]

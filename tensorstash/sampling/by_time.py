@@ -30,7 +30,8 @@ class ByTime:
 
     Example:
         >>> import tensorstash as ts
-        >>> table = {"stock": ["a", "a", "a", "b", "b"], "day": [1, 2, 3, 2, 3], "price": [1.0, 2.0, 3.0, 20.0, 30.0]}
+        >>> table = {"stock": ["a", "a", "a", "b", "b"], "day": [1, 2, 3, 2, 3]}
+        >>> table["price"] = [1.0, 2.0, 3.0, 20.0, 30.0]
         >>> windows = ts.Windows(ts.load(table, entity="stock", time="day"), history=1)
         >>> [batch["price"][:, 0].tolist() for batch in ts.Loader(windows, None, order=ts.ByTime())]
         [[1.0], [2.0, 20.0], [3.0, 30.0]]

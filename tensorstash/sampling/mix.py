@@ -28,11 +28,10 @@ from tensorstash.windows.windows import Windows
 class Mix(Several):
     """Windows of several stashes that a `Loader` samples together, each batch from all of them.
 
-    With weights, every prefix of the run holds each component's share to within two windows, and an epoch is only a
-    count of windows. A component shows all of its windows before it repeats one. Without weights, the weight
-    of a component is its number of windows, so an epoch shows every window once: the stashes are concatenated.
-    `shuffle=True` permutes the windows of each component, `False` interleaves them in order; there are no other
-    orders. Ranks, tails and states work as in any loader.
+    With weights, at any point each component is within two windows of its share, and shows all of its windows before it
+    repeats one. An epoch is then a count of windows. Without weights an epoch shows every window once. `shuffle=True`
+    permutes the windows of each component, `False` interleaves them in order; there are no other orders. Ranks, tails
+    and states work as in any loader.
 
     The numbers of all components must mean the same: they need the same spans, static columns and labels, of the same
     types, units, vocabularies, members and so on, and times of the same unit and zone. With `with_ids=True` batches
@@ -44,8 +43,8 @@ class Mix(Several):
 
     Args:
         windows: a mapping from a name to windows. The order of windows depends on the names: keep them to resume a run.
-        weights: a mapping from each name to a number of at least 0.
-        epoch_size: windows per epoch; by default the number of windows of all components.
+        weights: a mapping from each name to a number of at least 0. By default the numbers of windows.
+        epoch_size: windows per epoch. By default the number of windows of all components.
 
     Attributes:
         windows: the components by name.

@@ -4,6 +4,7 @@ import operator
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple, get_args
 
 import torch.distributed
@@ -109,7 +110,7 @@ class Sampler:
         self.n = self.order.positions
         self.seed = integer(seed, "seed")
         self.steps = None if steps is None else at_least(1, steps, "steps", below=MOST_COUNT)
-        self._fingerprint = windows.fingerprint()
+        self._windows: Any = windows
         self._rank_size, self._global_size = self._checked_sizes(batch_size, global_batch_size)
         self.order.check_tail(self.tail, varies=self._varies)
         self._ranks = None if num_replicas is None or rank is None else _checked(num_replicas, rank)
@@ -117,6 +118,15 @@ class Sampler:
         if self._ranks is not None:
             self.order.check_layout(self._layout())
             _warn_of_shared_parts(self._ranks[0])
+
+    @cached_property
+    def _fingerprint(self) -> dict[str, Any]:
+        """Of the windows, for states; most samplers of a service have none."""
+        return dict(self._windows.fingerprint())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With the fingerprint in place of the windows."""
+        return {**self.__dict__, "_fingerprint": self._fingerprint, "_windows": None}
 
     def _checked_sizes(self, of_rank: int | None, of_all: int | None) -> tuple[int | None, int | None]:
         if (of_rank is None) == (of_all is None) and (of_rank is not None or self.order.largest_batch is None):

@@ -56,7 +56,8 @@ class Weighted:
 
     Example:
         >>> import tensorstash as ts
-        >>> windows = ts.Windows(ts.load({"y": [0.0, 1.0, 2.0, 3.0], "rare": [0, 1, 0, 3]}), history=1, columns=["y"])
+        >>> stash = ts.load({"y": [0.0, 1.0, 2.0, 3.0], "rare": [0, 1, 0, 3]})
+        >>> windows = ts.Windows(stash, history=1, columns=["y"])
         >>> loader = ts.Loader(windows, 8, order=ts.Weighted("rare", epoch_size=8))
         >>> [batch["y"][:, 0].tolist() for batch in loader]
         [[3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 1.0, 3.0]]

@@ -119,11 +119,13 @@ def parse(fd: int, path: str | None, label: str | None) -> Header:
     if length.startswith(b"PAR1"):
         raise SegmentError(f"{path} is a Parquet file, not a stash. Load it: ts.load({path!r}, ...).")
     start = 8 + int.from_bytes(length, "little")
-    if size < 10 or not 10 <= start <= min(size, MAX_HEADER):
+    if start > MAX_HEADER:
+        raise damaged(path, "it is of another format", label)
+    if size < 10 or not 10 <= start <= size:
         raise damaged(path, f"{size:,} bytes, a header of {start:,}", label)
     if start % PAGE:
         raise damaged(path, "its tensors are not aligned; it may be a safetensors file of another library", label)
-    text = os.pread(fd, start - 8, 8).rstrip(b" ")
+    text = _stripped(os.pread(fd, start - 8, 8))
     try:
         header = json.loads(text.decode("utf-8"), object_pairs_hook=_unique)
         fields = header.pop("__metadata__")
@@ -141,6 +143,12 @@ def parse(fd: int, path: str | None, label: str | None) -> Header:
     if f"{zlib.crc32(text.replace(str(crc).encode(), _NO_CRC.encode(), 1)):08x}" != crc:
         raise damaged(path, "the checksum of its header is wrong", label)
     return Header(entries, metadata, crc, checksums, key)
+
+
+def _stripped(padded: bytes) -> bytes:
+    """A header without the spaces that follow it, which `bytes.rstrip` would look at one by one."""
+    end = padded.rfind(b"}") + 1
+    return padded[:end] if padded.endswith(b" " * (len(padded) - end)) else padded
 
 
 def _entries(header: dict[str, Any], start: int, size: int) -> dict[str, Entry]:

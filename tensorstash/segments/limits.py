@@ -5,6 +5,7 @@ both are checked before.
 """
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -15,6 +16,8 @@ from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError
 
 _CGROUPS = "sys/fs/cgroup"
+_CACHED = re.compile(r"^(total_)?(?:in)?active_file (\d+)$", re.MULTILINE)  # of a `memory.stat`
+_NO_LIMIT = 1 << 62  # version 1 has no word for it, but a number near 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ def _cgroup_limits(root: str) -> Iterator[Limit]:
 def _group_limit(directory: str, group: str, limit: str, usage: str) -> Iterator[Limit]:
     try:
         allowed = _text(os.path.join(directory, limit)).strip()
-        if allowed == "max":
+        if allowed == "max" or int(allowed) >= _NO_LIMIT:
             return
         free = int(allowed) - int(_text(os.path.join(directory, usage)))
         free += _reclaimable(os.path.join(directory, "memory.stat"))
@@ -104,10 +107,10 @@ def _group_limit(directory: str, group: str, limit: str, usage: str) -> Iterator
 
 def _reclaimable(path: str) -> int:
     """Bytes of cached files, which the kernel gives up when memory is needed."""
-    fields = dict(line.split() for line in _text(path).splitlines())
+    found = _CACHED.findall(_text(path))
     # version 1 has separate totals that include the groups below, version 2 always includes them
-    prefix = "total_" if "total_inactive_file" in fields else ""
-    return sum(int(fields.get(f"{prefix}{kind}_file", 0)) for kind in ("inactive", "active"))
+    prefix = max((prefix for prefix, _ in found), default="")
+    return sum(int(count) for group, count in found if group == prefix)
 
 
 def _text(path: str) -> str:

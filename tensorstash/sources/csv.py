@@ -14,7 +14,7 @@ from tensorstash.common.forks import check_pool
 from tensorstash.common.progress import Bar, bytes_bar
 from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.evaluate import first_line
-from tensorstash.sources.file import HERE, TABS, File
+from tensorstash.sources.file import TABS, File, here
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import constant, kept_files, key_types
 from tensorstash.sources.iso_times import as_times, iso_type
@@ -113,7 +113,7 @@ def _opened(file: File) -> _Csv:
 
 
 def _copy(file: File) -> Spool:
-    system = file.system or HERE
+    system = file.system or here()
     copy = Spool(str(file), file.size)
     with system.open_input_stream(file.path, compression="detect") as stream:
         while data := stream.read(_COPIED):

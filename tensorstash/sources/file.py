@@ -5,20 +5,21 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyarrow import fs
 
 from tensorstash.common.text import type_text
 from tensorstash.errors import SourceError
+
+if TYPE_CHECKING:
+    from pyarrow import fs
 
 # endings of the files that are read from directories
 PARQUET = (".parquet", ".parq", ".pq")
 ARROW = (".arrow", ".arrows", ".feather", ".ipc")
 TABS = (".tsv", ".tsv.gz", ".tsv.zst")
 CSV = (".csv", ".csv.gz", ".csv.zst", *TABS)
-HERE = fs.LocalFileSystem()
 REQUESTS = 16  # concurrent requests to a remote file system
 WILDCARD = re.compile(r"[*?\[]")  # the special characters of a glob pattern
 
@@ -30,7 +31,7 @@ class File:
     """A file of a source, or a path to search for files."""
 
     path: str  # within the file system
-    system: fs.FileSystem | None = None  # `None`: the local file system
+    system: "fs.FileSystem | None" = None  # `None`: the local file system
     scheme: str = ""  # such as "s3://", printed before the path in messages
     keys: tuple[tuple[str, str | None], ...] = ()  # from directories `key=value` below the named directory
 
@@ -45,16 +46,24 @@ class File:
     @property
     def size(self) -> int:
         """Its bytes, compressed ones as they are stored; 0 if the file system does not say."""
-        return (self.system or HERE).get_file_info(self.path).size or 0
+        return (self.system or here()).get_file_info(self.path).size or 0
 
     def open(self) -> Any:
         """The file, open for reading."""
-        return (self.system or HERE).open_input_file(self.path)
+        return (self.system or here()).open_input_file(self.path)
+
+
+def here() -> "fs.FileSystem":
+    """The file system of this machine."""
+    from pyarrow import fs  # imported in functions: it loads the clients of object stores, and frames need no files
+
+    return fs.LocalFileSystem()
 
 
 def given_system(filesystem: Any) -> File:
     """The file system given as `filesystem=`, with an empty path."""
     import fsspec  # imported in functions, because it is slow to import
+    from pyarrow import fs
 
     if isinstance(filesystem, fs.LocalFileSystem):
         return File("")
@@ -74,6 +83,8 @@ def place_of(path: str, given: File | None) -> File:
     """A path or URL in the given file system; without one, the URL decides and a path is local."""
     if given is None:
         return _place_of_url(path) if "://" in path else File(path)
+    from pyarrow import fs
+
     handler = getattr(given.system, "handler", None)
     if isinstance(handler, fs.FSSpecHandler):
         path = handler.fs._strip_protocol(path)
@@ -83,6 +94,7 @@ def place_of(path: str, given: File | None) -> File:
 def _place_of_url(url: str) -> File:
     """The file system of a URL: from pyarrow if it knows the scheme, else from fsspec."""
     import fsspec
+    from pyarrow import fs
 
     bare, mark, options = url.partition("?")
     magic = WILDCARD.search(bare)
@@ -124,6 +136,8 @@ def _stamp(file: File) -> Stamp:
         if file.system is None:
             status = os.stat(file.path)
             return os.path.realpath(file.path), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+        from pyarrow import fs
+
         info = file.system.get_file_info(file.path)
         if info.type == fs.FileType.File:
             return str(file), info.size, info.mtime_ns, _version(file)
@@ -134,6 +148,8 @@ def _stamp(file: File) -> Stamp:
 
 def _version(file: File) -> str | None:
     """The version of an object in an object store, whose times often have a resolution of one second."""
+    from pyarrow import fs
+
     handler = getattr(file.system, "handler", None)
     if isinstance(handler, fs.FSSpecHandler):
         handler.fs.invalidate_cache()

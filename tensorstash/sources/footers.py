@@ -12,7 +12,7 @@ import pyarrow.dataset as pads
 
 from tensorstash.columns.types import value_type
 from tensorstash.errors import SourceError
-from tensorstash.sources.file import ARROW, HERE, File
+from tensorstash.sources.file import ARROW, File, here
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.scan import Wanted
 
@@ -44,7 +44,7 @@ def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) ->
         if file.path.lower().endswith(ARROW):
             fragment, (schema, rows, piece) = None, _arrow_footer(file, wanted)
         else:
-            fragment = _FORMAT.make_fragment(file.path, file.system or HERE)
+            fragment = _FORMAT.make_fragment(file.path, file.system or here())
             meta, schema, piece = fragment.metadata, fragment.physical_schema, "row group"
             rows = [meta.row_group(index).num_rows for index in range(meta.num_row_groups)]
             if sum(rows) != meta.num_rows or min(rows, default=0) < 0:
@@ -105,8 +105,9 @@ def kept_files(
     if condition.formula is not None:
         return files
     claims = enumerate(_claim(file, types) for file in files)
-    fragments = [_FORMAT.make_fragment(str(k), HERE, partition_expression=claim) for k, claim in claims]
-    dataset = pads.FileSystemDataset(fragments, schema, _FORMAT, HERE)
+    system = here()
+    fragments = [_FORMAT.make_fragment(str(k), system, partition_expression=claim) for k, claim in claims]
+    dataset = pads.FileSystemDataset(fragments, schema, _FORMAT, system)
     with suppress(pa.ArrowException):  # a filter that does not fit the columns is refused later, by name
         return [files[int(fragment.path)] for fragment in dataset.get_fragments(condition.fitted(schema).expression)]
     return files

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tensorstash.columns.arrays import of_numbers
 from tensorstash.columns.names import field_of
 from tensorstash.columns.types import is_bfloat16, is_text
 from tensorstash.common.threads import each, threads
@@ -74,7 +75,7 @@ def _kept_batches(unit: Unit, bits: NDArray[np.uint8], names: Sequence[str]) -> 
         at = end
         if flags.any():
             plain = pa.RecordBatch.from_arrays([*map(without_views, batch.columns)], names=batch.schema.names)
-            yield plain.filter(pa.array(flags))
+            yield plain.filter(of_numbers(flags))
 
 
 def _rows_at_a_time(batch: pa.RecordBatch) -> int:

@@ -9,8 +9,6 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
-from pyarrow import fs
-
 from tensorstash.common.text import type_text
 from tensorstash.errors import SourceError
 from tensorstash.sources.file import (
@@ -116,6 +114,7 @@ def _local(path: str) -> list[File]:
 def _remote(place: File) -> list[File]:
     """The files at a place in another file system. One recursive listing of a directory takes the fewest requests."""
     from fsspec.utils import glob_translate  # imported here, because it is slow to import
+    from pyarrow import fs
 
     system, path = place.system, place.path
     assert system is not None

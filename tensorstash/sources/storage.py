@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 import pyarrow as pa
 
+from tensorstash.columns.arrays import nulls, numbers, of_numbers
 from tensorstash.columns.types import is_text
 from tensorstash.sources.scan import Derived, Scan, with_derived
 
@@ -58,8 +59,9 @@ def _unwrapped(target: pa.DataType, arrays: Sequence[pa.Array], _place: str, _ro
 def _in_order(views: pa.Array) -> pa.Array:
     """Views of lists as consecutive lists; Arrow's cast makes invalid lists."""
     missing = views.is_null()
-    sizes = np.where(missing.to_numpy(zero_copy_only=False), 0, views.sizes.to_numpy())
-    ends = pa.array(np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
+    holes, sizes = nulls(views), numbers(views.sizes)
+    sizes = sizes if holes is None else np.where(holes, 0, sizes)
+    ends = of_numbers(np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
     return pa.LargeListArray.from_arrays(ends, views.flatten(), mask=missing if views.null_count else None)
 
 
@@ -73,9 +75,9 @@ def _as_tensor(lists: pa.Array, shape: Sequence[int]) -> pa.Array:
 
 def _decoded(array: pa.Array) -> pa.Array:
     """The value of each row of a run-end encoded array; Arrow's function lacks some types of values."""
-    ends = np.asarray(array.run_ends.to_numpy(zero_copy_only=False))
+    ends = numbers(array.run_ends)
     rows = np.arange(array.offset, array.offset + len(array))
-    return without_views(array.values).take(pa.array(np.searchsorted(ends, rows, side="right")))
+    return without_views(array.values).take(of_numbers(np.searchsorted(ends, rows, side="right")))
 
 
 def _is_view(arrow: pa.DataType) -> bool:
@@ -149,6 +151,6 @@ def _zeroed(array: pa.Array) -> pa.Array:
     validity, views, *texts = array.buffers()
     end = array.offset + len(array)
     rows = np.frombuffer(views, np.uint8, end * _VIEW_BYTES).reshape(end, _VIEW_BYTES).copy()
-    rows[array.offset :][array.is_null().to_numpy(zero_copy_only=False)] = 0
+    rows[array.offset :][nulls(array)] = 0
     buffers = [validity, pa.py_buffer(rows), *texts]
     return pa.Array.from_buffers(array.type, len(array), buffers, array.null_count, array.offset)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from tensorstash.columns.arrays import of_numbers
 from tensorstash.columns.names import check_for_polars
 from tensorstash.columns.types import BFLOAT16
 from tensorstash.common.text import type_text
@@ -36,12 +37,13 @@ def scan_arrow(table: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  unread colu
 
 def scan_polars(frame: Any, wanted: Wanted) -> Scan:
     """The wanted columns of a polars frame, converted to Arrow."""
-    names = wanted.among(frame.columns)
+    types = frame.schema  # a copy
+    names = wanted.among(types)
     check_for_polars(names)
     for name in names:
-        _refuse_objects(name, frame.schema[name], "the polars frame")
-    table = _converted(lambda columns: _together(frame[:, columns]).to_arrow(), names, frame.schema, "the polars frame")
-    return _scan_wanted(table, frame.columns, "the polars frame")
+        _refuse_objects(name, types[name], "the polars frame")
+    table = _converted(lambda columns: _together(frame[:, columns]).to_arrow(), names, types, "the polars frame")
+    return _scan_wanted(table, types, "the polars frame")
 
 
 def _together(frame: Any) -> Any:
@@ -178,7 +180,8 @@ def _arrow_of(values: Any) -> tuple[pa.Array, dict[bytes, bytes] | None]:
     mask = np.ma.getmaskarray(values).reshape(-1) if isinstance(values, np.ma.MaskedArray) else None
     plain = np.ascontiguousarray(np.ma.getdata(values)).reshape(-1)
     plain = plain.astype(plain.dtype.newbyteorder("="), copy=False)
-    array = pa.array(_in_arrows_unit(plain), mask=mask)
+    is_number = plain.dtype.kind in "biuf" and mask is None
+    array = of_numbers(plain) if is_number else pa.array(_in_arrows_unit(plain), mask=mask)
     for size in reversed(values.shape[1:]):
         array = pa.FixedSizeListArray.from_arrays(array, size)
     return array, metadata

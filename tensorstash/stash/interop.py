@@ -49,10 +49,10 @@ def _arrow_columns(stash: StashLike) -> "dict[str, pa.Array]":
 
     Neither Arrow nor polars has bfloat16. Its bits would be read as integers, so it becomes float32.
     """
-    import pyarrow as pa
+    from tensorstash.columns.arrays import of_numbers
 
     counts = np.diff(stash.offsets.numpy())
-    entities = pa.array(np.repeat(np.arange(len(counts)), counts))
+    entities = of_numbers(np.repeat(np.arange(len(counts)), counts))
     columns = {name: _entity_values(stash, name).dictionary_encode().take(entities) for name in stash.entity_names}
     if stash.time is not None:
         time = _times(stash.time.numpy(), "timestamp", stash.clock.unit, stash.clock.zone)
@@ -68,10 +68,18 @@ def _arrow_columns(stash: StashLike) -> "dict[str, pa.Array]":
 
 
 def _entity_values(stash: StashLike, name: str) -> "pa.Array":
-    import pyarrow as pa
+    from tensorstash.columns.arrays import of_numbers
 
     values = stash.entity_values(name)
-    return pa.array(values, pa.string() if isinstance(values, list) else None)
+    return _texts(values) if isinstance(values, list) else of_numbers(values)
+
+
+def _texts(texts: list[str]) -> "pa.Array":
+    import pyarrow as pa
+
+    from tensorstash.columns.arrays import of_texts
+
+    return of_texts(texts).cast(pa.string())
 
 
 def _column(stash: StashLike, name: str, tensor: torch.Tensor) -> "pa.Array":
@@ -92,24 +100,26 @@ def _column(stash: StashLike, name: str, tensor: torch.Tensor) -> "pa.Array":
     if names is None:
         return codes
     try:
-        return pa.DictionaryArray.from_arrays(codes, pa.array(names, _type_of(names)))
+        return pa.DictionaryArray.from_arrays(codes, _values_of(names))
     except pa.ArrowIndexError:
         raise stash.segment.damaged(f"column {name!r} has codes that are not in its vocabulary") from None
 
 
-def _type_of(vocabulary: list[Any]) -> "pa.DataType":
-    import pyarrow as pa
+def _values_of(vocabulary: list[Any]) -> "pa.Array":
+    from tensorstash.columns.arrays import of_numbers
 
     if not vocabulary or isinstance(vocabulary[0], str):
-        return pa.string()
-    return pa.uint64() if max(vocabulary) > np.iinfo(np.int64).max else pa.int64()
+        return _texts(vocabulary)
+    return of_numbers(np.array(vocabulary, np.uint64 if max(vocabulary) > np.iinfo(np.int64).max else np.int64))
 
 
 def _times(array: NDArray[Any], kind: str, unit: str | None, zone: str | None) -> "pa.Array":
     """Numbers unchanged; int64 times in their Arrow type, with 32 bits for dates and times of day in s or ms."""
     import pyarrow as pa
 
-    numbers = pa.array(array)
+    from tensorstash.columns.arrays import of_numbers
+
+    numbers = of_numbers(array)
     if unit is None:
         return numbers
     if unit == "d":

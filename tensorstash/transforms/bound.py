@@ -1,9 +1,9 @@
-"""What a transform is bound to: the spans of windows, their columns, and their flags of `ts.is_valid`."""
+"""What a transform is bound to: the spans of windows, and their columns."""
 
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
@@ -22,14 +22,6 @@ class Divided(Several):
         self, columns: list[str], kind: str, by: str | None, *, together: bool
     ) -> Callable[[str | None], Any]:
         """The `Statistics` of columns as a function of `by`, which is `None` or the one that was given."""
-
-
-class Valid(NamedTuple):
-    """A span of `ts.is_valid` flags for another span: for all of its values, or for one member of a pack."""
-
-    span: str
-    flag: int | None  # the position of the flags in their own pack; None: they have the shape of the values
-    member: int | None  # the member that they are for
 
 
 def check_source(source: object) -> None:
@@ -96,33 +88,6 @@ def check_widths(source: Source, columns: Collection[str]) -> None:
                     f"A scaled pack must have as many columns in all components of a mix; {name!r} has {widths[0]} in "
                     f"one and {widths[1]} in another. Scale each row by itself: ts.InstanceNorm({span!r})."
                 )
-
-
-def validity_of(source: Source, span: str) -> tuple[Valid, ...]:
-    """The spans of `ts.is_valid` that say which values of a span are missing: same source columns, same slots."""
-    part = parts_in(source)[0]  # all parts have the same spans
-    at = {name: (name, part, None) for name in part} if isinstance(part, Stash) else _places(part)
-    if span not in at or at[span][0] not in at[span][1]:
-        return ()
-    column, stash, slots = at[span]
-    members, found = stash.about(column).members, []
-    for name, (other, _, others_slots) in at.items():
-        if others_slots != slots or other not in stash or not stash.about(other).is_validity:
-            continue
-        flags = stash.about(other).members
-        if flags == members:
-            return (Valid(name, None, None),)
-        found += [Valid(name, flags.index(one), k) for k, one in enumerate(members) if one in flags]
-    return tuple(found)
-
-
-def _places(windows: Windows) -> dict[str, tuple[str, Stash, object]]:
-    """The column of each span, its stash, and a value that is equal for spans over the same slots."""
-    placement, stash = windows.placement, windows.stash
-    at: dict[str, tuple[str, Stash, object]] = {span.name: (span.column, stash, span.slots) for span in placement.spans}
-    for number, time_span in enumerate(placement.time_spans):
-        at |= {span.name: (span.column, time_span.stash, number) for span in time_span.shown}
-    return at
 
 
 def computed_in(source: Source) -> frozenset[str]:

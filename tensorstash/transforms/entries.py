@@ -102,7 +102,10 @@ def observed_of(batch: Mapping[str, object], name: str) -> torch.Tensor | None:
 
 def change_rows(span: torch.Tensor, has_row: torch.Tensor | None, change: Callable[[torch.Tensor], object]) -> None:
     """Let a function change a span in place, then restore the values of slots without a row."""
-    before = None if has_row is None else span.clone()
+    # on a device a look at the flags would wait for all queued work
+    if has_row is None or (has_row.is_cpu and has_row.all()):
+        change(span)
+        return
+    before = span.clone()
     change(span)
-    if has_row is not None and before is not None:
-        span.copy_(torch.where(has_row, span, before))
+    span.copy_(torch.where(has_row, span, before))

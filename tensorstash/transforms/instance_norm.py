@@ -14,8 +14,9 @@ from tensorstash.common.checks import at_least, no_attribute, shown
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.stash.scaled import is_scaled, note_scaled
-from tensorstash.transforms.bound import Source, Valid, check_source, validity_of
+from tensorstash.transforms.bound import Source, check_source
 from tensorstash.transforms.entries import change_rows, check_batch, check_predictions, observed_of, span_of
+from tensorstash.transforms.validity import Valid, ValidRows, counted, validity_of
 
 Kind = Literal["standard", "last", "mean"]
 
@@ -31,11 +32,11 @@ class InstanceNorm:
     (Salinas et al., 2020) as GluonTS's `MeanScaler` computes it, the mean absolute value of the history.
 
     Calling it changes a batch in place, on its device, adds `<history>.center` and `<history>.scale`,
-    `(batch, 1, ...)`, for `inverse`, and returns the batch. Each number of a pack is normalised separately. NaN and
-    empty slots do not count, and empty slots keep the value that `empty=` gives them. A value of `fill=` does not count
-    if the batch has a span of its `ts.is_valid` over the same slots. A `Loader` finds that span; otherwise call
-    `norm.bind(windows)` first. A window without a value in its history stays as it is. A single window must be a batch:
-    `windows[[i]]`.
+    `(batch, 1, ...)`, for `inverse`, and returns the batch. Each number of a pack is normalised separately, and so is
+    each row of `ts.each`. NaN and empty slots do not count, and empty slots keep the value that `empty=` gives them. A
+    value of `fill=` does not count if the batch has a span of its `ts.is_valid` over the same slots; for a history of
+    `ts.each`, whole or by `ts.each` too. A `Loader` finds that span; otherwise call `norm.bind(windows)` first. A
+    window without a value in its history stays as it is. A single window must be a batch: `windows[[i]]`.
 
     If a span reaches into the horizon, as every span of `Windows(stash, history=, horizon=)` does, `rows=` excludes the
     values to be forecast from level and spread.
@@ -72,7 +73,7 @@ class InstanceNorm:
     kind: Kind
     eps: float
     rows: int | None
-    _valid: tuple[Valid, ...] = field(default=(), repr=False, compare=False)
+    _valid: tuple[Valid | ValidRows, ...] = field(default=(), repr=False, compare=False)
 
     def __init__(
         self, history: str, *others: str, kind: Kind = "standard", eps: float = 1e-5, rows: int | None = None
@@ -102,7 +103,7 @@ class InstanceNorm:
         names = (self.history, *self.others)
         past = self._check(batch, names)
         has_row = [observed_of(batch, name) for name in names]
-        counts = self._counted(batch, past, has_row[0])
+        counts = counted(batch, self.history, self._valid, has_row[0])
         center, scale = self._statistics(past[:, : self.rows], None if counts is None else counts[:, : self.rows])
 
         def normalise(span: torch.Tensor) -> None:
@@ -208,25 +209,6 @@ class InstanceNorm:
         if self.rows is not None and self.rows > past.shape[1]:
             raise ValueError(f"rows must be <= {past.shape[1]}, the length of {self.history!r}, got {self.rows}.")
         return past
-
-    def _counted(self, batch: Batch, past: torch.Tensor, has_row: torch.Tensor | None) -> torch.Tensor | None:
-        """Which values of the history count; `None`: all values."""
-        counted = has_row
-        for name, flag, member in self._valid:
-            flags = span_of(batch, name).to(torch.bool)
-            if flags.shape[:2] != past.shape[:2]:
-                raise ValueError(
-                    f"The flags {name!r} must have the slots of {self.history!r}, {tuple(past.shape[:2])}, got "
-                    f"{tuple(flags.shape)}. Change both spans, or none."
-                )
-            if member is None:
-                flags = flags.reshape(past.shape)
-                counted = flags if counted is None else counted & flags
-                continue
-            flags = flags if flags.ndim == 2 else flags.flatten(2)[..., flag]
-            counted = torch.ones_like(past, dtype=torch.bool) if counted is None else counted.expand(past.shape).clone()
-            counted.view(*past.shape[:2], -1)[..., member] &= flags
-        return counted
 
     def _statistics(self, past: torch.Tensor, counts: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Centre and scale of the values that count, `(batch, 1, ...)`, computed in float32 or wider."""

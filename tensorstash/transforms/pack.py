@@ -28,8 +28,8 @@ class PackSequences:
     """Leaves out the empty slots of spans over the same slots, so that short windows need no padding.
 
     A slot is empty where `<span>.observed` is false; a packed batch has no `<span>.observed`. All other entries stay
-    `(batch, ...)`. In a `Loader`, this transform and those before it run on the host, before the copy to a device, so it
-    is refused with `resident=True`. Filler is packed like any window: `valid` tells which windows are filler.
+    `(batch, ...)`. In a `Loader`, this transform and those before it run on the host, before the copy to a device, so
+    it is refused with `resident=True`. Filler is packed like any window: `valid` tells which windows are filler.
 
     Without a length, windows follow each other in the order of the batch. Each span becomes `(slots, ...)`, and
     `<span>.offsets`, `(batch + 1,)` int32, has the slot at which each window starts and the last one stops.
@@ -37,9 +37,9 @@ class PackSequences:
     With a length, windows are placed by best fit, the longest first, in rows of that many slots. Each span becomes
     `(rows, length, ...)`, with 0 in empty slots. `<span>.segment`, `(rows, length)` int32, has for each slot the number
     of its window in the row, 1, 2, ..., or 0 for an empty slot; `<span>.position`, likewise, the number of slots since
-    the first one of its window. `<span>.row`, `<span>.start` and `<span>.length`, `(batch,)` int64, have the row of each
-    window, its first slot there, and its number of slots. A window of length 0 lies in no row, so its row and start
-    mean nothing; a batch of only such windows has no rows.
+    the first one of its window. `<span>.row`, `<span>.start` and `<span>.length`, `(batch,)` int64, have the row of
+    each window, its first slot there, and its number of slots. A window of length 0 lies in no row, so its row and
+    start mean nothing; a batch of only such windows has no rows.
 
     The spans of a `PackSequences` share these entries. Spans over other slots, or another span of time, need a
     `PackSequences` of their own. `<span>.age` is packed with its span.
@@ -57,8 +57,9 @@ class PackSequences:
         >>> import numpy as np, tensorstash as ts
         >>> stash = ts.load({"e": ["a"] * 3 + ["b"], "y": [1.0, 2.0, 3.0, 9.0]}, ["y"], entity="e")
         >>> windows = ts.Windows(stash, history=3, min_history=1)
-        >>> ts.PackSequences("y")(windows[:])
-        {'y': tensor([1., 1., 2., 1., 2., 3., 9.], dtype=torch.float64), 'y.offsets': tensor([0, 1, 3, 6, 7], dtype=torch.int32)}
+        >>> batch = ts.PackSequences("y")(windows[:])
+        >>> batch["y"].tolist(), batch["y.offsets"].tolist()
+        ([1.0, 1.0, 2.0, 1.0, 2.0, 3.0, 9.0], [0, 1, 3, 6, 7])
         >>> batch = ts.PackSequences("y", length=4)(windows[:])
         >>> batch["y"]
         tensor([[1., 2., 3., 1.],
@@ -68,7 +69,7 @@ class PackSequences:
                 [1, 1, 2, 0]], dtype=torch.int32)
         >>> batch["y.row"], batch["y.start"], batch["y.length"]
         (tensor([0, 1, 0, 1]), tensor([3, 0, 0, 2]), tensor([1, 2, 3, 1]))
-    """  # noqa: E501  a doctest
+    """
 
     spans: tuple[str, ...]
     length: int | None

@@ -43,11 +43,10 @@ Batch = dict[str, torch.Tensor]
 class Scaler:
     """Scales spans of batches to `(value - center) / scale`, with one centre and scale per column, or per entity too.
 
-    `Scaler.fit` makes one. Calling it scales a batch in place, on its device, and returns it. It scales every span of
-    its columns. Slots without a row (`<span>.observed` is false) keep the value that `empty=` gives them; only values
-    of `ts.calendar`, which are computed for such slots, are scaled there too. A span that is scaled already, and not
-    written since, is a `ValueError`. The arithmetic has the span's dtype, or float32 for half types; integer spans must
-    be cast first with `ts.Cast`.
+    `Scaler.fit` makes one. Calling it scales every span of its columns in place, on its device, and returns the batch.
+    Slots without a row (`<span>.observed` is false) keep their fill; only values of `ts.calendar` are scaled there too.
+    A span that is scaled already is a `ValueError`. The arithmetic has the span's dtype, or float32 for half types;
+    integer spans must be cast first with `ts.Cast`.
 
     A `Loader` binds a scaler to its windows: to their spans and, with `by="entity"`, to the numbers of entities in
     `batch["entity"]`. Such a number names an entity of one stash only, so a scaler by entity that you call yourself, or
@@ -68,7 +67,8 @@ class Scaler:
 
     Example:
         >>> import numpy as np, tensorstash as ts
-        >>> stash = ts.load({"t": np.arange(8), "y": [1.0, 3.0, 1.0, 3.0, 1.0, 3.0, 99.0, 99.0]}, ["y"], time="t")
+        >>> y = [1.0, 3.0, 1.0, 3.0, 1.0, 3.0, 99.0, 99.0]
+        >>> stash = ts.load({"t": np.arange(8), "y": y}, ["y"], time="t")
         >>> windows = ts.Windows(stash, spans={"past": ("y", -2, 0), "next": ("y", 0, 1)})
         >>> train, valid = windows.split(6)
         >>> scaler = ts.Scaler.fit(train, ["y"])

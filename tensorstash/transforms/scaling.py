@@ -85,8 +85,10 @@ class ScaleConstants:
         key = slots, grouped
         if key not in self._ready:
             times, groups = slots if self.items > 1 else 1, len(self.center) if grouped else 1
+            shape = groups, times, self.items
             with torch.inference_mode(False):
-                center, scale = (x[:groups].reshape(groups, -1).repeat(1, times) for x in (self.center, self.scale))
+                flat = (x[:groups].reshape(groups, 1, self.items) for x in (self.center, self.scale))
+                center, scale = (x.expand(shape).reshape(groups, -1) for x in flat)
             self._ready[key] = center, scale
         return self._ready[key]
 

@@ -148,14 +148,18 @@ def _conversion(kind: "pa.DataType", zone: str | None, to_date: bool) -> str:
 def _ticks(times: "pa.ChunkedArray") -> Int64s:
     import pyarrow as pa
 
+    from tensorstash.columns.arrays import numbers
+
     if times.type.bit_width == 32:  # Arrow casts these to integers of their width only
         times = times.cast(pa.int32())
-    return np.array(times.cast(pa.int64()), np.int64)
+    return np.array(numbers(times.cast(pa.int64()).combine_chunks()))
 
 
 def _label(array: "pa.ChunkedArray", name: str, stash: Stash) -> NDArray[Any]:
     """The values of a column as batches hold them."""
     import pyarrow as pa
+
+    from tensorstash.columns.arrays import filled
 
     check_name(name, "a column of at=", argument="at")
     if name in stash.static:
@@ -174,18 +178,20 @@ def _label(array: "pa.ChunkedArray", name: str, stash: Stash) -> NDArray[Any]:
             f"Integers, booleans and times have no missing value; column {name!r} of at= is null in row "
             f"{_first_null(array):,}. Drop or fill such rows, or convert it to floats."
         )
-    return _ticks(array) if pa.types.is_temporal(kind) else np.array(array.to_numpy())
+    return _ticks(array) if pa.types.is_temporal(kind) else np.array(filled(array.combine_chunks(), np.nan))
 
 
 def _entities(columns: "Mapping[str, pa.ChunkedArray]", stash: Stash) -> Int32s:
     """The index into `stash.entities` of each row, -1 for one that the stash does not have."""
     import pyarrow.compute as pc
 
+    from tensorstash.columns.arrays import filled
+
     codes = [_codes(columns[name], name, stash) for name in stash.entity_names]
     if not codes:
         return np.zeros(len(columns[str(stash.time_name)]), np.int32)
     of_stash, of_frame = (_as_bytes(np.stack(parts, 1)) for parts in zip(*codes))
-    return np.array(pc.fill_null(pc.index_in(of_frame, value_set=of_stash), -1), np.int32)
+    return filled(pc.index_in(of_frame, value_set=of_stash), -1)
 
 
 def _as_bytes(rows: Int64s) -> "pa.FixedSizeBinaryArray":
@@ -200,6 +206,7 @@ def _codes(array: "pa.ChunkedArray", name: str, stash: Stash) -> tuple[Int64s, I
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from tensorstash.columns.arrays import filled, numbers, of_numbers, of_texts
     from tensorstash.columns.types import is_text
 
     if pa.types.is_dictionary(array.type):
@@ -217,11 +224,11 @@ def _codes(array: "pa.ChunkedArray", name: str, stash: Stash) -> tuple[Int64s, I
         )
     if not len(values):  # an empty list has no type in Arrow
         return np.empty(0, np.int64), np.full(len(array), -1)
-    known = pa.array(values).dictionary_encode()
+    known = (of_texts(values) if isinstance(values, list) else of_numbers(values)).dictionary_encode()
     try:
         places = pc.index_in(array.cast(known.dictionary.type), value_set=known.dictionary)
-        codes = np.array(pc.fill_null(places, -1), np.int64)
+        codes = filled(places.combine_chunks(), -1).astype(np.int64)
     except pa.ArrowInvalid:  # integers beyond the type of the stash
         number = {value: k for k, value in enumerate(known.dictionary.to_pylist())}
         codes = np.array([number.get(value, -1) for value in array.to_pylist()], np.int64)
-    return np.asarray(known.indices, np.int64), codes
+    return numbers(known.indices).astype(np.int64), codes

@@ -49,13 +49,14 @@ class During:
         start: where the stretch begins, counted from t: a duration as polars writes it, such as "-90d", "-12h" or
             "-1mo"; calendar durations count in the zone of the times. An integer for integer times.
         stop: where it ends, likewise: "0d" is t itself, "30d" is in the future.
-        max_rows: the length of the span; if the stretch has more rows, the newest are taken.
-        every: in place of `max_rows`, the length of a bucket, of which the stretch holds a whole number: a duration of
+        max_rows: the number of slots; if the stretch has more rows, the newest are taken. Give this or `every`.
+        every: the length of a bucket, of which the stretch holds a whole number: a duration of
             a fixed number of hours or less ("1d" too, if the times have no zone), or an integer for integer times.
-        min_rows: windows with fewer rows in the stretch, or with `every` fewer filled buckets, are left out.
-        age: batches also hold `<span>.age`, `(batch, slots)` int64: t minus the time of the row, in the unit of the
-            times; 0 where a slot is empty. For a table with known times also `<span>.delay`: t minus the known time.
-            Of different units it is the finest.
+        min_rows: windows with fewer rows in the stretch, or with `every` fewer filled buckets, are left out. By default
+            none are.
+        age: `True`: batches also hold `<span>.age`, `(batch, slots)` int64: t minus the time of the row, in the unit of
+            the times; 0 where a slot is empty. For a table with known times also `<span>.delay`: t minus the known
+            time. Of different units it is the finest.
         closed: `"left"`: the stretch includes its start, not its end; `"right"`: its end, not its start. `None`: as
             above; with `at=` the `closed=` of the windows.
         table: the name in `tables=` of `ts.Windows` of the stash that the rows are taken from; `None`: that of the
@@ -72,13 +73,15 @@ class During:
         >>> events = {"card": ["a", "a", "a", "b"], "t": [1, 8, 9, 9], "amount": [5.0, 6.0, 7.0, 8.0]}
         >>> stash = ts.load(events, ["amount"], entity="card", time="t")
         >>> past = ts.During("amount", -7, 0, max_rows=2, age=True)
-        >>> windows = ts.Windows(stash, spans={"past": past}, at={"card": ["a", "b", "a"], "t": [10, 9, 8]})
+        >>> at = {"card": ["a", "b", "a"], "t": [10, 9, 8]}
+        >>> windows = ts.Windows(stash, spans={"past": past}, at=at)
         >>> batch = windows[:]
         >>> batch["past"].tolist(), batch["past.age"].tolist()
         ([[6.0, 7.0], [nan, nan], [nan, 5.0]], [[2, 1], [0, 0], [0, 7]])
         >>> prices = ts.load({"day": [6, 8, 10], "price": [1.0, 1.5, 2.0]}, ["price"], time="day")
         >>> price = ts.During("price", -4, 0, every=2, table="prices")
-        >>> priced = ts.Windows(stash, spans={"price": price}, tables={"prices": prices}, at={"card": ["a"], "t": [10]})
+        >>> spans, at = {"price": price}, {"card": ["a"], "t": [10]}
+        >>> priced = ts.Windows(stash, spans=spans, tables={"prices": prices}, at=at)
         >>> priced[:]["price"].tolist()
         [[1.0, 1.5]]
     """

@@ -323,7 +323,7 @@ class Chain:
     def window_bytes(self) -> int:
         """Of a window in a batch; where windows have different numbers of rows, their mean."""
         counts = np.array([len(placement) for placement in self.placements])
-        rows = [int(counts @ plan.most_rows) * plan.row_bytes for plan in self.variates]
+        rows = [int(counts @ plan.most_rows) * plan.gather.window_bytes for plan in self.variates]
         return self.plan.window_bytes + sum(rows) // max(1, len(self))
 
     def gather(self, ids: Ids) -> dict[str, torch.Tensor]:

@@ -50,7 +50,7 @@ def variate_entries(  # noqa: PLR0917  as `gather_rows`
     batch: Batch = {}
     for plan in plans:
         rows = rows_of(plan, source, len(anchors), keys_of(plan, keys))
-        batch |= gather_rows(plan, rows, source, anchors, skips, take)
+        batch |= gather_rows(plan, rows, anchors, skips, take)
     return batch
 
 

@@ -172,7 +172,7 @@ class Windows:
 
         Example:
             >>> import tensorstash as ts
-            >>> stash = ts.load({"e": ["a", "a", "b", "b"], "t": [1, 2, 1, 2], "y": [0.0] * 4}, entity="e", time="t")
+            >>> stash = ts.load({"e": [*"aabb"], "t": [1, 2, 1, 2], "y": [0.0] * 4}, entity="e", time="t")
             >>> ts.Windows(stash, history=1, horizon=1).anchors([0, 1])
             {'entity': tensor([0, 1]), 'time': tensor([2, 2])}
         """
@@ -222,7 +222,7 @@ class Windows:
 
         Example:
             >>> import torch, tensorstash as ts
-            >>> windows = ts.Windows(ts.load({"t": [1, 2, 3], "y": [0.0] * 3}, time="t"), history=1, horizon=2)
+            >>> windows = ts.Windows(ts.load({"t": [1, 2, 3], "y": [0.0] * 3}, time="t"), 1, 2)
             >>> windows.to_frame([0], torch.tensor([[0.5, 0.25]])).to_dicts()
             [{'t': 2, 'value': 0.5}, {'t': 3, 'value': 0.25}]
             >>> windows.to_frame([0], torch.tensor([[0.5, 0.25]]), origin=True, step=True).to_dicts()
@@ -240,8 +240,8 @@ class Windows:
 
         Example:
             >>> import numpy as np, tensorstash as ts
-            >>> stash = ts.load({"t": np.arange("2024-01-01", "2024-01-31", dtype="M8[D]"), "y": np.ones(30)}, time="t")
-            >>> train, valid = ts.Windows(stash, history=7, horizon=2).split("2024-01-21")
+            >>> stash = ts.load({"t": range(30), "y": np.ones(30)}, time="t")
+            >>> train, valid = ts.Windows(stash, history=7, horizon=2).split(20)
             >>> len(train), len(valid)
             (12, 9)
         """
@@ -300,9 +300,9 @@ class Windows:
 
         Example:
             >>> import numpy as np, tensorstash as ts
-            >>> stash = ts.load({"t": np.arange("2024-01-01", "2024-01-31", dtype="M8[D]"), "y": np.ones(30)}, time="t")
+            >>> stash = ts.load({"t": range(30), "y": np.ones(30)}, time="t")
             >>> windows = ts.Windows(stash, history=7, horizon=2)
-            >>> [(len(train), len(test)) for train, test in windows.folds(3, "3d")]
+            >>> [(len(train), len(test)) for train, test in windows.folds(3, 3)]
             [(12, 3), (15, 3), (18, 3)]
         """
         pairs = splits.folds(self.placement, count, step, gap, expanding=expanding)
@@ -322,7 +322,7 @@ class Windows:
 
         Example:
             >>> import tensorstash as ts
-            >>> windows = ts.Windows(ts.load({"t": [1, 2, 3], "y": [5.0, 6.0, 7.0]}, time="t"), history=2, horizon=1)
+            >>> windows = ts.Windows(ts.load({"t": [1, 2, 3], "y": [5.0, 6.0, 7.0]}, time="t"), 2, 1)
             >>> newest = windows.latest()
             >>> newest[0]["y"], newest.anchors([0])["time"]
             (tensor([6., 7., nan], dtype=torch.float64), tensor([4]))
@@ -345,12 +345,11 @@ class Windows:
 
         Raises:
             ColumnError: a column is missing. SchemaError: a column or the times mean something else. ValueError: these
-                windows were chosen by `where=` with booleans for the rows of one stash, or need `at=`. For other errors
-                see `Windows`.
+                windows were chosen by `where=` with booleans for rows of one stash, or need `at=`. Others: `Windows`.
 
         Example:
             >>> import tensorstash as ts
-            >>> windows = ts.Windows(ts.load({"t": range(9), "y": range(9)}, ["y"], time="t"), history=3, horizon=1)
+            >>> windows = ts.Windows(ts.load({"t": range(9), "y": range(9)}, ["y"], time="t"), 3, 1)
             >>> tomorrow = windows.on(ts.load({"t": range(5, 10), "y": range(5, 10)}, ["y"], time="t"))
             >>> tomorrow[:]["y"]
             tensor([[5, 6, 7, 8],
@@ -365,17 +364,18 @@ class Windows:
         return other
 
     def needs(self) -> dict[str, Any]:
-        """How far windows look back, so that a service keeps no more rows than they need.
+        """How far windows look back: with the rows that this tells a service to keep, they are the same, bit for bit.
 
-        `slots` is the most rows of an entity before an anchor, `during` the start of each span in time that reaches
-        back, counted from the time of the window, as polars' `offset_by` takes it. With these rows of an entity, and
-        those from the anchor on, a window is the same, bit for bit.
+        `slots` is the most rows of an entity before an anchor, `during` and, by table, `tables` the start of spans in
+        time, counted from the time of the window, as polars' `offset_by` takes it: keep the rows from there on. Of rows
+        with known times, but not of events, a version may go once a newer one of its time is known.
 
         Example:
             >>> import tensorstash as ts
-            >>> spans = {"past": ("y", -3, 0), "week": ts.During("y", -7, 0, max_rows=5)}
-            >>> ts.Windows(ts.load({"t": range(9), "y": [0.0] * 9}, time="t"), spans=spans).needs()
-            {'slots': 3, 'during': {'week': -7}}
+            >>> stash = ts.load({"t": range(9), "y": [0.0] * 9}, ["y"], time="t")
+            >>> spans = {"past": ("y", -3, 0), "price": ts.During("y", -7, 0, max_rows=5, table="prices")}
+            >>> ts.Windows(stash, spans=spans, tables={"prices": stash}).needs()
+            {'slots': 3, 'during': {}, 'tables': {'prices': {'price': -7}}}
         """
         return needs(self.placement)
 

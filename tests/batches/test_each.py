@@ -51,12 +51,85 @@ def test_resident_packs_of_one_stash(missing: frozenset[int]) -> None:
     assert all(two["past.window"].untyped_storage().nbytes() == two["past.window"].nbytes for _, two in pairs)
 
 
-def test_a_calendar_in_rows_is_not_resident() -> None:
-    time = np.arange("2024-01-01", "2024-01-11", dtype="M8[D]")
-    stash = ts.load({"time": time}, {"c": ts.calendar("day", "dayofweek")}, time="time")
-    windows = ts.Windows(stash, spans={"past": (ts.each("c"), -4, 0)}, min_history=2)
-    with pytest.raises(ValueError, match=r"'c' of ts\.calendar"):
-        ts.Loader(windows, 4, resident=True)
+@pytest.mark.parametrize("most", [None, 1])
+@pytest.mark.parametrize("start", [-4, ts.Draw(-6, -2, step=2)])
+def test_the_calendar_of_empty_slots_in_resident_rows(start: Any, most: int | None) -> None:
+    of = {"past": (ts.each("c", "m", max_variates=most), start, 0), "next": (ts.each("m"), 0, 3)}
+    parts = {}
+    for first in ("2024-01-01", "2023-02-20"):
+        time = (np.datetime64(first, "D") + np.arange(30))[[0, 1, 2, 5, 6, 9, *range(12, 30)]]
+        stash = ts.load({"time": time}, {"c": ts.calendar("day", "dayofweek"), "m": ts.calendar("month")}, time="time")
+        more: dict[str, Any] = {"gaps": "mask", "frequency": "1d", "min_history": 2, "min_horizon": 0}
+        parts[first] = ts.Windows(stash, spans=of, **more)
+    arguments: dict[str, Any] = {"shuffle": True, "steps": 6}
+    for windows in (ts.Mix(parts), parts["2024-01-01"]):
+        pairs = [*zip(ts.Loader(windows, 7, **arguments), ts.Loader(windows, 7, resident=True, **arguments))]
+        assert all(equal(one, two) for one, two in pairs)
+        assert not all(one["past.observed"].all() for one, _ in pairs)
+        assert all(one["past"].min() >= 0 for one, _ in pairs)
+
+
+def with_all() -> ts.Windows:
+    """Windows at points of a frame, with rows, a span in time, a static column and a label."""
+    table = {"e": np.repeat(["a", "b"], 30), "t": [*range(30)] * 2, "size": np.repeat([1.5, 2.5], 30)}
+    values = {"x": np.arange(180.0).reshape(60, 3), "c": np.arange(60.0)}
+    stash = ts.load(table | values, ["x", "c"], static=["size"], entity="e", time="t")
+    of = {"past": (ts.each("x", "c"), -3, 0), "ago": ts.During("x", -5, 0, max_rows=3), "c": ("c", -3, 0)}
+    at = {"e": np.tile(["b", "a"], 20), "t": np.repeat(np.arange(4, 24), 2), "label": np.arange(40)}
+    return ts.Windows(stash, spans=of, at=at)
+
+
+def in_lanes() -> ts.Windows:
+    stash = ts.load({"x": np.arange(120.0).reshape(40, 3), "c": np.arange(40.0)})
+    return ts.Windows(stash, spans={"past": (ts.each("x", "c"), -1, 0), "c": ("c", -1, 0)})
+
+
+ORDERS: dict[str, Any] = {
+    "weighted": lambda: ts.Weighted(np.arange(40)),
+    "by entity": lambda: ts.Weighted([1, 3], per="entity"),
+    "blocks": lambda: ts.Blocks(4),
+    "by time": lambda: ts.ByTime(shuffle=True),
+    "lanes": lambda: ts.Lanes(4),
+    "own ids": lambda: [*range(0, 40, 3), 7, 7],
+}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("order", ORDERS)
+def test_rows_come_in_every_order(order: str, ranks: int) -> None:
+    """Beside the same windows by their ids."""
+    windows, size = in_lanes() if order == "lanes" else with_all(), None if order == "by time" else 4 // ranks
+    seen = 0
+    for rank in range(ranks):
+        of_rank: dict[str, Any] = {"num_replicas": ranks, "rank": rank}
+        for batch in ts.Loader(windows, size, order=ORDERS[order](), with_ids=True, **of_rank):
+            own = windows[batch["window"]]
+            assert own.keys() < batch.keys()
+            assert all(same(batch[name], tensor) for name, tensor in own.items())
+            seen += len(batch["window"])
+    assert seen >= 15
+
+
+@pytest.mark.host("values of resident columns are never on the host, where windows are packed")
+@pytest.mark.parametrize("length", [None, 12])
+def test_rows_of_drawn_lengths_and_columns_are_packed(length: int | None) -> None:
+    sets = [DataSet(k, "1h", (width, 1), ((40, frozenset({9})),)) for k, width in enumerate((1, 6, 3))]
+    arguments: dict[str, Any] = {"shuffle": True, "seed": 2, "with_ids": True}
+    mix = ts.Mix(windows_of(sets, spans(most=2)))
+    pack = ts.PackSequences("past", length=length)
+    packed, plain = ts.Loader(mix, 9, transform=[pack], **arguments), ts.Loader(mix, 9, **arguments)
+    for one, two in zip(packed, plain):
+        sequences = [values[seen] for values, seen in zip(two["past"], two["past.observed"])]
+        if length is None:
+            assert same(one["past"], torch.cat(sequences))
+            assert one["past.offsets"].diff().tolist() == [*map(len, sequences)]
+        else:
+            places = zip(*(one[f"past.{entry}"].tolist() for entry in ("row", "start", "length")))
+            found = [one["past"][row, start : start + count] for row, start, count in places]
+            assert all(same(here, there) for here, there in zip(found, sequences))
+            assert int((one["past.segment"] > 0).sum()) == sum(map(len, sequences))
+        assert torch.equal(one["past.variate"], two["past.variate"])
+        assert torch.equal(one["past.window"], two["past.window"])
 
 
 # ---- Memory ----

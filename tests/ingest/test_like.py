@@ -216,7 +216,7 @@ def test_a_static_column_without_a_missing_value_needs_known_entities() -> None:
     )
     with pytest.raises(ts.errors.DataError, match=like("such as 'c' ... 'rank' is torch.int64 ... unknown='drop'")):
         ts.load(table("bc"), like=first)
-    with pytest.warns(UserWarning, match=like("25 rows of 1 entities")):
+    with pytest.warns(UserWarning, match=like("25 rows of 1 entity")):
         assert ts.load(table("bc"), like=first, unknown="drop").static["rank"].tolist() == [0, 1]
 
 
@@ -384,10 +384,12 @@ def test_unknown_names_are_kept_refused_or_dropped(
     assert len(said) == bool(strangers) + bool(others)
     if strangers:
         count = sum(e in strangers for e, _ in rows)
-        assert f"{count} rows of {len(strangers)} entities" in said[0]
+        assert f" {count} row" in said[0]
+        assert f" of {len(strangers)} entit" in said[0]
         assert repr(name(min(strangers))) in said[0]
     if others:
-        assert f"{sum(s in others for _, s in kept)} values of 'x', such as {min(others)!r}" in said[-1]
+        assert f" {sum(s in others for _, s in kept)} value" in said[-1]
+        assert f" of 'x', such as {min(others)!r}" in said[-1]
 
 
 def test_rows_are_dropped_from_files_too(path: Path, tmp_path: Path) -> None:
@@ -407,7 +409,7 @@ def test_static_texts_are_dropped_too(whole: ts.Stash) -> None:
         stash = load(frame, like=whole, unknown="drop")
     assert stash.static["zone"].tolist() == [0, -1]
     joined = frame.unique("e", keep="first", maintain_order=True).select("e", "zone", "size")
-    with pytest.warns(UserWarning, match=like("1 values of 'zone', such as 'zone z'")):
+    with pytest.warns(UserWarning, match=like("1 value of 'zone', such as 'zone z'")):
         assert load(frame, static=joined, like=whole, unknown="drop").static["zone"].tolist() == [0, -1]
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -127,6 +128,46 @@ def test_children_that_are_forked_amid_the_work_of_threads_gather() -> None:
                 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         finally:
             over.set()
+
+
+def share_of_helpers(calls: int, pause: float) -> float:
+    """How much of the pauses after calls its helpers run. If they never slept, they would run all the time."""
+    plan, anchors, out, to = shared_work()
+    used = elapsed = 0.0
+    for _ in range(calls):
+        kernel.gather(plan, anchors, to, threads=2)
+        began, before = time.perf_counter(), time.process_time()
+        time.sleep(pause)
+        used, elapsed = used + time.process_time() - before, elapsed + time.perf_counter() - began
+    assert is_right(anchors, out)
+    return used / elapsed
+
+
+def test_helpers_sleep_when_no_call_follows() -> None:
+    plan, anchors, out, to = shared_work()
+    for _ in range(50):
+        kernel.gather(plan, anchors, to, threads=2)
+    assert is_right(anchors, out)
+    assert share_of_helpers(1, 0.3) < 0.5
+
+
+def test_helpers_sleep_while_a_program_does_something_else() -> None:
+    """As between the steps of a loop that trains."""
+    assert share_of_helpers(20, 0.01) < 0.5
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system cannot keep a process on one processor")
+def test_helpers_do_not_look_for_calls_where_they_share_a_processor() -> None:
+    """The pauses are so short that elsewhere they would."""
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+            code = int(share_of_helpers(300, 0.0002) >= 0.25)
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 PROGRAM = """

@@ -104,6 +104,19 @@ def test_each_window_has_the_newest_known_rows(case: Case) -> None:
         assert pick(case.of, case.at, case.slots, case.every).tolist() == expected
 
 
+@given(case=cases, seed=seeds)
+@settings(max_examples=40)
+def test_a_window_has_the_same_rows_among_many(case: Case, seed: int) -> None:
+    which = np.random.default_rng(seed).integers(0, len(case.at.low), 700)
+    moments = (case.at.low, case.at.high, case.at.begin, case.at.end, case.at.late)
+    many = Moments(*(None if array is None else array[which] for array in moments))  # type: ignore[arg-type]
+    slow = slow_pick(case)
+    expected = [slow[i] for i in which]
+    assert pick_in_numpy(case.of, many, case.slots, case.every).tolist() == expected
+    if library.LIBRARY is not None:
+        assert pick(case.of, many, case.slots, case.every).tolist() == expected
+
+
 @given(seed=seeds, rows=st.integers(0, 500), entities=st.integers(1, 40))
 @example(seed=0, rows=2 * BLOCK, entities=1)
 @settings(max_examples=100)
@@ -170,11 +183,13 @@ ITEMS = (np.int8, np.int16, np.float32, np.float64)
     sources=st.integers(1, 3),
     buffers=st.integers(1, 2),
     threads=st.integers(1, 3),
+    follows=st.sampled_from([0.0, 0.7, 0.98, 1.0]),
 )
-@settings(max_examples=60)
+@settings(max_examples=150)
 def test_rows_in_any_order_are_copied_and_other_slots_filled(
-    seed: int, windows: int, slots: int, sources: int, buffers: int, threads: int
+    seed: int, windows: int, slots: int, sources: int, buffers: int, threads: int, follows: float
 ) -> None:
+    """A row follows the one before it as a rule, or hardly ever."""
     random, size = np.random.default_rng(seed), windows * buffers
     dtypes, widths = [ITEMS[k] for k in random.permutation(4)], random.integers(1, 4, 4)
     total = random.integers(1, 90, sources)
@@ -183,7 +198,7 @@ def test_rows_in_any_order_are_copied_and_other_slots_filled(
     ]
     which = random.integers(0, sources, size).astype(np.int32)
     first = random.integers(0, 90, (size, 1)) + np.arange(slots)
-    rows = np.where(random.random((size, slots)) < 0.7, first, random.integers(-1, 90, (size, slots)))
+    rows = np.where(random.random((size, slots)) < follows, first, random.integers(-1, 90, (size, slots)))
     rows = np.where(rows < total[which][:, None], rows, -1)
     empty = [int.from_bytes(np.array(3, dtype).tobytes(), "little") for dtype in dtypes]
     plan = kernel.compile_plan(
@@ -221,7 +236,9 @@ def test_the_kernel_copies_no_row_that_is_not_there(row: int) -> None:
 @pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
 def test_all_spans_of_rows_in_any_order_have_as_many_slots() -> None:
     column, target = np.arange(5.0), np.zeros(3)
-    spans = [kernel.SlotRange(-3, 3, 1, 0), kernel.SlotRange(-2, 2, 1, 0)]
-    plan = kernel.compile_plan(spans, [kernel.Source([column, column], None, None)], 3, 0)
-    with pytest.raises(ValueError, match="contradict"):
-        kernel.take(plan, np.array([[0, 1, 2]]), [target.ctypes.data] * 2, [0, 0])
+    source = kernel.Source([column, column], None, None)
+    for other in (kernel.SlotRange(-2, 2, 1, 0), kernel.SlotRange(-6, 3, 2, 0)):
+        plan = kernel.compile_plan([kernel.SlotRange(-3, 3, 1, 0), other], [source], 6, 0)
+        with pytest.raises(ValueError, match="contradict"):
+            kernel.take(plan, np.array([[0, 1, 2]]), [target.ctypes.data] * 2, [0, 0])
+    assert not target.any()

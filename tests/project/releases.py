@@ -33,6 +33,8 @@ def problems(changelog: str, citation: str, version: str, tag: str | None = None
         found.append(f"CITATION.cff has not version {version}")
     if tag is not None and dates and f"\ndate-released: {dates[0]}\n" not in citation:
         found.append(f"CITATION.cff is not released on {dates[0]}, as the changelog says")
+    if not dates and "\ndate-released: " in citation:
+        found.append("CITATION.cff has a date of release, and the changelog has none")
     for part in re.split(r"^## ", changelog, flags=re.MULTILINE)[1:]:
         sections = re.findall(r"^### (.*)$", part, re.MULTILINE)
         if sections != [section for section in SECTIONS if section in sections]:

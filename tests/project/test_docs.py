@@ -3,7 +3,7 @@
 import ast
 import contextlib
 import inspect
-import json
+import operator
 import re
 import subprocess
 import sys
@@ -104,6 +104,36 @@ def test_a_spec_in_a_sentence_that_is_refused_is_found() -> None:
     ]
 
 
+def unknown_in(text: str) -> list[str]:
+    """What a text outside of blocks says of the API that is not so: names, and keywords of calls."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    found = []
+    for name, arguments in re.findall(r"(?<!`)`ts\.(\w+(?:\.\w+)*)(\([^`]*\))?`", prose):
+        try:
+            named = operator.attrgetter(name)(ts)
+        except AttributeError:
+            found.append(f"ts.{name}")
+            continue
+        given = re.findall(r"(?<=[(, ])(\w+)=(?!=)", re.sub(r"\w\([^()]*\)", "", f" {arguments}")) if arguments else []
+        taken = inspect.signature(named).parameters if given else {}
+        found += [f"ts.{name}({keyword}=)" for keyword in given if keyword not in taken]
+    return found
+
+
+def test_names_and_keywords_that_a_sentence_shows_exist() -> None:
+    """But for what the changelog says of names that are gone."""
+    paths = [*DOCUMENTS, *sorted((ROOT / "tensorstash").rglob("*.py"))]
+    texts = {path: path.read_text("utf-8") for path in paths if path.name != "CHANGELOG.md"}
+    assert sum(len(re.findall(r"`ts\.\w+", text)) for text in texts.values()) > 300
+    wrong = {str(path.relative_to(ROOT)): found for path, text in texts.items() if (found := unknown_in(text))}
+    assert wrong == {}
+
+
+def test_a_name_that_does_not_exist_is_found() -> None:
+    text = "Take `ts.Windowz`, `ts.plot.map(stash)`, `ts.Loader(windows, workers=2)` or `ts.load(x, time=f(a=1))`."
+    assert unknown_in(text) == ["ts.Windowz", "ts.plot.map", "ts.Loader(workers=)"]
+
+
 def test_files_that_a_contributor_is_sent_to_exist() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     table = text.split("## Where things go")[1]
@@ -123,37 +153,12 @@ def test_ci_the_workflow_and_hooks_call_targets_of_the_makefile() -> None:
     assert "ruff check" in dry.stdout
 
 
-def test_the_readme_is_short_and_names_the_promises_and_the_figures_as_they_are() -> None:
+def test_the_readme_is_short_and_its_promises_are_those_of_the_page() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     assert len(readme.splitlines()) <= 150
     promised = re.findall(r"^\d+\. (.*)$", readme, re.MULTILINE)
-    assert promised == re.findall(r"^\| +\d+ \| (.*?) \| `tests", PROMISES.read_text("utf-8"), re.MULTILINE)
-
-
-# as the README calls it: as the results do
-CONTESTANTS = {
-    "tensorstash (packed)": "tensorstash (packed)",
-    "`index_select` by hand, in huge pages": "strided index_select (huge pages)",
-    "DataLoader, one packed slice a window": "DataLoader (one packed slice)",
-    "darts 0.41": "darts",
-    "DataLoader, eight slices a window": "DataLoader (dict of slices)",
-    "a bare loop in C": "C loop",
-}
-
-
-def test_every_figure_of_the_readme_is_in_the_results() -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    saved = json.loads((ROOT / "benchmarks" / "results" / "compare.json").read_text("utf-8"))
-    usual = {"workers": 0, "threads": 1, "shape": ""}
-    rows = {row["name"]: row for row in saved["rows"] if all(row[key] == value for key, value in usual.items())}
-    figures = re.findall(r"^\| (.*?) \| ([\d,]+) \|$", readme, re.MULTILINE)
-    figures += re.findall(r"(a bare loop in C) makes ([\d,]+) windows/s", readme)
-    assert [name for name, _ in figures] == [*CONTESTANTS]
-    for name, per_second in figures:
-        measured = float(format(rows[CONTESTANTS[name]]["windows_per_s"], ".2g"))
-        assert per_second == f"{measured:,.0f}", name
-    assert saved["about"]["versions"]["darts"].startswith("0.41")
-    assert (saved["about"]["processor"], saved["about"]["cores"]) == ("AMD EPYC", 2)
+    assert len(promised) == 4
+    assert {*promised} <= {*re.findall(r"^\| +\d+ \| (.*?) \| `tests", PROMISES.read_text("utf-8"), re.MULTILINE)}
 
 
 def test_llms_txt_lists_the_pages_in_the_order_of_the_site(tmp_path: Path) -> None:
@@ -196,6 +201,26 @@ def test_the_reference_has_every_public_name() -> None:
     assert {*re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)} == errors - {"TensorstashError"}
 
 
+def test_every_name_of_the_reference_leads_to_a_page_of_the_guide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the errors, which have a page of their own."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from docstrings import GUIDES, PICTURES
+
+    named = [name for names in GUIDES.values() for name in names]
+    assert {name for name in listed("api.md") if not name.startswith("errors.")} == {*named}
+    assert len(named) == len({*named})
+    assert [page for page in GUIDES if not (ROOT / "docs" / f"{page}.md").exists()] == []
+    assert [name for name in PICTURES.values() if not (ROOT / "docs" / "pictures" / name).exists()] == []
+
+
+def test_drawings_are_those_of_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from drawings import DRAWINGS
+
+    for name, drawing in DRAWINGS.items():
+        assert (ROOT / "docs" / "pictures" / f"{name}.svg").read_text("utf-8") == drawing(), "make pictures"
+
+
 def test_the_messages_of_the_reference_are_those_of_the_package() -> None:
     page = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8").split("\n## The most common ones\n")[1]
     messages = re.findall(r"^\| `(\w+ .*?)`", page, re.MULTILINE)
@@ -221,6 +246,19 @@ def test_every_argument_of_pytorchs_loader_is_translated_into_one_of_ours() -> N
     ours = {name for _, right in rows for name in re.findall(r"`(\w+)=", right)}
     assert {"device", "order", "prefetch", "seed", "tail", "transform"} == ours
     assert ours <= {*inspect.signature(ts.Loader).parameters}
+
+
+def test_a_page_of_the_reference_has_its_picture_and_its_guide_behind_the_first_paragraph(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from docstrings import lead_to_guide, leave_out_skips
+
+    lines = ["A picture.", "", ">>> import numpy as np, pytest", '>>> plt = pytest.importorskip("matplotlib")']
+    lead_to_guide(None, "function", "tensorstash.plot.series", None, None, lines)
+    leave_out_skips(None, "function", "tensorstash.plot.series", None, None, lines)
+    picture = [".. image:: /pictures/series.png", "   :alt: plot.series"]
+    assert lines == ["A picture.", "", *picture, "", "See :doc:`/guide/gallery`.", "", "", ">>> import numpy as np"]
 
 
 def test_errors_of_a_docstring_are_listed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,13 +48,32 @@ print([name for name in sys.argv[2:] if name in sys.modules])
     assert run(program, str(saved), *SLOW) == "[]\n"
 
 
-def test_a_load_of_a_frame_does_not_import_what_reads_files() -> None:
+def test_a_service_of_polars_frames_imports_neither_pandas_nor_what_reads_files(tmp_path: Path) -> None:
+    """pyarrow imports pandas by itself, wherever it is installed, to make an array of a list or of numpy's values."""
     program = """
-import sys, polars, tensorstash as ts
-ts.load(polars.DataFrame({"e": ["a"] * 20, "t": [*range(20)], "y": [0.5] * 20}), ["y"], entity="e", time="t")
-print([name for name in sys.argv[1:] if name in sys.modules])
+import sys, polars as pl, tensorstash as ts
+hours = pl.datetime_range(pl.datetime(2024, 1, 1), pl.datetime(2024, 1, 2), "1h", eager=True)
+rows = pl.DataFrame({"e": ["a", "b"] * 25, "t": hours.repeat_by(2).explode(), "y": [0.5, None] * 25})
+size = pl.col("e").replace_strict({"a": 1.0, "b": 2.0})
+rows = rows.with_columns(k=pl.when(pl.col("y") == 0.5).then(pl.lit("x")), size=size, e2=1)
+columns = {"y": "y", "there": ts.is_valid("y"), "k": "k", "twice": pl.col("y") * 2, "h": ts.calendar("hour")}
+columns |= {"hash": ts.hashed("k", 9), "given": ts.column("k", vocabulary=["x"]), "f": ts.column("y", fill=0.0)}
+ts.load(rows, columns, entity=["e", "e2"], time="t")
+stash = ts.load(rows, columns, entity="e", time="t", static=["size"])
+stash.without_rows().save(sys.argv[1])
+scaler = ts.Scaler.fit(stash, ["y"], by="entity")
+rows = pl.concat([rows, rows[:1].with_columns(e=pl.lit("c"))])
+tail = ts.load(rows, like=sys.argv[1], unknown="drop")
+windows = ts.Windows(tail, 3, 1, frequency="1h")
+newest = windows.latest()
+batch = next(iter(ts.Loader(newest, 2, transform=[scaler], with_ids=True)))
+newest.to_frame([0, 1], batch["y"][:, -1:])
+points = windows.on(tail, at=rows.filter(pl.col("t") == hours[9]).select("e", "t", price="y")[:2])
+points.to_frame([0, 1], points[:]["f"][:, -1:])
+print([name for name in sys.argv[2:] if name in sys.modules])
 """
-    assert run(program, "pyarrow.dataset", "pyarrow.parquet", "pyarrow.csv", "fsspec") == "[]\n"
+    unwanted = ["pandas", "pyarrow.fs", "pyarrow.dataset", "pyarrow.parquet", "pyarrow.csv", "fsspec"]
+    assert run(program, str(tmp_path / "reference.safetensors"), *unwanted) == "[]\n"
 
 
 def test_a_rank_that_attaches_what_another_has_loaded_imports_no_engine(tmp_path: Path) -> None:

@@ -62,6 +62,12 @@ def test_another_date_in_the_citation_is_said() -> None:
     assert releases.problems(LAST, citation, "0.2.0", "v0.2.0") == said
 
 
+def test_a_date_in_the_citation_before_any_release_is_said() -> None:
+    said = ["CITATION.cff has a date of release, and the changelog has none"]
+    assert releases.problems(NEXT, CITATION, "0.2.0") == said
+    assert releases.problems(NEXT, CITATION.replace("date-released: 2026-11-22\n", ""), "0.2.0") == []
+
+
 def test_every_issue_form_asks_for_the_info_command() -> None:
     forms = [path for path in (releases.ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config"]
     assert len(forms) == 3

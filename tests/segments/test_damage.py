@@ -63,9 +63,7 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ts.errors.SegmentError, match=rf"\A{path} is a Parquet file, not a stash\. Load it: ts\.load"):
         ts.open(path)
     path.write_bytes(b"PK and so on" * 1000)
-    with pytest.raises(
-        ts.errors.SegmentError, match=rf"\A{path} is not a whole stash: 12,000 bytes, a header of [\d,]+\. Make"
-    ):
+    with refused(path, "it is of another format"):
         ts.open(path)
     path.write_bytes(bytes(100_000))
     with refused(path, "100,000 bytes, a header of 8"):

@@ -68,6 +68,15 @@ TREES: dict[str, tuple[str, dict[str, str], list[tuple[int, str]]]] = {
         {"unified/x/memory.max": "10", "unified/x/memory.current": "0", "unified/x/memory.stat": "anon 1"},
         [(10, "/x")],
     ),
+    "version 1, without a limit": (
+        "4:memory:/job\n",
+        {
+            "memory/job/memory.limit_in_bytes": "9223372036854771712",
+            "memory/job/memory.usage_in_bytes": "900",
+            "memory/job/memory.stat": STAT1,
+        },
+        [],
+    ),
     "no numbers": ("0::/\n", {"memory.max": "many", "memory.current": "0", "memory.stat": STAT2}, []),
     "nothing": ("", {}, []),
 }

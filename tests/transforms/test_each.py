@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import tensorstash as ts
+from tensorstash.errors import SchemaError
 from tests import kernel
 from tests.variates import same
 from tests.words import ScalerKind as Kind
@@ -102,6 +103,97 @@ def test_each_row_is_normalised_by_its_own_history() -> None:
             assert torch.allclose(batch["past"][row], plain["past"][row] / scale, equal_nan=True)
             assert torch.allclose(batch["next"][row], plain["next"][row] / scale)
         assert torch.allclose(norm.inverse(batch["next"], batch), plain["next"])
+
+
+# ---- Flags of ts.is_valid ----
+
+MEMBERS = ["a", "b", "c", "d"]
+FILLED = -50.0
+
+
+def with_missing(width: int, flagged: list[str], seed: int = 0) -> ts.Stash:
+    """A pack "x" and a column "y", both filled where they miss a value, and "ok", which flags some of their columns."""
+    rng = np.random.default_rng(seed)
+    table: dict[str, Any] = {"t": [*range(15), *range(17, 42)]}
+    for name in (*MEMBERS, "y"):
+        table[name] = [None if missing else value for missing, value in zip(rng.random(40) < 0.3, rng.random(40))]
+    columns = {name: ts.column(of, fill=FILLED) for name, of in (("x", MEMBERS[:width]), ("y", "y"))}
+    flags = {"ok": ts.is_valid(flagged), "others": ts.is_valid(["d"])}
+    return ts.load(table, columns | flags, time="t")
+
+
+def over_flags(stash: ts.Stash, flags: Any) -> ts.Windows:
+    spans = {"past": (ts.each("x", "y"), -6, 0), "next": (ts.each("x", "y"), 0, 2), "flags": (flags, -6, 0)}
+    return ts.Windows(stash, spans=spans, gaps="mask", frequency=1, min_history=1)
+
+
+def level_and_spread(held: Any, kind: str) -> tuple[float, float]:
+    if not len(held):
+        return 0.0, 1.0
+    if kind == "last":
+        return held[-1], 1.0
+    if kind == "mean":
+        return 0.0, np.abs(held).mean()
+    return held.mean(), np.sqrt(held.var() + 1e-5)
+
+
+def check_flags(source: Any, parts: list[ts.Stash], kind: Any, **more: Any) -> None:
+    """Each row is normalised by the values of its column that lie before its anchor and that are not flagged false."""
+    norm = ts.InstanceNorm("past", "next", kind=kind)
+    pairs = zip(
+        ts.Loader(source, 9, shuffle=True, with_ids=True, transform=[norm], **more),
+        ts.Loader(source, 9, shuffle=True, with_ids=True),
+    )
+    for batch, plain in pairs:
+        numbers = batch.get("source", torch.zeros_like(batch["anchor"])).tolist()
+        places = (plain[f"past.{entry}"].tolist() for entry in ("window", "variate", "pack"))
+        for row, (window, variate, pack) in enumerate(zip(*places)):
+            stash, anchor = parts[numbers[window]], int(plain["anchor"][window])
+            name = "y" if pack else stash.about("x").members[variate]
+            values, flags = stash["y"] if pack else stash["x"][:, variate], stash.about("ok").members
+            valid = stash["ok"][:, flags.index(name)] if name in flags else values.isfinite()
+            assert stash.time is not None
+            before = (stash.time >= anchor - 6) & (stash.time < anchor)
+            level, spread = level_and_spread(values[before & valid].numpy(), kind)
+            for span in ("past", "next"):
+                seen = plain[f"{span}.observed"][row]
+                expected = (plain[span][row][seen] - level) / spread
+                assert torch.allclose(batch[span][row][seen], expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["standard", "last", "mean"])
+@pytest.mark.parametrize("flagged", [["c", "y", "a", "b"], ["b"], ["y"], ["a", "b", "c"]])
+@pytest.mark.parametrize("flags", ["ok", ts.each("ok"), ts.each("others", "ok")])
+def test_a_filled_value_does_not_count_in_its_row(kind: Any, flagged: list[str], flags: Any) -> None:
+    stash = with_missing(3, flagged)
+    check_flags(over_flags(stash, flags), [stash], kind)
+
+
+@pytest.mark.parametrize("more", [{}, {"resident": True}])
+def test_filled_values_of_packs_of_several_widths_do_not_count(more: dict[str, Any]) -> None:
+    parts = [with_missing(width, MEMBERS[:width], seed=width) for width in (2, 4, 1)]
+    mix = ts.Mix({str(k): over_flags(part, ts.each("ok")) for k, part in enumerate(parts)})
+    check_flags(mix, parts, "mean", **more)
+
+
+def test_the_oracle_of_flags_can_fail() -> None:
+    stash = with_missing(3, ["a"])
+    spans = {"past": (ts.each("x", "y"), -6, 0), "next": (ts.each("x", "y"), 0, 2)}
+    windows = ts.Windows(stash, spans=spans, gaps="mask", frequency=1, min_history=1)  # without the flags
+    with pytest.raises(AssertionError):
+        check_flags(windows, [stash], "mean")
+
+
+def test_flags_that_do_not_tell_of_all_rows_are_refused() -> None:
+    norm = ts.InstanceNorm("past")
+    with pytest.raises(ValueError, match="must be those of all columns"):
+        norm.bind(over_flags(with_missing(3, ["a", "b"]), ts.each("ok", max_variates=1)))
+    parts = {}
+    for members in (["a", "b"], ["b", "a"]):
+        stash = ts.load({"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, 3.0]}, {"x": members, "ok": ts.is_valid("a")})
+        parts[members[0]] = ts.Windows(stash, spans={"past": (ts.each("x"), -2, 0), "flags": (ts.each("ok"), -2, 0)})
+    with pytest.raises(SchemaError, match="must stand in the same order"):
+        norm.bind(ts.Mix(parts))
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])

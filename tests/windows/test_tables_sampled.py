@@ -318,4 +318,5 @@ def test_windows_on_other_data_have_other_tables_or_the_same() -> None:
     single = ts.load({"t": [1, 2], "price": [1.0, 2.0]}, {"price": ts.column("price", dtype=torch.float32)}, time="t")
     with pytest.raises(ts.errors.SchemaError, match=like("same type of 'prices.price' ... float64 ... float32")):
         windows.on(own(), tables={"prices": single})
-    assert windows.needs() == {"slots": 4, "during": {}}
+    tables = {"runs": {"wind": 0}, "prices": {"price": -9}}
+    assert windows.needs() == {"slots": 4, "during": {}, "tables": tables}

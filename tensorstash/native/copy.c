@@ -1,0 +1,304 @@
+/* Rows of windows and of stretches into the buffers of a batch, with the memory asked for ahead. */
+
+#include "copy.h"
+
+/* Cache lines asked for in one go, ahead of the windows that are copied: enough to hide memory behind copying, and few
+ * enough that the processor drops none. They go to the second cache: the first can wait for far fewer lines at a time,
+ * and then copying waits as well. Of a longer window twice as many are asked for: by then it is a known stream. */
+enum { LINES_AHEAD = 128, PAGE = 4096 };
+
+/* n items of a fixed size, one in every step: the compiler knows the size where this is called. */
+INLINE void copy_items(char *to, const char *from, int64_t n, int64_t step, size_t bytes) {
+  for (int64_t i = 0; i < n; i++) memcpy(to + i * (int64_t)bytes, from + i * step, bytes);
+}
+
+INLINE void copy_rows(char *to, const char *from, int64_t n, const Span *span) {
+  int64_t bytes = span->row_bytes, step = span->step * bytes;
+  if (n == 1 || span->step == 1) {
+    int64_t all = n * bytes;
+    if (all == 4) memcpy(to, from, 4); /* without a call */
+    else if (all == 8) memcpy(to, from, 8);
+    else memcpy(to, from, (size_t)all);
+  } else if (bytes == 1) copy_items(to, from, n, step, 1);
+  else if (bytes == 2) copy_items(to, from, n, step, 2);
+  else if (bytes == 4) copy_items(to, from, n, step, 4);
+  else if (bytes == 8) copy_items(to, from, n, step, 8);
+  else copy_items(to, from, n, step, (size_t)bytes);
+}
+
+/* How many of n marks follow each other that are the same as the first. */
+INLINE int64_t alike(const uint8_t *mark, int64_t n) {
+  int64_t i = 1;
+  while (i < n && mark[i] == mark[0]) i++;
+  return i;
+}
+
+/* How many windows of a span are asked for together. */
+static int64_t block_of(const Span *span) {
+  int64_t apart = span->step * span->row_bytes;
+  int64_t lines = span->length * (apart <= LINE ? apart : span->row_bytes + LINE) / LINE + 1;
+  return lines < LINES_AHEAD ? least(LINES_AHEAD / lines, 64) : 1;
+}
+
+/* Asks for the pages of some rows, and for their first and last line. Inline, like `ask_lines`, because GCC drops calls
+ * of a function that does nothing but this. */
+INLINE void ask_pages(const char *from, int64_t rows, const Span *span) {
+  int64_t extent = ((rows - 1) * span->step + 1) * span->row_bytes;
+  for (int64_t b = 0; b < extent; b += PAGE) __builtin_prefetch(from + b, 0, 2);
+  __builtin_prefetch(from + extent - 1, 0, 2);
+}
+
+/* Asks for the other lines of some rows. */
+INLINE void ask_lines(const char *from, int64_t rows, const Span *span) {
+  int64_t bytes = span->row_bytes, apart = span->step * bytes, most = 2 * LINES_AHEAD;
+  int64_t second = LINE - (int64_t)((uintptr_t)from & (LINE - 1));
+  if (apart <= LINE)
+    for (int64_t b = second; b < least((rows - 1) * apart + bytes, most * LINE); b += LINE)
+      __builtin_prefetch(from + b, 0, 2);
+  else
+    for (int64_t i = 0, lines = 0; i < rows && lines < most; i++)
+      for (int64_t b = 0; b < bytes; b += LINE, lines++) __builtin_prefetch(from + i * apart + b, 0, 2);
+}
+
+/* What is copied span by span, up to the span `end`: stretches of a tile or, if there is none, windows of the call, of
+ * which every slot has a row. They need no tile, which takes as long as copying a short window. */
+typedef struct {
+  const Plan *plan;
+  const Batch *batch;
+  const Tile *tile;
+  int64_t first, last, end; /* the first stretch or window, and the last one + 1 */
+  bool apart;               /* whether rows of a source may lie apart */
+} Job;
+
+/* How far a job has asked for memory ahead of its copies: the next stretch or window, `at`, of a span, of which so many
+ * are asked for together. */
+typedef struct {
+  int64_t span, at, block;
+} Ahead;
+
+INLINE int64_t source_of(const Job *job, int64_t i) {
+  return job->tile ? job->tile->stretch[i].source : job->batch->which ? job->batch->which[i] : 0;
+}
+
+/* How many rows of stretch or window number i lie side by side. */
+INLINE int64_t width_at(const Job *job, int64_t i) { return job->apart ? job->plan->sources[source_of(job, i)].width : 1; }
+
+/* A span as it lies in the source of stretch or window number i. */
+INLINE Span span_in(const Job *job, const Span *span, int64_t i) {
+  Span own = *span;
+  own.step *= width_at(job, i);
+  return own;
+}
+
+/* Where the rows of a span, number s, in stretch or window number i begin. */
+INLINE const char *rows_of(const Job *job, int64_t s, const Span *span, int64_t i) {
+  int64_t row = job->tile ? job->tile->stretch[i].row : place_of(job->batch, i) + span->start;
+  const char *column = job->plan->columns[source_of(job, i) * job->plan->span_count + s];
+  return column + row * span->row_bytes * width_at(job, i);
+}
+
+/* The window of stretch number i, or window i. */
+INLINE int64_t window_of(const Job *job, const Span *span, int64_t i) {
+  return job->tile ? job->tile->stretch[i].slot / span->length : i;
+}
+
+/* Whether stretch or window number i is of another column of the pack than the one before, in the same window: then its
+ * rows lie in the lines that are read for that one. Parts of one window count too. */
+INLINE bool continues(const Job *job, int64_t s, int64_t i) {
+  const Plan *plan = job->plan;
+  if (width_at(job, i) == 1 || i == job->first) return false;
+  int64_t two = source_of(job, i), spans = plan->span_count;
+  int64_t one = source_of(job, i - 1);
+  if (one == two) return window_of(job, &plan->spans[s], i - 1) == window_of(job, &plan->spans[s], i);
+  int64_t w = window_of(job, &plan->spans[s], i);
+  if (two < one || job->batch->anchors[w - 1] != job->batch->anchors[w]) return false;
+  int64_t between = plan->columns[two * spans + s] - plan->columns[one * spans + s];
+  return between > 0 && between < plan->sources[one].width * plan->spans[s].row_bytes;
+}
+
+/* The end of the block of a span that begins at number `at`, or of the span; columns of one window stay together. */
+INLINE int64_t end_of_block(const Job *job, int64_t s, int64_t at, int64_t block) {
+  int64_t end = least(at + block, job->last);
+  while (end < job->last && continues(job, s, end)) end++;
+  return end;
+}
+
+INLINE int64_t rows_at(const Job *job, const Span *span, int64_t i) {
+  return job->tile ? job->tile->stretch[i].count : span->length;
+}
+
+INLINE Ahead beginning_of(const Job *job, int64_t s) {
+  return (Ahead){s, job->first, s < job->end ? block_of(&job->plan->spans[s]) : 0};
+}
+
+INLINE Ahead moved_to(const Job *job, const Ahead *ahead, int64_t at) {
+  return at < job->last ? (Ahead){ahead->span, at, ahead->block} : beginning_of(job, ahead->span + 1);
+}
+
+/* Asks for the pages of the next two blocks. */
+INLINE void ask_next_pages(const Job *job, Ahead *pages) {
+  if (pages->span == job->end) return;
+  const Span span = job->plan->spans[pages->span];
+  int64_t i = pages->at, upto = end_of_block(job, pages->span, i, pages->block);
+  if (upto < job->last) upto = end_of_block(job, pages->span, upto, pages->block);
+  for (; i < upto; i++) {
+    if (i > pages->at && continues(job, pages->span, i)) continue;
+    const Span own = span_in(job, &span, i);
+    ask_pages(rows_of(job, pages->span, &span, i), rows_at(job, &span, i), &own);
+  }
+  *pages = moved_to(job, pages, i);
+}
+
+/* Asks for the lines of the next block. */
+INLINE void ask_next_lines(const Job *job, Ahead *lines) {
+  if (lines->span == job->end) return;
+  const Span span = job->plan->spans[lines->span];
+  int64_t i = lines->at, upto = end_of_block(job, lines->span, i, lines->block);
+  for (; i < upto; i++) {
+    if (i > lines->at && continues(job, lines->span, i)) continue;
+    const Span own = span_in(job, &span, i);
+    ask_lines(rows_of(job, lines->span, &span, i), rows_at(job, &span, i), &own);
+  }
+  *lines = moved_to(job, lines, i);
+}
+
+/* Copies the rows of a stretch to the slots that have one, and fills the others. */
+INLINE void copy_stretch(const Job *job, int64_t s, int64_t i, const Span *span, uint64_t empty) {
+  const Stretch *one = &job->tile->stretch[i];
+  const uint8_t *mark = job->tile->mark + (one->marks < 0 ? 0 : one->marks);
+  const char *from = rows_of(job, s, span, i);
+  int64_t bytes = span->row_bytes, n = one->length;
+  char *to = job->batch->out[s] + one->slot * bytes;
+  char *seen = job->batch->observed ? job->batch->observed[s] : NULL;
+  if (one->marks < 0) copy_rows(to, from, n, span);
+  else if (!one->count) fill(to, n * bytes, empty);
+  else if (bytes <= 8) expand(to, from, one->count, span->step, bytes, mark, n, empty);
+  else
+    for (int64_t at = 0, some; at < n; at += some, to += some * bytes) {
+      some = alike(mark + at, n - at);
+      if (mark[at]) copy_rows(to, from, some, span), from += some * span->step * bytes;
+      else fill(to, some * bytes, empty);
+    }
+  if (!seen) return;
+  if (n == 1) seen[one->slot] = one->count > 0; /* without a call */
+  else if (one->marks < 0 || !one->count) memset(seen + one->slot, one->count > 0, (size_t)n);
+  else memcpy(seen + one->slot, mark, (size_t)n);
+}
+
+enum { COLUMNS = 64 }; /* that are copied together */
+
+/* Whether stretch or window number i is of a column that lies beside others, and has all its rows. */
+INLINE bool is_column(const Job *job, const Span *span, int64_t i) {
+  if (span->row_bytes > 8 || width_at(job, i) == 1) return false;
+  return !job->tile || (job->tile->stretch[i].marks < 0 && job->tile->stretch[i].count);
+}
+
+/* Whether the rows of two columns of a window are the same ones. */
+INLINE bool same_rows(const Job *job, int64_t i, int64_t j) {
+  if (!job->tile) return place_of(job->batch, i) == place_of(job->batch, j);
+  const Stretch *one = &job->tile->stretch[i], *two = &job->tile->stretch[j];
+  return one->row == two->row && one->count == two->count;
+}
+
+/* Copies the rows of a column, number i, together with those of other columns of the window, up to number `end`;
+ * returns the number of the first that is left. Empty stretches between them are filled. */
+INLINE int64_t copy_beside(const Job *job, int64_t s, const Span *apart, int64_t i, int64_t end, uint64_t empty) {
+  const Batch *batch = job->batch;
+  int64_t bytes = apart->row_bytes, n = rows_at(job, apart, i), count = 0, first = i;
+  Column column[COLUMNS];
+  for (; i < end && count < COLUMNS; i++) {
+    if (i > first && !continues(job, s, i)) break;
+    if (job->tile && !job->tile->stretch[i].count) {
+      copy_stretch(job, s, i, apart, empty);
+      continue;
+    }
+    if (i > first && (!is_column(job, apart, i) || !same_rows(job, first, i))) break;
+    int64_t slot = job->tile ? job->tile->stretch[i].slot : i * apart->length;
+    column[count++] = (Column){batch->out[s] + slot * bytes, rows_of(job, s, apart, i)};
+    if (job->tile && batch->observed && batch->observed[s]) memset(batch->observed[s] + slot, 1, (size_t)n);
+  }
+  copy_columns(column, count, n, apart->step * bytes, bytes);
+  return i;
+}
+
+/* Before a block is copied, the lines of the next block are asked for, and every second time the pages of the two blocks
+ * after it. The processor looks up several pages at a time, but all that follows in the program waits for them: so they
+ * are not asked for one by one between the copies, nor just before their lines. */
+INLINE void copy_job(const Job *job, int64_t s) {
+  Ahead pages = beginning_of(job, s), lines = pages;
+  ask_next_pages(job, &pages);
+  ask_next_lines(job, &lines);
+  for (; s < job->end; s++) {
+    const Span span = job->plan->spans[s];
+    uint64_t empty = repeated(span.empty, span.item_bytes);
+    int64_t block = block_of(&span), window = span.length * span.row_bytes;
+    char *to = job->batch->out[s];
+    for (int64_t i = job->first, upto, number = 0; i < job->last; number++) {
+      if (number % 2 == 0) ask_next_pages(job, &pages);
+      ask_next_lines(job, &lines);
+      upto = end_of_block(job, s, i, block);
+      for (int64_t next; i < upto; i = next) {
+        const Span own = span_in(job, &span, i);
+        next = i + 1;
+        if (is_column(job, &own, i)) next = copy_beside(job, s, &own, i, upto, empty);
+        else if (job->tile) copy_stretch(job, s, i, &own, empty);
+        else copy_rows(to + i * window, rows_of(job, s, &own, i), own.length, &own);
+      }
+    }
+  }
+}
+
+/* What all windows of a job have in common is decided here and not at each of them: the compiler makes a loop for each
+ * kind of job. It reads from copies, or it would read again after every row that is written. */
+void copy_spans(const Plan *plan, const Batch *batch, const Tile *tile, int64_t first, int64_t last, int64_t s,
+                int64_t end) {
+  const Plan one = *plan;
+  const Batch part = *batch;
+  if (one.apart) copy_job(&(Job){&one, &part, tile, first, last, end, true}, s);
+  else if (tile) copy_job(&(Job){&one, &part, tile, first, last, end, false}, s);
+  else copy_job(&(Job){&one, &part, NULL, first, last, end, false}, s);
+}
+
+enum { SLOTS_AHEAD = 32, SHORT = 4 };
+
+/* Rows of a fixed size in any order, asked for a few slots ahead; without a branch on empty slots. */
+INLINE void copy_each(char *to, const char *from, const int64_t *rows, int64_t n, uint64_t empty, size_t bytes) {
+  for (int64_t i = 0; i < n; i++) {
+    if (i + SLOTS_AHEAD < n) __builtin_prefetch(from + rows[i + SLOTS_AHEAD] * (int64_t)bytes);
+    const char *row = rows[i] < 0 ? (const char *)&empty : from + rows[i] * (int64_t)bytes; /* little-endian */
+    memcpy(to + i * (int64_t)bytes, row, bytes);
+  }
+}
+
+/* Copies the slots [at, end) of a span, counted through all windows of the batch. */
+static void copy_slots(const Plan *plan, const Batch *batch, const int64_t *picked, int64_t at, int64_t end, int64_t s) {
+  const Span span = plan->spans[s];
+  uint64_t empty = repeated(span.empty, span.item_bytes);
+  char *seen = batch->observed ? batch->observed[s] : NULL;
+  for (int64_t k = at; seen && k < end; k++) seen[k] = picked[k] >= 0;
+  for (int64_t some; at < end; at += some) {
+    int64_t i = at / span.length, source = batch->which ? batch->which[i] : 0;
+    some = batch->which ? least(end, (i + 1) * span.length) - at : end - at;
+    const char *from = plan->columns[source * plan->span_count + s];
+    char *to = batch->out[s] + at * span.row_bytes;
+    if (span.row_bytes == 1) copy_each(to, from, picked + at, some, empty, 1);
+    else if (span.row_bytes == 2) copy_each(to, from, picked + at, some, empty, 2);
+    else if (span.row_bytes == 4) copy_each(to, from, picked + at, some, empty, 4);
+    else copy_each(to, from, picked + at, some, empty, 8);
+  }
+}
+
+/* Where stretches have a few rows, single rows are copied faster. */
+void copy_picked(const Plan *plan, const Batch *batch, const int64_t *picked, const Tile *tile, int64_t s, int64_t end) {
+  const Stretch *last = &tile->stretch[tile->stretches - 1];
+  int64_t first = tile->stretch[0].slot, upto = last->slot + last->length;
+  if (upto - first > SHORT * tile->stretches) {
+    copy_spans(plan, batch, tile, 0, tile->stretches, s, end);
+    return;
+  }
+  for (; s < end; s++) {
+    int64_t bytes = plan->spans[s].row_bytes;
+    if (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8) copy_slots(plan, batch, picked, first, upto, s);
+    else copy_spans(plan, batch, tile, 0, tile->stretches, s, s + 1);
+  }
+}
