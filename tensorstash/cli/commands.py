@@ -217,21 +217,18 @@ def inspect(page: str | None, as_json: bool, **options: Any) -> None:
     zone, frequency, gaps and duplicates, for which it reads the columns of time and entity.
     """
     from tensorstash.cli.report import report
-    from tensorstash.cli.times import lines_of, load_times, times_of
+    from tensorstash.cli.times import lines_of, times_of
     from tensorstash.ingest.load import plan
 
     source, given = arguments(options)
     planned = plan(source, **given).planned
-    times = None if given["time"] is None else load_times(source, given)
-    facts = {"refused": times} if isinstance(times, str) else None if times is None else times_of(times)
+    times = None if given["time"] is None else times_of(source, given)
     if as_json:
-        click.echo(json.dumps(_facts(planned) | {"times": facts}, indent=2))
+        click.echo(json.dumps(_facts(planned) | {"times": times and times.facts}, indent=2))
     else:
         click.echo(repr(planned))
-        if isinstance(times, str):
-            click.echo(f"times: a load is refused: {times}")
-        elif facts is not None:
-            click.echo("times:\n" + indent(aligned([("", ""), *lines_of(facts)]), "  ").lstrip("\n"))
+        if times is not None:
+            click.echo(f"times:\n{indent(aligned(lines_of(times.facts)), '  ')}")
     if page is not None:
         Path(page).write_text(report(planned, times, source, given), "utf-8")
         click.echo(f"wrote {page}", err=as_json)
