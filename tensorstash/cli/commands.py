@@ -192,11 +192,11 @@ def shard_command(*, to: str, shards: int, engine: Literal["ray"] | None, **opti
     was_there = Store(to).size(NAME) is not None  # of another source or other arguments it is an error
     manifest = shard(source, to=to, shards=shards, engine=engine, **chosen)
     seconds = time.perf_counter() - start
-    nbytes = sum(record.bytes for record in manifest.shards)
+    size = size_text(sum(record.bytes for record in manifest.shards))
     rows = [record.rows for record in manifest.shards]
     click.echo(
-        f"{without_secrets(to)}: {len(rows):,} shards of {min(rows):,} to {max(rows):,} rows, {size_text(nbytes)}, "
-        f"{'were there already, checked' if was_there else 'made'} in {seconds:.2f} s"
+        f"{without_secrets(to)}: {len(rows):,} shards of {min(rows):,} to {max(rows):,} rows, {size}, "
+        f"{'found and checked' if was_there else 'made'} in {seconds:.2f} s"
     )
 
 
