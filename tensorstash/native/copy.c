@@ -81,7 +81,9 @@ INLINE int64_t source_of(const Job *job, int64_t i) {
 }
 
 /* How many rows of stretch or window number i lie side by side. */
-INLINE int64_t width_at(const Job *job, int64_t i) { return job->apart ? job->plan->sources[source_of(job, i)].width : 1; }
+INLINE int64_t width_at(const Job *job, int64_t i) {
+  return job->apart ? job->plan->sources[source_of(job, i)].width : 1;
+}
 
 /* A span as it lies in the source of stretch or window number i. */
 INLINE Span span_in(const Job *job, const Span *span, int64_t i) {
