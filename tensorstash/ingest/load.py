@@ -284,7 +284,7 @@ def load(
             and expressions; such static columns are not read, but have the values of `like`. So is the floating type of
             a column that neither `dtype=` nor `ts.column` chooses. Entities without rows become series without rows,
             and values that only rows of the source could give are missing: NaN, code -1 or `fill=`, or else an error.
-            If `like` is a stash without rows, windows take the step of time that it keeps.
+            With the times of a stash without rows, windows take the step of time that it keeps.
         unknown: with `like`, what becomes of entities and texts that it lacks: `"keep"` gives them numbers behind the
             others; `"error"` raises a `DataError`; `"drop"` leaves the rows of such entities out and takes such texts
             as missing, because a row left out would be a gap, with a warning.
