@@ -4,22 +4,23 @@
     python benchmarks/bench_device.py --device xpu
     python benchmarks/bench_device.py --quick        # the same on little data, to see that it runs
 
-It prints the table of `docs/guide/devices.md` for this machine. First the bandwidths that bound each way: host memory,
+First it prints the bandwidths that bound each way: host memory,
 copies to the device from plain and from pinned memory, and copies inside the device. Then the loop over each way, alone
 and beside a model that takes about as long as a batch, with what `loader.stats()` says that it waited for. The batches
 of all ways are compared with those of the host, bit by bit, before anything is timed. Last, on any machine, prefetch
 over a simulated device whose copies take a fraction or a multiple of the time of the model.
 """
 
-import argparse
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
+import record
 import torch
+from timing import Turn, calling, rounds_of
 
 import tensorstash as ts
 from tensorstash.batches import loader as loaders
@@ -88,36 +89,31 @@ def wait_for(device: torch.device) -> None:
         module_of(device).synchronize()
 
 
-def seconds_of(work: Callable[[], object], device: torch.device) -> float:
-    """The median time of a few repetitions, after one that is not counted."""
-    spent = []
-    for _ in range(ROUNDS + 1):
-        began = time.perf_counter()
-        work()
-        wait_for(device)
-        spent.append(time.perf_counter() - began)
-    return statistics.median(spent[1:])
-
-
-def bandwidths(device: torch.device, nbytes: int) -> None:
-    """Bytes per second of the copies that bound the ways."""
-    cpu = torch.device("cpu")
+def bandwidths(device: torch.device, nbytes: int) -> record.Row:
+    """The copies that bound the ways."""
     plain = torch.zeros(nbytes, dtype=torch.uint8)
     here = torch.zeros_like(plain)
     there = plain.to(device, copy=True)
     other = torch.zeros_like(there)
-    print(f"copies of {nbytes / 1e6:.0f} MB, GB/s")
-    work: dict[str, tuple[Callable[[], object], torch.device]] = {
-        "inside host memory": (lambda: here.copy_(plain), cpu)
-    }
+    turns: dict[str, Turn] = {"inside host memory": calling(lambda: here.copy_(plain))}
+
+    def add(name: str, copy: Callable[[], object]) -> None:
+        def whole() -> None:
+            copy()
+            wait_for(device)
+
+        turns[name] = calling(whole)
+
     if device.type != "cpu":
-        work["from plain memory"] = (lambda: there.copy_(plain), device)
+        add("inside the device", lambda: other.copy_(there))
+        add("from plain memory", lambda: there.copy_(plain))
         staged = _pinned(nbytes)
         if staged is not None:
-            work["from pinned memory"] = (lambda: there.copy_(staged, non_blocking=True), device)
-        work["inside the device"] = (lambda: other.copy_(there), device)
-    for name, (copy, where) in work.items():
-        print(f"    {name:20} {nbytes / seconds_of(copy, where) / 1e9:7.1f}")
+            add("from pinned memory", lambda: there.copy_(staged, non_blocking=True))
+    found = rounds_of(turns, ROUNDS)
+    found.show(f"copies of {nbytes / 1e6:.0f} MB")
+    print("GB/s:", ", ".join(f"{name} {nbytes / found.median(name) / 1e9:.1f}" for name in turns))
+    return found.row(section="Copies", case=f"{nbytes / 1e6:.0f} MB")
 
 
 def _pinned(nbytes: int) -> torch.Tensor | None:
@@ -137,7 +133,7 @@ def ways_to(windows: ts.Windows, device: torch.device) -> dict[str, Make]:
     def plain() -> ts.Loader:
         with over(PlainCopies(device)):
             loader = made()
-            loader._assembler  # noqa: B018  it keeps its way
+            loader._memory  # noqa: B018  it keeps its way
         return loader
 
     ways: dict[str, Make] = {"host" if device.type == "cpu" else "plain memory": plain}
@@ -158,36 +154,31 @@ def verify(windows: ts.Windows, ways: dict[str, Make]) -> None:
                 assert torch.equal(batch[key].cpu().view(torch.int32), tensor.view(torch.int32)), (name, key)
 
 
-def loops(ways: dict[str, Make], device: torch.device, steps: int) -> None:
-    """The loop over each way, alone and beside a model."""
+def loops(ways: dict[str, Make], device: torch.device, steps: int) -> list[record.Row]:
+    """The loop over each way, alone and beside a model that takes about as long as a batch."""
     weight = torch.randn(96 * COLUMNS, 24 * COLUMNS, device=device)
 
     def model(batch: dict[str, torch.Tensor]) -> None:
         _ = (batch["past"].flatten(1) @ weight - batch["next"].flatten(1)).square().mean()
 
-    head = f"{'us a batch':>12} {'GB/s':>7} {'with a model':>14}   part of the time waited for: gather, copy"
-    print(f"\n{BATCH:,} windows of {LENGTH} x {COLUMNS} float32, {BATCH * LENGTH * COLUMNS * 4 / 1e6:.1f} MB a batch")
-    print(f"    {'way':16} {head}")
-    for name, make in ways.items():
-        loader = make()
-        alone = statistics.median(_pass(loader, None, steps, device) for _ in range(ROUNDS))
-        beside = statistics.median(_pass(loader, model, steps, device) for _ in range(ROUNDS))
-        stats = loader.stats()
-        parts = [stats[f"wait_{part}_seconds"] / stats["seconds"] for part in ("gather", "copy")]
-        speed = BATCH * LENGTH * COLUMNS * 4 / alone / 1e9
-        print(f"    {name:16} {alone * 1e6:12.0f} {speed:7.1f} {beside * 1e6:14.0f}   {parts[0]:.2f}, {parts[1]:.2f}")
+    def turn(loader: ts.Loader, work: Callable[[dict[str, torch.Tensor]], None]) -> float:
+        began = time.perf_counter()
+        for _, batch in zip(range(steps), loader):
+            work(batch)
+        wait_for(device)
+        return (time.perf_counter() - began) / steps
 
-
-def _pass(loader: ts.Loader, model: Callable[[dict[str, torch.Tensor]], None] | None, steps: int, device: Any) -> float:
-    began, taken = time.perf_counter(), 0
-    for batch in loader:
-        if model is not None:
-            model(batch)
-        taken += 1
-        if taken == steps:
-            break
-    wait_for(device)
-    return (time.perf_counter() - began) / taken
+    rows = []
+    for case, work in {"alone": lambda _: None, "beside a model": model}.items():
+        loaders = {name: make() for name, make in ways.items()}
+        found = rounds_of({name: partial(turn, loader, work) for name, loader in loaders.items()}, ROUNDS)
+        found.show(f"{case}: {BATCH:,} windows of {LENGTH} x {COLUMNS} float32, a batch")
+        for name, loader in loaders.items():
+            stats = loader.stats()
+            parts = [f"{part} {stats[f'wait_{part}_seconds'] / stats['seconds']:.2f}" for part in ("gather", "copy")]
+            print(f"    {name}: part of the time that was waited for: {', '.join(parts)}")
+        rows.append(found.row(section="Ways to a device", case=case))
+    return rows
 
 
 def prefetching(windows: ts.Windows, steps: int) -> None:
@@ -212,9 +203,8 @@ def prefetching(windows: ts.Windows, steps: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = record.arguments(__doc__)
     parser.add_argument("--device", default="accelerator", help="a device of torch; what torch finds, else the CPU")
-    parser.add_argument("--quick", action="store_true", help="little data, to see that it runs")
     arguments = parser.parse_args()
     device, quick = device_of(arguments.device), arguments.quick
     name = module_of(device).get_device_name(device) if device.type in ("cuda", "xpu") else str(device)
@@ -222,10 +212,11 @@ def main() -> None:
     if device.type == "cpu":
         print("No accelerator was found: nothing below says anything about one.")
     windows = windows_of(200_000 if quick else 10_000_000)
-    bandwidths(device, 4_000_000 if quick else 256_000_000)
+    rows = [bandwidths(device, 4_000_000 if quick else 256_000_000)]
     ways = ways_to(windows, device)
     verify(windows, ways)
-    loops(ways, device, 5 if quick else 100)
+    rows += loops(ways, device, 5 if quick else 100)
+    record.save("bench_device", [row | {"device": name} for row in rows], quick=quick)
     prefetching(windows, 5 if quick else 50)
 
 

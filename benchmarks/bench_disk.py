@@ -7,11 +7,11 @@
 Each contestant runs in a fresh process, and before each turn the system is told to drop the files from the page cache
 (`posix_fadvise`), so every page comes from the disk once: that is what a file larger than memory costs. The folder has
 to lie on a disk, so not in `/dev/shm`. Contestants yield the same random windows, or blocks of consecutive ones, as
-`(batch, window)` of each column, and take turns; the best turn counts. Values encode their row: the first batches of
-each turn are compared, and then the clock starts.
+`(batch, window)` of each column, and take turns. Values encode their row: the first batches of each turn are compared,
+and then the clock starts.
 
 A loader asks for the pages of the next steps while it reads from the disk; "not ahead" is the same without that. The
-last column is what the process read from the disk in a step, where the system counts it. `datasets` takes a tenth of
+bytes are what the process read from the disk in a step, where the system counts it. `datasets` takes a tenth of
 the steps, which are slow. To open its file reads all of it, because the heads of its pieces lie everywhere in it; that
 is not in the times.
 """
@@ -26,13 +26,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import record
 import torch
 from numpy.typing import NDArray
+from timing import Rounds
 
 import tensorstash as ts
 from tensorstash.batches import read_ahead
@@ -148,17 +150,29 @@ def drop(folder: Path) -> None:
 
 
 def turn(name: str, work: Work) -> tuple[float, float]:
-    """The seconds of one turn, and the bytes that it read."""
+    """The seconds of a step of one turn, and the bytes that it reads."""
     drop(work.folder)
-    numbers = map(str, (work.rows, work.steps))
-    command = [sys.executable, __file__, "--child", name, work.order, str(work.folder), *numbers]
-    seconds, nbytes = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
-    return float(seconds), float(nbytes)
+    steps = work.steps // 10 if name == "datasets" else work.steps
+    command = [sys.executable, __file__, "--child", name, work.order, str(work.folder), str(work.rows), str(steps)]
+    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    seconds, nbytes = (float(value) / steps for value in told)
+    return seconds, nbytes
+
+
+def compare(work: Work, names: list[str], rounds: int) -> record.Row:
+    turns = [{name: turn(name, work) for name in names} for _ in range(rounds)]
+    found = Rounds({name: [one[name][0] for one in turns] for name in names})
+    size = f"{work.rows:,} rows of {COLUMNS} float32, {work.rows * COLUMNS * 4 / 1e6:,.0f} MB"
+    found.show(f"{work.order}: a step of {BATCH} windows of {WINDOW} rows from the disk; {size}")
+    megabytes = {name: min(one[name][1] for one in turns) / 1e6 for name in names}
+    for name in names:
+        read = f"{megabytes[name]:7.2f} MB a step"
+        print(f"    {name:34} {BATCH / found.median(name):9,.0f} windows/s {read}", flush=True)
+    return found.row(section="From the disk", case=work.order, megabytes=megabytes)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small, to see that it runs")
+    parser = record.arguments(__doc__)
     parser.add_argument("--rows", type=int, default=16_000_000, help=f"of {COLUMNS} float32, in three formats")
     parser.add_argument("--steps", type=int, default=60, help=f"of {BATCH} windows, and ten times as many of blocks")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each contestant")
@@ -175,23 +189,11 @@ def main() -> None:
         print("Not installed, and left out: datasets.")
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         make(Path(folder), rows)
-        for order, arguments in ORDERS.items():
+        found = [
             compare(Work(order, Path(folder), rows, steps if arguments.get("shuffle") else 10 * steps), names, rounds)
-
-
-def compare(work: Work, names: list[str], rounds: int) -> None:
-    turns: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-    for _ in range(rounds):
-        for name in names:
-            steps = work.steps // 10 if name == "datasets" else work.steps
-            seconds, nbytes = turn(name, replace(work, steps=steps))
-            turns[name].append((seconds / steps, nbytes / steps))
-    best = {name: min(own) for name, own in turns.items()}
-    size = f"{work.rows:,} rows of {COLUMNS} float32, {work.rows * COLUMNS * 4 / 1e6:,.0f} MB"
-    print(f"\n{work.order}: {work.steps} steps of {BATCH} windows of {WINDOW} rows from the disk; {size}")
-    for name, (seconds, nbytes) in best.items():
-        times = f"{best[names[0]][0] / seconds:5.2f} {1e3 * seconds:9.3f} ms a step"
-        print(f"    {name:22s} {times} {BATCH / seconds:9,.0f} windows/s {nbytes / 1e6:7.2f} MB a step", flush=True)
+            for order, arguments in ORDERS.items()
+        ]
+    record.save("bench_disk", found, quick=asked.quick)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python benchmarks/bench_events.py            # 4 M events of 50,000 customers, 200,000 points; some minutes, 2 GB
     python benchmarks/bench_events.py --quick    # a hundredth of it, to see that it runs
 
-One thread, batches of 1,024 points in one shuffled order, the median of interleaved rounds. All ways make the same
+One thread, batches of 1,024 points in one shuffled order. All ways make the same
 tensors, padded in front, with a mask; that is asserted on a few batches before anything is timed.
 
 by hand: one `searchsorted` over (customer, time) for both ends of all stretches, one index matrix, one gather a column.
@@ -11,15 +11,16 @@ per sample: a `Dataset` that slices the arrays of one customer, and a collate fu
 to dense: a slice per sample, joined, and written into zeros by the mask, which is how meds-torch-data makes batches.
 """
 
-import argparse
-import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import polars as pl
+import record
 import torch
+from timing import Turn, rounds_of
 from torch.utils.data import DataLoader, Dataset
 
 import tensorstash as ts
@@ -31,9 +32,7 @@ Batch = dict[str, torch.Tensor]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="a hundredth of the data, one round")
-    quick = parser.parse_args().quick
+    quick = record.arguments(__doc__).parse_args().quick
     torch.set_num_threads(1)
     part = 100 if quick else 1
     events, points = made(4_000_000 // part, 50_000 // part, 200_000 // part)
@@ -53,17 +52,14 @@ def main() -> None:
         "per sample": lambda ids: iter(DataLoader(Samples(events, points), BATCH, sampler=ids, collate_fn=padded)),
     }
     check(ways, order[: 4 * BATCH])
-    rates: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(1 if quick else 5):
-        for name, batches in ways.items():
-            ids = (
-                order if name in ("tensorstash", "by hand") else order[: max(BATCH, len(order) // 20 // BATCH * BATCH)]
-            )
-            rates[name].append(len(ids) / seconds_of(batches(ids)))
-    first = statistics.median(rates["tensorstash"])
-    for name, of_way in rates.items():
-        rate = statistics.median(of_way)
-        print(f"  {name:<12} {rate:>12,.0f} windows/s  {first / rate:6.1f}")
+    turns: dict[str, Turn] = {}
+    for name, batches in ways.items():
+        is_fast = name in ("tensorstash", "by hand")
+        ids = order if is_fast else order[: max(BATCH, len(order) // 20 // BATCH * BATCH)]
+        turns[name] = partial(seconds_of_batch, batches, ids)
+    found = rounds_of(turns, 1 if quick else 5)
+    found.show(f"a batch of {BATCH:,} points; tensorstash makes {BATCH / found.median('tensorstash'):,.0f} windows/s")
+    record.save("bench_events", [found.row(section="Events", case=f"{BATCH:,} points")], quick=quick)
     finding(windows, order)
     many(stash, points, 10_000_000 // part)
 
@@ -193,6 +189,10 @@ def seconds_of(batches: Iterator[Batch]) -> float:
         held = batch
     del held
     return time.perf_counter() - began
+
+
+def seconds_of_batch(batches: Callable[[list[int]], Iterator[Batch]], ids: list[int]) -> float:
+    return seconds_of(batches(ids)) * BATCH / len(ids)
 
 
 def finding(windows: ts.Windows, order: list[int]) -> None:

@@ -16,20 +16,20 @@ Variates: 1,000 data sets of 1 to 30 columns, windows of 512 slots, batches of a
 the most that this library does: one stash with as many values in 30 columns, each a span of its own. "Padded to 30" is
 a mix whose packs were all widened with NaN. "Chronos-2" is its own data set, and its rule written anew.
 
-Before anything is timed, every value is compared with its series. All run on one thread, in rounds that take turns.
-Seconds are of the processor, so that others on the machine disturb them little; the best of the rounds is shown. The
-bytes are those of the tensors of a batch, per value.
+Before anything is timed, every value is compared with its series. All run on one thread. Seconds are of the processor,
+so that others on the machine disturb them little. The bytes are those of the tensors of a batch, per value.
 """
 
-import argparse
 import importlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import record
 import torch
 from numpy.typing import NDArray
+from timing import Turn, rounds_of
 
 import tensorstash as ts
 
@@ -301,41 +301,55 @@ def _begun(name: str, way: Callable[[Any], Batches], sets: Any) -> Batches | Non
     return batches
 
 
-def measure(ways: dict[str, tuple[Callable[[Any], Batches], int]], sets: Any, rounds: int, quick: bool) -> None:
-    """Let the ways take turns, and print the best round of each."""
-    begun = {name: _begun(name, way, sets) for name, (way, _) in ways.items()}
-    made = {name: (batches, 2 if quick else ways[name][1]) for name, batches in begun.items() if batches is not None}
-    best, counts = dict.fromkeys(made, 0.0), {name: np.zeros(3) for name in made}
-    for _ in range(rounds):
-        for name, (batches, count) in made.items():
-            seconds, counted = 0.0, np.zeros(3)
-            for _ in range(count):
-                began = time.process_time()
-                batch = next(batches)
-                seconds += time.process_time() - began
-                counted += values_in(batch)
-                del batch
-            best[name] = max(best[name], counted[0] / seconds)
-            counts[name] += counted
-    for name, rate in best.items():
-        values, slots, nbytes = counts[name]
-        told = f"{rate / 1e6:7.1f} M values/s  padding {1 - values / slots:5.1%}  {nbytes / values:5.2f} bytes"
+def turn_of(batches: Batches, count: int, counts: list[tuple[int, int, int]]) -> Turn:
+    """The seconds of a million values; what each batch has is added to `counts`, while the clock stands still."""
+
+    def turn() -> float:
+        seconds, values = 0.0, 0
+        for _ in range(count):
+            began = time.process_time()
+            batch = next(batches)
+            seconds += time.process_time() - began
+            counts.append(values_in(batch))
+            values += counts[-1][0]
+            del batch
+        return seconds / values * 1e6
+
+    return turn
+
+
+def measure(case: str, ways: dict[str, tuple[Callable[[Any], Batches], int]], sets: Any, rounds: int) -> record.Row:
+    """Let the ways take turns, on so many batches each, or on two where there is one round."""
+    turns: dict[str, Turn] = {}
+    counts: dict[str, list[tuple[int, int, int]]] = {}
+    for name, (way, count) in ways.items():
+        batches = _begun(name, way, sets)
+        if batches is not None:
+            counts[name] = []
+            turns[name] = turn_of(batches, count if rounds > 1 else 2, counts[name])
+    found = rounds_of(turns, rounds)
+    found.show(f"{case}: a million values")
+    for name, own in counts.items():
+        values, slots, nbytes = np.array(own).sum(0)
+        told = (
+            f"{1 / found.median(name):7.1f} M values/s  padding {1 - values / slots:5.1%}  {nbytes / values:5.2f} bytes"
+        )
         print(f"    {name:34s} {told}")
+    return found.row(section="Pre-training", case=case)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    quick = record.arguments(__doc__).parse_args().quick
     torch.set_num_threads(1)
     sets = made_sets(12 if quick else 200)
     check_packing(sets)
     print(f"packing: {len(sets)} data sets of {SERIES} series, {BATCH} windows a batch")
-    measure(PACKING, sets, 1 if quick else 5, quick)
+    rows = [measure("packing", PACKING, sets, 1 if quick else 5)]
     wide = wide_sets(40 if quick else 1_000)
     check_variates(wide)
     print(f"variates: {len(wide):,} data sets of 1 to {WIDEST} columns, windows of {SLOTS} slots")
-    measure(VARIATES, wide, 1 if quick else 15, quick)
+    rows.append(measure("variates", VARIATES, wide, 1 if quick else 15))
+    record.save("bench_pretrain", rows, quick=quick)
 
 
 if __name__ == "__main__":

@@ -6,15 +6,13 @@
 
 A service has a reference, which is a stash on disk, and a scaler by entity. For each request it loads the last rows
 with `like=`, takes the newest window of each series, and scales one batch of all of them. Each batch is compared with
-that of all data at once, bit by bit, before a time is printed. Processes of the two checkouts take turns: medians of
-the rounds, and the median of the ratios of each round; in parentheses the least CPU time, which other programs disturb
-less. A first request is that of a fresh process which has imported torch, polars and pyarrow, and has opened the
-reference.
+that of all data at once, bit by bit, before a time is printed. Processes of the two checkouts take turns. The least CPU
+time is what other programs disturb least. A first request is that of a fresh process which has imported torch, polars
+and pyarrow, and has opened the reference.
 """
 
 import argparse
 import json
-import statistics
 import sys
 import tempfile
 import time
@@ -26,8 +24,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa  # noqa: F401  polars needs it to hand rows over, and imports it late
+import record
 import torch
-from team import Team
+from processes import Team
+from timing import Rounds
 
 import tensorstash as ts
 
@@ -43,8 +43,7 @@ Told = dict[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What a request costs that loads new rows and makes a scaled batch.")
-    parser.add_argument("--quick", action="store_true", help="few series, one round")
+    parser = record.arguments(__doc__)
     parser.add_argument("--parent", type=Path, help="the root of another checkout to compare with")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -53,10 +52,12 @@ def main() -> None:
         return
     roots = {"here": ROOT} | ({"parent": arguments.parent.resolve()} if arguments.parent else {})
     print(f"torch {torch.__version__}, polars {pl.__version__}, Python {sys.version.split()[0]}")
+    rows: list[record.Row] = []
     for series in (20, 7) if arguments.quick else (1000, 20):
         with tempfile.TemporaryDirectory() as folder:
             digest = prepare(Path(folder), series, 100 if arguments.quick else 200)
-            compare(roots, Path(folder), series, digest, rounds=1 if arguments.quick else 15)
+            rows += compare(roots, Path(folder), series, digest, rounds=1 if arguments.quick else 15)
+    record.save("bench_serve", rows, quick=arguments.quick)
 
 
 def rows_of(series: int, hours: int) -> pl.DataFrame:
@@ -116,8 +117,8 @@ def serve(folder: Path) -> None:
         print(json.dumps(told | {"root": str(Path(str(ts.__file__)).parents[1])}), flush=True)
 
 
-def compare(roots: dict[str, Path], folder: Path, series: int, digest: str, rounds: int) -> None:
-    """The parts of a request, of processes that stay, and of first requests of fresh ones."""
+def compare(roots: dict[str, Path], folder: Path, series: int, digest: str, rounds: int) -> list[record.Row]:
+    """The parts of a request, of processes that stay, and the whole first requests of fresh ones."""
     first: dict[str, list[Told]] = {name: [] for name in roots}
     later: dict[str, list[Told]] = {name: [] for name in roots}
     for k in range(1 if rounds == 1 else 5):
@@ -133,26 +134,15 @@ def compare(roots: dict[str, Path], folder: Path, series: int, digest: str, roun
                     later[name] += team.ask("")
     for name, root in roots.items():
         assert all(told["digest"] == digest and told["root"] == str(root) for told in first[name] + later[name])
-    print(f"\n{series:,} series of new rows, ms: median (least CPU time)")
-    for k, part in enumerate(PARTS):
-        shown = "   ".join(f"{name} {times(told, k)}" for name, told in later.items())
-        print(f"    {part:8} {shown}{ratio(later, k)}")
-    shown = "   ".join(f"{name} {times(told, -1)}" for name, told in first.items())
-    print(f"    first    {shown}{ratio(first, -1)}")
-
-
-def times(told: list[Told], part: int) -> str:
-    wall, cpu = ([one[clock][part] for one in told] for clock in ("wall", "cpu"))
-    return f"{statistics.median(wall):7.2f} ({min(cpu):6.2f})"
-
-
-def ratio(of: dict[str, list[Told]], part: int) -> str:
-    """How many times as long the parent takes."""
-    if "parent" not in of:
-        return ""
-    pairs = [(here["wall"][part], parent["wall"][part]) for here, parent in zip(of["here"], of["parent"])]
-    least = min(one["cpu"][part] for one in of["here"]) / min(one["cpu"][part] for one in of["parent"])
-    return f"   here/parent {statistics.median(here / parent for here, parent in pairs):.2f} ({least:.2f})"
+    parts = {part: (later, k) for k, part in enumerate(PARTS)} | {"first": (first, len(PARTS) - 1)}
+    rows = []
+    for part, (told, k) in parts.items():
+        found = Rounds({name: [one["wall"][k] / 1e3 for one in own] for name, own in told.items()})
+        least = {name: min(one["cpu"][k] for one in own) for name, own in told.items()}
+        found.show(f"{series:,} series of new rows, {part}")
+        print("    least CPU time:", ", ".join(f"{name} {spent:.2f} ms" for name, spent in least.items()))
+        rows.append(found.row(section="A request", case=f"{series:,} series, {part}", least_cpu_ms=least))
+    return rows
 
 
 if __name__ == "__main__":

@@ -8,10 +8,8 @@ RssShmem), sampled while they run, less what the imports of the first have taken
 back when it needs them, do not count.
 """
 
-import argparse
 import json
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,6 +22,8 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+import record
+from timing import Rounds
 
 import tensorstash as ts
 
@@ -32,11 +32,11 @@ SHARDS = 16
 LABEL = "bench-shards"
 NAMES = [f"c{k}" for k in range(COLUMNS)]
 WAYS = ["ts.load", "ts.load, file=", "shard"]
+OPENED = ["open, mapped", "open, copies", "open, attached"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true")
+    parser = record.arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--way", help="what a process of the benchmark does")
     parser.add_argument("--folder", type=Path)
@@ -46,9 +46,11 @@ def main() -> None:
         return
     entities, rows, rounds = (50, 200, 1) if options.quick else (1000, 20_000, options.rounds)
     with tempfile.TemporaryDirectory(prefix="bench-shards-") as folder:
+        found = []
         for order in ("by series",) if options.quick else ("by series", "by time"):
             write(Path(folder), entities, rows, order)
-            measure(Path(folder), order, rounds)
+            found += measure(Path(folder), order, rounds)
+    record.save("bench_shards", found, quick=options.quick)
 
 
 def write(folder: Path, entities: int, rows: int, order: str) -> None:
@@ -60,24 +62,24 @@ def write(folder: Path, entities: int, rows: int, order: str) -> None:
     pq.write_table(pa.table({"e": e, "t": t, **columns}), folder / "data.parquet", row_group_size=1 << 20)
 
 
-def measure(folder: Path, order: str, rounds: int) -> None:
+def measure(folder: Path, order: str, rounds: int) -> list[record.Row]:
     """All ways, taking turns."""
     nbytes = (folder / "data.parquet").stat().st_size
-    print(f"\n{order}: a file of {nbytes / 1e6:,.0f} MB, {SHARDS} shards")
-    found: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
-    for _ in range(rounds):
-        for way in WAYS:
-            found[way].append(run(folder, way)[:2])
-    for way, values in found.items():
-        seconds, peak = (statistics.median(value[k] for value in values) for k in (0, 1))
-        ratio = statistics.median(mine[0] / theirs[0] for mine, theirs in zip(values, found[WAYS[0]]))
-        print(f"  {way:<18} {seconds:8.2f} s, {ratio:5.2f} times {WAYS[0]}   peak {peak / 1e6:8,.0f} MB")
-    for way in ("open, mapped", "open, copies", "open, attached"):
-        times = [run(folder, way)[2] for _ in range(rounds if way != "open, copies" else 1)]
-        print(f"  {way:<18} {statistics.median(times) * 1000:8.1f} ms to the first batch")
+    turns = [{way: run(folder, way) for way in WAYS} for _ in range(rounds)]
+    made = Rounds({way: [one[way][0] for one in turns] for way in WAYS})
+    made.show(f"{order}: a file of {nbytes / 1e6:,.0f} MB, {SHARDS} shards")
+    peaks = {way: max(one[way][1] for one in turns) / 1e6 for way in WAYS}
+    print("at the peak:", ", ".join(f"{way} {peak:,.0f} MB" for way, peak in peaks.items()))
+    once = "open, copies"  # later ones would attach
+    opened = Rounds({way: [run(folder, way)[2] for _ in range(1 if way == once else rounds)] for way in OPENED})
+    opened.show(f"{order}: to the first batch")
     for label in {*ts.shared.list()["label"]}:
         if label.startswith(f"{LABEL}."):
             ts.shared.remove(label)
+    return [
+        made.row(section="Making shards", case=order, peaks_mb=peaks),
+        opened.row(section="Opening shards", case=order),
+    ]
 
 
 def run(folder: Path, way: str) -> tuple[float, float, float]:

@@ -3,23 +3,23 @@
     python benchmarks/bench_tables.py            # a minute, 1 GB
     python benchmarks/bench_tables.py --quick    # a thirtieth of it, to see that it runs
 
-One thread, batches of 1,024 windows in one shuffled order, the least CPU time of interleaved rounds. A window has the
-48 hours from its anchor on. That all ways make the same numbers is asserted on a few windows before anything is timed.
+One thread, batches of 1,024 windows in one shuffled order, by the time of the processor. A window has the 48 hours from
+its anchor on. That all ways make the same numbers is asserted on a few windows before anything is timed.
 
 as known: `ts.During(..., every="1h", table="runs")` over a table with known times.
 without versions: as many slots over a stash with one row for each hour and no known times, by `max_rows=`.
 by hand: polars selects for each window what was known before its time.
 """
 
-import argparse
+import itertools
 import time
 import tracemalloc
-from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import polars as pl
+import record
 import torch
+from timing import Turn, calling, rounds_of, taking
 
 import tensorstash as ts
 
@@ -28,8 +28,7 @@ BEGIN = pl.datetime(2021, 1, 1, time_unit="us")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="a thirtieth of the data, few rounds")
+    parser = record.arguments(__doc__)
     parser.add_argument("--columns", type=int, default=1, help="columns of the table")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -47,19 +46,17 @@ def main() -> None:
     steps = ids[: len(ids) // BATCH * BATCH].reshape(-1, BATCH)
     by_hand = Selection(runs)
     check(known, by_hand, ids[:: len(ids) // 40], names)
-    ways: dict[str, Callable[[int], object]] = {
-        "as known": lambda k: known[steps[k % len(steps)]],
-        "without versions": lambda k: without[steps[k % len(steps)]],
-    }
-    best = dict.fromkeys(ways, float("inf"))
-    for k in range(rounds):
-        for name, make in ways.items():
-            best[name] = min(best[name], seconds(partial(make, k)))
     few = steps[0, : 8 if options.quick else 64]
-    of_window = min(seconds(lambda: [by_hand(*moment) for moment in moments(known, few)]) for _ in range(3)) / len(few)
-    best["by hand"] = of_window * BATCH
-    for name, spent in best.items():
-        print(f"  {name:<18} {spent * 1e3:8.2f} ms a batch  {spent / best['as known']:6.2f}")
+    selecting = calling(lambda: [by_hand(*moment) for moment in moments(known, few)], time.process_time)
+    turns: dict[str, Turn] = {
+        "as known": taking((known[ids] for ids in itertools.cycle(steps)), 1, time.process_time),
+        "without versions": taking((without[ids] for ids in itertools.cycle(steps)), 1, time.process_time),
+        "by hand": lambda: selecting() * BATCH / len(few),
+    }
+    found = rounds_of(turns, rounds)
+    found.show(f"a batch of {BATCH:,} windows")
+    rows = [found.row(section="Forecasts as they were known", case=f"{BATCH:,} windows")]
+    record.save("bench_tables", rows, quick=options.quick)
     print(f"memory beside the stashes: {memory(known, steps[0], len(names)):.1f} bytes a slot")
 
 
@@ -113,14 +110,6 @@ def check(windows: ts.Windows, by_hand: Selection, ids: np.ndarray, names: list[
             filled = batch[name][k][batch[f"{name}.observed"][k]]
             assert filled.numpy().tobytes() == seen[name].to_numpy().tobytes()
     assert float(torch.stack([batch[f"{name}.observed"].float().mean() for name in names]).mean()) > 0.9
-
-
-def seconds(make: Callable[[], object]) -> float:
-    began = time.process_time()
-    made = make()
-    spent = time.process_time() - began
-    del made
-    return spent
 
 
 def memory(windows: ts.Windows, ids: np.ndarray, columns: int) -> float:

@@ -4,21 +4,19 @@
     python benchmarks/bench_wide.py --quick    # small, to see that it runs
 
 26,304 rows of 321 columns, as in the data set Electricity; batches of 32 windows of 96 + 144 rows, half of which
-overlap. All ways yield the same windows in float32, which is checked first. They take turns in short rounds; the
-figures are medians, with the fastest and the slowest round.
+overlap. All ways yield the same windows in float32, which is checked first.
 """
 
-import argparse
 import itertools
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import record
 import torch
 from numpy.typing import NDArray
+from timing import Turn, rounds_of, taking
 from torch.utils.data import DataLoader, Dataset
 
 import tensorstash as ts
@@ -80,10 +78,10 @@ def ways(effort: Effort) -> dict[str, Callable[[bool], Any]]:
             yield {"past": past.float(), "target": target.float()}
 
     return {
-        "float64, scaled in each batch": loader(wide, scaler, as_float),
-        "float64, scaled once": loader(scaled, as_float),
-        "float32, scaled in each batch": loader(narrow, of_narrow),
         "float32, scaled once from float64": loader(scaler.transform(wide, dtype=torch.float32)),
+        "float32, scaled in each batch": loader(narrow, of_narrow),
+        "float64, scaled once": loader(scaled, as_float),
+        "float64, scaled in each batch": loader(wide, scaler, as_float),
         "as in TSLib": tslib,
     }
 
@@ -101,29 +99,26 @@ def check(made: dict[str, Callable[[bool], Any]]) -> None:
         assert found == len(expected) > 0, name
 
 
-def milliseconds(batches: Any, count: int) -> float:
-    """Of a batch, after the first two of an epoch."""
-    running = iter(batches)
-    for _ in range(2):
-        next(running)
-    began = time.perf_counter()
-    for _ in range(count):
-        batch = next(running)  # noqa: F841  held until the next one is there, as in a loop
-    return (time.perf_counter() - began) * 1e3 / count
+def turn_of(make: Callable[[bool], Any], count: int) -> Turn:
+    """So many batches of a new epoch, after its first two."""
+
+    def turn() -> float:
+        batches = iter(make(True))
+        for _ in range(2):
+            next(batches)
+        return taking(batches, count)()
+
+    return turn
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="little data, to see that it runs")
-    effort = QUICK if parser.parse_args().quick else Effort()
+    quick = record.arguments(__doc__).parse_args().quick
+    effort = QUICK if quick else Effort()
     made = ways(effort)
     check(made)
-    rounds = [
-        {name: milliseconds(make(True), effort.batches) for name, make in made.items()} for _ in range(effort.rounds)
-    ]
-    for name in made:
-        own = [found[name] for found in rounds]
-        print(f"{name:34}{statistics.median(own):7.2f} ms a batch ({min(own):.2f} to {max(own):.2f})")
+    found = rounds_of({name: turn_of(make, effort.batches) for name, make in made.items()}, effort.rounds)
+    found.show(f"a batch of {BATCH} windows of {effort.columns} columns")
+    record.save("bench_wide", [found.row(section="Many columns", case=f"{effort.columns} columns")], quick=quick)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,7 @@ from contestants import CONTESTANTS, FEW, OF_32, SHAPES, SHORT, Contestant
 from contestants.process import Process
 from contestants.serve import CHECKED, Run, answer
 from contestants.workload import Workload, write
+from record import is_ours, title
 
 Row = dict[str, Any]
 
@@ -137,6 +138,8 @@ def begin(process: Process, contestant: Contestant, work: Workload) -> Row:
         "threads": contestant.threads,
         "workers": contestant.workers,
         "rows": work.rows,
+        "batch": work.batch,
+        "width": work.width,
         "shape": contestant.shape,
         "series_per_batch": series,
         "first_batch_s": first_batch_s,
@@ -171,18 +174,18 @@ def figures(row: Row, process: Process, limit: Limit, speeds: Sequence[float], r
         "first_batch_ratio": row["first_batch_s"] / limit.row["first_batch_s"],
         "peak_ratio": process.peak / limit.process.peak,
         "windows_per_s": speed,
+        "ratios": [*ratios],
+        "speeds": [*speeds],
         "gb_per_s": speed * limit.work.window_bytes / 1e9,
         "peak_mb": process.peak / 1e6,
     }
 
 
 def together(tries: Sequence[Row]) -> Row:
-    """One row of those of several processes: the median of each figure."""
-    extremes = {
-        "ratio_low": min(row["ratio_low"] for row in tries),
-        "ratio_high": max(row["ratio_high"] for row in tries),
-    }
-    return tries[0] | medians(tries) | extremes
+    """One row of those of several processes: the median of each figure, and all rounds."""
+    rounds = {key: [value for row in tries for value in row[key]] for key in ("ratios", "speeds")}
+    extremes = {"ratio_low": min(rounds["ratios"]), "ratio_high": max(rounds["ratios"])}
+    return tries[0] | medians(tries) | extremes | rounds
 
 
 def medians(rows: Sequence[Row]) -> Row:
@@ -273,11 +276,6 @@ def installed(contestant: Contestant) -> bool:
 # What is printed
 
 
-def title(row: Row) -> str:
-    about = [f"{row[name]} {name}" for name, usual in (("threads", 1), ("workers", 0)) if row[name] != usual]
-    return ", ".join(filter(None, [row["name"], *about, row["shape"]]))
-
-
 def print_table(rows: Sequence[Row]) -> None:
     print(f"Ratios are to {rows[0]['name']}.\n")
     width = max(len(title(row)) for row in rows)
@@ -323,10 +321,6 @@ def print_ahead(what: str, rows: Sequence[Row], key: str, sign: int) -> None:
             line = f"{what}, {title(ours)} {ours[key]:.2f}: {'; '.join(ahead) or 'nobody'}"
             print(textwrap.fill(line, 116, initial_indent="    ", subsequent_indent="        "))
             return
-
-
-def is_ours(row: Row) -> bool:
-    return bool(row["name"].startswith("tensorstash"))
 
 
 def main() -> None:

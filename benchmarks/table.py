@@ -1,18 +1,33 @@
-"""All results on one page, `benchmarks/results/README.md`: ratios first, absolute figures second, the machine below.
+"""All results on one page, `benchmarks/results/README.md`: the kinds of machines side by side, with the range.
 
 python benchmarks/table.py
 """
 
-import argparse
 from collections.abc import Callable, Sequence
 
 import record
 from feeds import OURS, share_of
-from plots import by_shape, caption, label, round_number
+from timing import Ratio, Rounds
 
 LONG = 20  # rows
 
 Table = tuple[list[str], list[list[str]]]  # the heads, and the cells of each row
+Kinds = dict[str, tuple[record.Row, list[record.Row]]]  # about a run and its rows, by the kind of machine
+
+# of the comparison, as a reader knows them; the table has all
+FAMILIAR = {
+    "C loop": "a loop in C that only copies",
+    "tensorstash (packed)": "tensorstash",
+    "strided index_select (huge pages)": "index_select by hand, huge pages",
+    "DataLoader (one packed slice)": "DataLoader, one slice a window",
+    "darts": "darts",
+    "DataLoader (dict of slices)": "DataLoader, a dict of slices",
+}
+
+SHOWN = ("train", "compare", "bench_batch", "bench_mix", "bench_share")
+
+
+# Tables of one kind of machine
 
 
 def train(rows: list[record.Row]) -> Table:
@@ -22,16 +37,16 @@ def train(rows: list[record.Row]) -> Table:
     for model, data in dict.fromkeys((row["model"], row["data"]) for row in rows):
         own = [row for row in rows if (row["model"], row["data"]) == (model, data)]
         for row in sorted(own, key=lambda row: row["epoch_s"]):
-            times = [round_number(row[key]) for key in ("epoch_s", "epoch_low_s", "epoch_high_s")]
+            times = [record.round_number(row[key]) for key in ("epoch_s", "epoch_low_s", "epoch_high_s")]
             cells.append(
                 [
                     f"{model}, {data}",
-                    label(row),
+                    record.title(row),
                     f"{times[0]} ({times[1]} to {times[2]})",
                     "" if row["name"] == OURS else f"{share_of(row)}",
                     f"{row['waiting']:.0%}",
                     f"{row['memory_mb']:,.0f}",
-                    round_number(row["first_batch_s"]),
+                    record.round_number(row["first_batch_s"]),
                     row["note"],
                 ]
             )
@@ -39,11 +54,13 @@ def train(rows: list[record.Row]) -> Table:
 
 
 def compare(rows: list[record.Row]) -> Table:
+    """A row for each contestant, the fastest of each shape of data first."""
     heads = ["", "ratio to C", "windows/s", "GB/s", "first batch, s", "with imports, s", "peak MB", ""]
+    shapes = list(dict.fromkeys(row["shape"] for row in rows))
     return heads, [
         [
-            label(row),
-            f"{row['ratio']:.2g} ({row['ratio_low']:.2g} to {row['ratio_high']:.2g})",
+            record.title(row),
+            ratio_of(row),
             f"{float(format(row['windows_per_s'], '.2g')):,.0f}",
             f"{row['gb_per_s']:.2g}",
             f"{row['first_batch_s']:.2g}",
@@ -51,78 +68,79 @@ def compare(rows: list[record.Row]) -> Table:
             f"{row['peak_mb']:,.0f}",
             row["note"],
         ]
-        for row in by_shape(rows)
+        for row in sorted(rows, key=lambda row: (shapes.index(row["shape"]), -row["ratio"]))
     ]
 
 
-def pipeline(rows: list[record.Row]) -> Table:
-    """Each time as a multiple of that of tensorstash, and in seconds."""
-    heads = ["", "preprocessing", "to the first batch", "epoch", "waiting for data", ""]
-    times = ("preprocess", "first_batch", "epoch")
-    return heads, [
-        [
-            row["name"],
-            *(f"{round_number(row[f'{key}_ratio'])}x, {round_number(row[f'{key}_s'])} s" for key in times),
-            f"{row['waiting']:.0%}",
-            row["note"],
-        ]
-        for row in rows
-    ]
+def ratio_of(row: record.Row) -> str:
+    """The median of the rounds, the lowest and the highest."""
+    if row["ratio_low"] == row["ratio_high"]:
+        return f"{row['ratio']:.2g}"
+    return f"{row['ratio']:.2g} ({row['ratio_low']:.2g} to {row['ratio_high']:.2g})"
 
 
-def formats(rows: list[record.Row]) -> Table:
-    """A row for each format; the ratios of its four cases, then what the fastest of them is in windows/s."""
-    cases = list(dict.fromkeys((row["shuffle"], row["workers"]) for row in rows))
-    heads = ["ratio to the stash"]
-    heads += [f"{'shuffled' if shuffle else 'in order'}, {workers} workers" for shuffle, workers in cases]
-    heads += ["best windows/s, shuffled", "first batch, s", "MB on disk", ""]
-    cells = []
-    for name in dict.fromkeys(row["name"] for row in rows):
-        own = {(row["shuffle"], row["workers"]): row for row in rows if row["name"] == name}
-        best = max((row for (shuffle, _), row in own.items() if shuffle), key=lambda row: row["windows_per_s"])
-        ratios = [round_number(own[case]["ratio"]) if case in own else "" for case in cases]
-        figures = [f"{best['windows_per_s']:,.0f}", f"{best['first_batch_s']:.2f}", f"{best['disk_mb']:,.0f}"]
-        cells.append([name, *ratios, *figures, best["note"]])
-    return heads, cells
+def familiar(rows: list[record.Row]) -> dict[str, tuple[record.Row, str]]:
+    """Of what a reader knows, on one thread, without workers and on all rows: the row and its ratio as in the table."""
+    common = {"workers": 0, "threads": 1, "shape": ""}
+    found = [row for row in rows if row["name"] in FAMILIAR and all(row[what] == one for what, one in common.items())]
+    return {FAMILIAR[row["name"]]: (row, ratio_of(row)) for row in sorted(found, key=lambda row: -row["ratio"])}
 
 
-def sweep(rows: list[record.Row]) -> Table:
-    heads = [
-        "axis",
-        "value",
-        "layout",
-        "ratio to raw gather",
-        "windows/s",
-        "GB/s",
-        "PSS of all, MB",
-        "copies of the segment",
-    ]
-    return heads, [
-        [
-            row["axis"],
-            f"{row['value']:,}",
-            row["layout"],
-            f"{row['ratio']:.2f}",
-            f"{row['windows_per_s']:,.0f}",
-            f"{row['gb_per_s']:.2f}",
-            *([f"{row['pss_mb']:,.0f}", f"{row['segment_mb'] / row['copy_mb']:.3f}"] if "pss_mb" in row else ["", ""]),
-        ]
-        for row in rows
-    ]
+ONE: dict[str, Callable[[list[record.Row]], Table]] = {"train": train, "compare": compare}
 
 
-TABLES: dict[str, Callable[[list[record.Row]], Table]] = {
-    "train": train,
-    "compare": compare,
-    "pipeline": pipeline,
-    "formats": formats,
-    "sweep": sweep,
-}
+def one_by_one(name: str, kinds: Kinds) -> str:
+    """A picture and a table for each kind of machine."""
+    parts = []
+    for kind, (about, rows) in kinds.items():
+        parts.append(f"### {name}: {record.label(about)}\n\n![{name}]({kind}/{name}.png)\n\n{folded(*ONE[name](rows))}")
+        parts.append(below(about))
+    return "\n\n".join(parts)
+
+
+# Tables of all kinds of machines, side by side
+
+
+def side_by_side(kinds: Kinds) -> str:
+    """A table for each section of a benchmark, and the machines below."""
+    sections = dict.fromkeys(row["section"] for _, rows in kinds.values() for row in rows)
+    parts = [one_section(section, kinds) for section in sections]
+    return "\n\n".join([*parts, *(below(about) for about, _ in kinds.values())])
+
+
+def one_section(section: str, kinds: Kinds) -> str:
+    """How many times as fast the first contestant is as each other, case by case; the range over all below."""
+    ratios: dict[str, dict[str, list[Ratio | None]]] = {}  # by contestant and case, of each kind
+    for column, (_, rows) in enumerate(kinds.values()):
+        for row in rows:
+            if row["section"] == section:
+                rounds = Rounds(row["seconds"])
+                for other in [*rounds.seconds][1:]:
+                    of_kinds = ratios.setdefault(other, {}).setdefault(row["case"], [None] * len(kinds))
+                    of_kinds[column] = rounds.ratio(rounds.ours, other)
+    heads = ["", "beside", *(record.label(about) for about, _ in kinds.values())]
+    cells, ranges = [], []
+    for other, cases in ratios.items():
+        cells += [[case, other, *("" if one is None else f"{one}" for one in own)] for case, own in cases.items()]
+        ranges.append(f"{other} {extent([one.median for own in cases.values() for one in own if one])}")
+    return f"### {section}\n\n{markdown(heads, cells)}\n\nFrom the lowest to the highest median: {'; '.join(ranges)}."
+
+
+def extent(values: Sequence[float]) -> str:
+    low, high = (f"{value:.2g}" for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def below(about: record.Row) -> str:
+    return " ".join(filter(None, [f"{record.caption(about)}; `{about['command']}`.", about.get("note")]))
+
+
+# The page
 
 
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table with its first column on the left and the figures on the right."""
-    named = [k == 0 or heads[k] in ("", "feed", "layout") for k in range(len(heads))]
+    """A table with names on the left and figures on the right."""
+    named = [k == 0 or heads[k] in ("", "feed", "beside") for k in range(len(heads))]
     rule = [":--" if left else "--:" for left in named]
     lines = ["| " + " | ".join(cells) + " |" for cells in (heads, rule, *rows)]
     return "\n".join(lines).replace("__", r"\_\_")  # two underscores would begin bold text
@@ -136,26 +154,21 @@ def folded(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<details><summary>All {len(rows)} rows</summary>\n\n{table}\n\n</details>"
 
 
-def page(quick: bool) -> str:
-    """A heading, a picture and a table for everything that has results; for the others, how to make them."""
-    parts = ["# Results\n\nMade by `benchmarks/run.py`; what each script measures, and how, is said at its top."]
-    for name, table in TABLES.items():
-        try:
-            about, rows = record.saved(name, quick)
-        except FileNotFoundError:
-            parts.append(f"## {name}.py\n\nNo results yet: `python benchmarks/{name}.py` makes them.")
-            continue
-        below = f"{caption(about)}; `{about['command']}`"
-        parts.append(f"## {name}.py\n\n![{name}]({name}.png)\n\n{folded(*table(rows))}\n\n{below}")
+def page() -> str:
+    """A heading for everything that is shown, and what has been measured of it."""
+    parts = ["# Results\n\nMade by `benchmarks/table.py`; each script says at its top what it measures, and how."]
+    for name in SHOWN:
+        kinds = record.kinds(name)
+        made = one_by_one(name, kinds) if name in ONE else side_by_side(kinds)
+        parts.append(f"## {name}.py\n\n{made or f'No results yet: `python benchmarks/{name}.py` makes them.'}")
+    parts.append("## Other benchmarks\n\nPages of the guide quote them.")
+    parts += [side_by_side(record.kinds(name)) for name in record.names() if name not in SHOWN]
     return "\n\n".join(parts) + "\n"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="of the results of quick runs, whose figures mean nothing")
-    quick = parser.parse_args().quick
-    path = record.folder(quick) / "README.md"
-    path.write_text(page(quick))
+    path = record.RESULTS / "README.md"
+    path.write_text(page())
     print(path)
 
 

@@ -31,7 +31,6 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import record
@@ -41,6 +40,7 @@ from feeds import FEEDS, OURS, Feed, beside_usual, share_of
 from feeds.models import MODELS
 from feeds.run import Run
 from feeds.task import Task, expected, long_series, short_series, write
+from record import title
 
 LIBRARIES = ("tensorstash", "torch", "numpy", "pandas", "pytorch-forecasting", "neuralforecast", "darts")
 
@@ -139,6 +139,7 @@ def measured(running: Mapping[Feed, Running], data: str, effort: Effort, models:
                 "workers": feed.workers,
                 "note": feed.note,
                 **{key: statistics.median(found[key] for found in own) for key in own[0]},
+                "epochs_s": [found["epoch_s"] for found in own],
                 "epoch_low_s": min(found["epoch_s"] for found in own),
                 "epoch_high_s": max(found["epoch_s"] for found in own),
                 **(record.paired(ratios) if ratios else {"ratio": None}),
@@ -154,10 +155,6 @@ def one_round(process: Process, model: str, effort: Effort) -> dict[str, float]:
 
 
 # What is printed
-
-
-def title(row: Mapping[str, Any]) -> str:
-    return f"{row['name']}, {row['workers']} workers" if row["workers"] else str(row["name"])
 
 
 def groups(rows: Sequence[record.Row]) -> Iterator[tuple[str, list[record.Row]]]:

@@ -96,6 +96,11 @@ class Planned:
         return sum(pages(self.rows * column.row_bytes) for column in self.stored)
 
     @property
+    def row_bytes(self) -> int:
+        """The same without the rest of the last page of each column: what is shown, because it adds up."""
+        return sum(self.rows * column.row_bytes for column in self.stored)
+
+    @property
     def read(self) -> tuple[str, ...]:
         """Source columns that a load reads."""
         return tuple(name for name in self.types if name not in self.skipped and name not in self.derived)
@@ -154,8 +159,7 @@ class Planned:
         return f"<p><b>Plan</b>: {caption}</p>{table(HEAD, self.lines)}{notes}"
 
     def __repr__(self) -> str:
-        sizes = [column.nbytes or 0 for column in self.described]
-        most, least = sum(sizes), sum(self.rows * column.row_bytes for column in self.stored)
+        least, most = self.row_bytes, sum(column.nbytes or 0 for column in self.described)
         size = f"{least / 1e6:,.1f}" + (f" to {most / 1e6:,.1f}" if most > least else "")
         lines = [
             f"{self.source}: {self.rows:,} rows, {size} MB of {self.free / 1e6:,.0f} MB free",

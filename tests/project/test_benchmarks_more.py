@@ -1,13 +1,11 @@
 """The benchmarks run: small data, everything that they check before they time, and what is drawn from their results."""
 
-import importlib.util
 import json
 import os
 import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -32,41 +30,81 @@ def results(name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def test_all_run_and_their_results_are_drawn() -> None:
-    for name in ("sweep", "formats", "pipeline"):
-        for old in QUICK.glob(f"{name}.*"):
-            old.unlink()
-    printed = run("run.py", "--quick", "--only", "sweep", "formats", "pipeline", "plots")
+def ways(printed: str) -> list[str]:
+    """The contestants that were timed, in the order in which they are printed."""
+    return re.findall(r"^    (\S.*?) {2,}\d+(?:\.\d+)? (?:us|ms|s)\b", printed, re.MULTILINE)
 
-    sweep = results("sweep")
-    axes = ["threads", "batch size", "length", "columns", "windows", "entities", "ranks"]
-    assert list(dict.fromkeys(row["axis"] for row in sweep)) == axes
-    assert min(row["ratio"] for row in sweep) > 0
 
-    formats = {row["name"]: row for row in results("formats")}
-    left_out = re.findall(r"^ +(\S+) +left out: (\w+) is not installed$", printed, re.MULTILINE)
-    assert left_out == ([] if importlib.util.find_spec("h5py") else [("HDF5", "h5py")])
-    assert len(formats) == 10 - len(left_out)
-    assert formats["file per window"]["disk_mb"] > formats["stash, saved"]["disk_mb"] > 0
+def test_the_loop_is_timed_beside_the_raw_gather_and_lines_by_hand() -> None:
+    printed = run("bench_batch.py", "--quick")
+    rows = results("bench_batch")
+    sections = ["The whole loop", "Windows per batch", "By hand", "Empty slots"]
+    assert list(dict.fromkeys(row["section"] for row in rows)) == sections
+    assert ways(printed) == [name for row in rows for name in row["seconds"]]
+    assert {"loop", "raw gather", "memcpy", "loop, no kernel"} <= rows[0]["seconds"].keys()
+    assert {len(own) for row in rows for own in row["seconds"].values()} == {1}  # each round is kept
 
-    ways = {row["name"]: row for row in results("pipeline")}
-    assert ways.keys() >= {"row by row", "batched", "tensorstash"}
-    assert ("datasets, batched" in ways) == (importlib.util.find_spec("datasets") is not None)
-    for way in ways.values():
-        assert 0 < way["preprocess_s"] < way["first_batch_s"]
-        assert 0 <= way["waiting"] <= 1
 
-    for name in ("sweep", "formats", "pipeline"):
-        picture = QUICK / f"{name}.png"
-        assert picture.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-        assert picture.stat().st_size < 150_000
+def test_mixes_and_processes_over_one_stash_are_compared() -> None:
+    assert ways(run("bench_mix.py", "--quick")) == ["one stash", "4 stashes", "1,000 stashes"]
+    assert ways(run("bench_share.py", "--quick")) == ["processes: 2"]
+    (row,) = results("bench_share")
+    assert row["megabytes"].keys() == row["seconds"].keys()
+    assert all(held > row["stash"] for held in row["megabytes"].values())
 
-    run("table.py", "--quick")
-    tables = (QUICK / "README.md").read_text()
-    tables = tables[tables.index("## pipeline.py") :]
-    for row in [*formats.values(), *ways.values()]:
-        assert f"\n| {row['name']} | " in tables
-    assert tables.count("\n| ") == len(sweep) + len(formats) + len(ways) + 6  # a head and a rule each
+
+def test_kinds_of_machines_stand_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import table
+
+    def row(case: str, **seconds: list[float]) -> dict[str, Any]:
+        return {"section": "Loops", "case": case, "seconds": seconds}
+
+    about = {"processor": "A", "cores": 2, "versions": {}, "date": "2026-11-24", "command": "c"}
+    kinds = {
+        "a": (about, [row("long", ours=[1, 2, 4], other=[2, 2, 2]), row("short", ours=[2], other=[1])]),
+        "b": (about | {"processor": "B", "note": "Once."}, [row("long", ours=[1], other=[3])]),
+    }
+    shown = table.side_by_side(kinds).splitlines()
+    assert shown[2] == "|  | beside | A, 2 cores | B, 2 cores |"
+    assert shown[4:6] == ["| long | other | 1.00 (0.50 to 2.00) | 3.00 |", "| short | other | 0.50 |  |"]
+    assert shown[7] == "From the lowest to the highest median: other 0.5 to 3."
+    assert shown[-1] == "B, 2 cores; 2026-11-24; `c`. Once."
+
+
+@pytest.mark.parametrize(
+    ("processor", "caches", "kind"),
+    [
+        (
+            "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz",
+            {"L2": 2.0, "L3": 105.0},
+            "intel-xeon-platinum-8481c-2-cores-105-mb",
+        ),
+        ("AMD EPYC", {}, "amd-epyc-2-cores"),
+    ],
+)
+def test_a_kind_of_machine_is_its_processor_and_largest_cache(
+    monkeypatch: pytest.MonkeyPatch, processor: str, caches: dict[str, float], kind: str
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import record
+
+    assert record.kind({"processor": processor, "cores": 2, "caches_mb": caches}) == kind
+
+
+def test_a_window_of_other_rows_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import known
+
+    values = known.table(1000, first=(1 << 21) - 500)  # counted on past 2**24
+    windows = torch.stack([values[first : first + 12] for first in (0, 490, 800)])
+    known.check({"x": windows})
+    known.check({"past": windows[:, :5], "future": windows[:, 5:]})
+    known.check({f"c{k}": windows[..., k] for k in range(known.COLUMNS)})
+    wrong = windows.clone()
+    wrong[1, 7] = values[496]
+    with pytest.raises(AssertionError, match=r"^a window is not of rows that follow each other$"):
+        known.check({"x": wrong})
 
 
 def test_training_is_compared_and_drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -88,7 +126,7 @@ def test_training_is_compared_and_drawn(monkeypatch: pytest.MonkeyPatch, tmp_pat
     import table
 
     picture = tmp_path / "train.png"
-    plots.write(plots.train(*record.saved("train", quick=True)), picture)
+    plots.write(plots.train(*record.saved(QUICK / "train.json")), picture)
     assert picture.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     heads, cells = table.train(train)
     assert len(cells) == len(train)
@@ -98,85 +136,63 @@ def test_training_is_compared_and_drawn(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_the_ways_to_a_device_are_compared_on_any_machine() -> None:
     printed = run("bench_device.py", "--quick", "--device", "cpu")
     assert "No accelerator was found: nothing below says anything about one.\n" in printed
-    ways = re.findall(r"^    (host|resident) +\d+ +\d+\.\d +\d+   \d\.\d\d, \d\.\d\d$", printed, re.MULTILINE)
-    assert ways == ["host", "resident"]
+    assert ways(printed) == ["inside host memory", *["host", "resident"] * 2]
     simulated = re.findall(r"^ +(\d)((?: +\d+\.\d\d +(?:copy|gather|-)){4})$", printed, re.MULTILINE)
     assert [prefetch for prefetch, _ in simulated] == ["0", "1", "2", "4"]
     # whatever is made ahead, copies that take twice as long as the model are waited for
     assert all(steps.endswith(" copy") for _, steps in simulated)
 
 
-def test_a_window_that_begins_one_row_late_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    import formats
-    from layouts import COLUMNS, LENGTH, Data
-
-    data = Data(tmp_path, series=2, steps=LENGTH + 24 * 600)
-    ids = np.arange(formats.BATCH)
-    rows = data.starts(ids)[:, None] + np.arange(LENGTH)
-    values = torch.from_numpy(data.values())
-    formats.check(data, {"x": values[rows]}, ids)
-    formats.check(data, {f"c{k}": values[rows, k] for k in range(COLUMNS)}, ids)
-    rows[-1] += 1
-    with pytest.raises(AssertionError, match=r"^Windows have other values in column 0\.$"):
-        formats.check(data, {"x": values[rows]}, ids)
-
-
-def test_the_sweep_notices_values_of_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    import sweep
-
-    case = sweep.Case(sweep.separate(2_000, 2, 4), batch=16, length=12)
-    sweep.verify(case)
-    case.stash["c1"].copy_(case.stash["c1"].roll(1))
-    with pytest.raises(AssertionError, match=r"^c1$"):
-        sweep.verify(case)
-
-
 def test_ways_to_scale_many_columns_yield_the_same_windows() -> None:
-    printed = run("bench_wide.py", "--quick")
-    assert len(re.findall(r"^\S.* +\d+\.\d\d ms a batch \(\d+\.\d\d to \d+\.\d\d\)$", printed, re.M)) == 5
+    assert len(ways(run("bench_wide.py", "--quick"))) == 5
 
 
 def test_requests_are_served_and_compared_with_another_checkout() -> None:
     printed = run("bench_serve.py", "--quick", "--parent", str(BENCHMARKS.parent))
-    for part in ("load", "windows", "batch", "whole", "first"):
-        assert len(re.findall(rf"^    {part} +here .* parent .* here/parent \d", printed, re.MULTILINE)) == 2
+    cases = [row["case"] for row in results("bench_serve")]
+    parts = ("load", "windows", "batch", "whole", "first")
+    assert cases == [f"{series} series, {part}" for series in (20, 7) for part in parts]
+    assert ways(printed) == ["here", "parent"] * len(cases)
 
 
 def test_shards_are_made_and_opened(shm: Path) -> None:
     printed = run("bench_shards.py", "--quick")
-    ways = ["ts.load", "ts.load, file=", "shard"]
-    assert re.findall(r"^  (\S.*?) +[\d.]+ s, +[\d.]+ times ts\.load   peak +-?\d+ MB$", printed, re.MULTILINE) == ways
     opened = ["open, mapped", "open, copies", "open, attached"]
-    assert re.findall(r"^  (\S.*?) +[\d.]+ ms to the first batch$", printed, re.MULTILINE) == opened
+    assert ways(printed) == ["ts.load", "ts.load, file=", "shard", *opened]
 
 
 def test_pre_training_is_measured_beside_the_ways_of_others() -> None:
     printed = run("bench_pretrain.py", "--quick")
     figures = r"^    (\S.*?) +\d+\.\d M values/s  padding +(\d+\.\d)%  +(\d+\.\d\d) bytes$"
-    ways = {name: (float(padding), float(size)) for name, padding, size in re.findall(figures, printed, re.MULTILINE)}
-    assert len(ways) + len(re.findall(r"^    .*left out: No module named ", printed, re.MULTILINE)) == 13
-    padding = {name: share for name, (share, _) in ways.items()}
+    packed = {name: (float(padding), float(size)) for name, padding, size in re.findall(figures, printed, re.MULTILINE)}
+    assert len(packed) + len(re.findall(r"^    .*left out: No module named ", printed, re.MULTILINE)) == 13
+    padding = {name: share for name, (share, _) in packed.items()}
     assert padding["tensorstash, rows of 2,048"] < 5 < padding["tensorstash, not packed"]
     assert padding["tensorstash, one after the other"] == 0
     assert 40 < padding["padded to 30"] < 60
-    assert ways["separate columns of one stash"] == (0, 4)
-    assert ways["a row per variate, ts.each"] == (0, 4.05)
+    whole = ("separate columns of one stash", "a row per variate, ts.each")
+    assert [packed[name] for name in whole] == [(0, 4), (0, 4.05)]
 
 
 def test_forecasts_as_they_were_known_are_measured_beside_a_selection_per_window() -> None:
     printed = run("bench_tables.py", "--quick")
     assert printed.startswith("233,280 versions of 1 columns, in the order of known times: True\n")
-    ways = re.findall(r"^  (\S.*?) +\d+\.\d\d ms a batch +\d+\.\d\d$", printed, re.MULTILINE)
-    assert ways == ["as known", "without versions", "by hand"]
+    assert ways(printed) == ["as known", "without versions", "by hand"]
     assert re.search(r"^memory beside the stashes: [1-9]\d*\.\d bytes a slot$", printed, re.MULTILINE)
 
 
 def test_sampling_over_shards_is_measured_beside_one_stash() -> None:
     printed = run("bench_cluster.py", "--quick")
-    assert (
-        len(re.findall(r"^\d ranks +one stash [\d,]+, 16 shards [\d,]+, mix of 16 [\d,]+ thousand", printed, re.M)) == 2
-    )
+    assert ways(printed) == ["one stash", "16 shards", "mix of 16"] * 2
     assert re.search(r"^a state +\d{3} bytes as JSON; its legs: \[\[1, 8, 256, \d+\]\]$", printed, re.MULTILINE)
-    assert len(re.findall(r" ms$", printed, re.MULTILINE)) == 3
+    named = ("which node holds what", "steps of an epoch", "positions after 3 legs")
+    assert all(re.search(rf"^{name} +\d", printed, re.MULTILINE) for name in named)
+
+
+def test_windows_from_the_disk_are_compared() -> None:
+    found = ways(run("bench_disk.py", "--quick"))
+    assert found.count("ts.open") == found.count("ts.open, not ahead") == found.count("NumPy memory map") == 2
+
+
+def test_windows_of_events_are_compared() -> None:
+    assert ways(run("bench_events.py", "--quick")) == ["tensorstash", "by hand", "to dense", "per sample"]

@@ -3,7 +3,6 @@
 import ast
 import contextlib
 import inspect
-import json
 import operator
 import re
 import subprocess
@@ -162,32 +161,6 @@ def test_the_readme_is_short_and_its_promises_are_those_of_the_page() -> None:
     assert {*promised} <= {*re.findall(r"^\| +\d+ \| (.*?) \| `tests", PROMISES.read_text("utf-8"), re.MULTILINE)}
 
 
-# as the README calls it: as the results do
-CONTESTANTS = {
-    "tensorstash (packed)": "tensorstash (packed)",
-    "`index_select` by hand, in huge pages": "strided index_select (huge pages)",
-    "DataLoader, one packed slice a window": "DataLoader (one packed slice)",
-    "darts 0.41": "darts",
-    "DataLoader, eight slices a window": "DataLoader (dict of slices)",
-    "a bare loop in C": "C loop",
-}
-
-
-def test_every_figure_of_the_readme_is_in_the_results() -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    saved = json.loads((ROOT / "benchmarks" / "results" / "compare.json").read_text("utf-8"))
-    usual = {"workers": 0, "threads": 1, "shape": ""}
-    rows = {row["name"]: row for row in saved["rows"] if all(row[key] == value for key, value in usual.items())}
-    figures = re.findall(r"^\| (.*?) \| ([\d,]+) \|$", readme, re.MULTILINE)
-    figures += re.findall(r"(a bare loop in C) makes ([\d,]+) windows/s", readme)
-    assert [name for name, _ in figures] == [*CONTESTANTS]
-    for name, per_second in figures:
-        measured = float(format(rows[CONTESTANTS[name]]["windows_per_s"], ".2g"))
-        assert per_second == f"{measured:,.0f}", name
-    assert saved["about"]["versions"]["darts"].startswith("0.41")
-    assert (saved["about"]["processor"], saved["about"]["cores"]) == ("AMD EPYC", 2)
-
-
 def test_llms_txt_lists_the_pages_in_the_order_of_the_site(tmp_path: Path) -> None:
     """A site of three pages, built by the same hook."""
     pytest.importorskip("sphinx", reason="needs the extra docs")
@@ -251,7 +224,7 @@ def test_drawings_are_those_of_their_code(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_messages_of_the_reference_are_those_of_the_package() -> None:
     page = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8").split("\n## The most common ones\n")[1]
     messages = re.findall(r"^\| `(\w+ .*?)`", page, re.MULTILINE)
-    assert len(messages) > 15
+    assert len(messages) > 10
     package = "".join(path.read_text("utf-8") for path in (ROOT / "tensorstash").rglob("*.py"))
     assert [message for message in messages if f'"{message}' not in package] == []
 
@@ -285,7 +258,7 @@ def test_a_page_of_the_reference_has_its_picture_and_its_guide_behind_the_first_
     lead_to_guide(None, "function", "tensorstash.plot.series", None, None, lines)
     leave_out_skips(None, "function", "tensorstash.plot.series", None, None, lines)
     picture = [".. image:: /pictures/series.png", "   :alt: plot.series"]
-    assert lines == ["A picture.", "", *picture, "", "See :doc:`/guide/gallery`.", "", "", ">>> import numpy as np"]
+    assert lines == ["A picture.", "", *picture, "", "Guide: :doc:`/guide/gallery`.", "", "", ">>> import numpy as np"]
 
 
 def test_errors_of_a_docstring_are_listed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
