@@ -7,20 +7,24 @@ Asking costs time where the pages are in memory already, so it is done only whil
 import mmap
 import resource
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from tensorstash.batches.assemble import Group, HostAssembler, Portion
-from tensorstash.batches.buffers import Batch, Pending
+from tensorstash.batches.contents import Portion
 from tensorstash.common.dtypes import Int64s
 from tensorstash.gather.rows import Stretches
 from tensorstash.gather.span import Span
+from tensorstash.segments.segment import Segment
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.placement import Placement
+from tensorstash.windows.placement import Chain, Placement
 from tensorstash.windows.slots import rows_from
-from tensorstash.windows.time_spans import Candidates
+from tensorstash.windows.time_spans import Candidates, TimeSpan
+
+# windows of one stash: the slots of their anchors, and where the rows of each span in time are
+InStash = tuple[Placement, tuple[Int64s, Sequence[Stretches | Candidates]]]
+Ranges = tuple[Int64s, Int64s]  # the first byte of each range, and the byte after its last one
 
 _AHEAD = 2  # portions; more are no faster, and take more of the page cache
 _WORTH = 4  # pages: asking for fewer takes longer than waiting for them
@@ -36,19 +40,19 @@ def is_on_disk(stash: Stash) -> bool:
 
 
 class ReadAhead:
-    """An assembler that asks a disk for the pages of the portions that come next."""
+    """Asks a disk for the pages of the portions that come next."""
 
-    def __init__(self, assembler: HostAssembler) -> None:
-        self._assembler = assembler
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
         self._next: deque[Portion] = deque()
         self._unasked: deque[Portion] = deque()  # the last of these, whose pages were not asked for
         # pages read for the last two portions: windows in order need new pages only now and then
         self._read = (0, 0)
-        self.copy_seconds = assembler.copy_seconds
+        self._before = used()
 
-    def portions(self, groups: Iterator[Group]) -> Iterator[Portion]:
+    def ahead(self, portions: Iterator[Portion]) -> Iterator[Portion]:
         """The portions, each when those after it are known."""
-        for portion in self._assembler.portions(groups):
+        for portion in portions:
             self._next.append(portion)
             self._unasked.append(portion)
             if len(self._next) > _AHEAD:
@@ -62,20 +66,25 @@ class ReadAhead:
             self._unasked.popleft()
         return portion
 
-    def build(self, portion: Portion) -> list[Batch | Pending]:
-        """The batches of a portion."""
-        before = used()
+    def ask(self) -> None:
+        """Before a portion is gathered: ask for the pages of the next ones, if the last ones were read from a disk."""
+        self._before = used()
         while self._unasked and min(self._read) >= _WORTH:
             self._ask(self._unasked.popleft())
-        pending = self._assembler.build(portion)
-        self._read = (self._read[1], pages_read(before, used()))
-        return pending
+
+    def count(self) -> None:
+        """When it was gathered: count the pages that were read for it."""
+        self._read = (self._read[1], pages_read(self._before, used()))
 
     def _ask(self, portion: Portion) -> None:
-        anchors = self._assembler.anchors(portion)
-        asked = [(at.stash.segment, ranges(at, *windows)) for at, windows in anchors if is_on_disk(at.stash)]
-        if sum(len(starts) for _, (starts, _) in asked) <= min(self._read) * _RANGES_PER_READ:
-            for segment, (starts, stops) in asked:
+        group, steps, _ = portion
+        located = group.located.of(group.among(steps))
+        asked = ranges(
+            (placement, (anchors, [rows.of(which) for rows in located.stretches]))
+            for placement, which, _, anchors in self._chain.parts(located)
+        )
+        if sum(len(starts) for starts, _ in asked.values()) <= min(self._read) * _RANGES_PER_READ:
+            for segment, (starts, stops) in asked.items():
                 segment.will_need(starts, stops)
 
 
@@ -127,23 +136,41 @@ def _slots(span: Span, row: int) -> list[tuple[int, int]]:
     return [(at, at + 1) for at in range(span.start, span.stop, span.step)]
 
 
-def ranges(
-    placement: Placement, anchors: Int64s, stretches: Sequence[Stretches | Candidates] = ()
-) -> tuple[Int64s, Int64s]:
-    """The pages of windows with anchors at the slots `anchors` and stretches of rows: ranges of bytes in the file."""
-    slots, page, starts, stops = placement.slots, mmap.PAGESIZE, [], []
+def ranges(windows: Iterable[InStash]) -> dict[Segment, Ranges]:
+    """The pages of windows in each file on a disk, as ranges of bytes.
+
+    Rows that are picked one by one are picked for this and again for the batch, in less time than the disk takes.
+    """
+    found: dict[Segment, list[Ranges]] = {}
+    for placement, (anchors, stretches) in windows:
+        if is_on_disk(placement.stash):
+            found.setdefault(placement.stash.segment, []).extend(_in_slots(placement, anchors))
+        for time_span, rows in zip(placement.time_spans, stretches):
+            if is_on_disk(time_span.stash):
+                found.setdefault(time_span.stash.segment, []).append(_in_time(time_span, rows))
+    return {segment: _pages(parts, segment.size) for segment, parts in found.items() if parts}
+
+
+def _in_slots(placement: Placement, anchors: Int64s) -> Iterator[Ranges]:
+    """The bytes of the rows in slots."""
     for extent in _extents(placement):
-        low, high = _joined(*(rows_from(slots, anchors + slot) for slot in extent.slots))
-        starts.append((extent.start + low * extent.row).reshape(-1) // page * page)
-        stops.append(-(-(extent.start + high * extent.row).reshape(-1) // page) * page)
-    for time_span, rows in zip(placement.time_spans, stretches):
-        if time_span.stash is not placement.stash or not isinstance(rows, Stretches):
-            continue  # in another file, or found only when the batch is built
-        start, row = _places(placement.stash, [span.column for span in time_span.spans])
-        starts.append((start + (rows.stop - rows.rows) * row).reshape(-1) // page * page)
-        stops.append(-(-(start + rows.stop * row).reshape(-1) // page) * page)
-    low, high = _joined(np.concatenate(starts), np.concatenate(stops))
-    return low, np.minimum(high, placement.stash.segment.size)
+        low, high = _joined(*(rows_from(placement.slots, anchors + slot) for slot in extent.slots))
+        yield extent.start + low * extent.row, extent.start + high * extent.row
+
+
+def _in_time(time_span: TimeSpan, found: Stretches | Candidates) -> Ranges:
+    """The bytes of the rows in a span in time, and of their times if batches have ages."""
+    start, row = _places(time_span.stash, [span.column for span in time_span.spans])
+    low, high = time_span.ranges(found)
+    return start + low * row, start + high * row
+
+
+def _pages(parts: Sequence[Ranges], size: int) -> Ranges:
+    """The pages of ranges of bytes in a file of a size."""
+    low, high = (np.concatenate([edges.reshape(-1) for edges in every]) for every in zip(*parts))
+    filled, page = low < high, mmap.PAGESIZE
+    low, high = _joined(low[filled] // page * page, -(-high[filled] // page) * page)
+    return low, np.minimum(high, size)
 
 
 def _joined(starts: Int64s, stops: Int64s) -> tuple[Int64s, Int64s]:

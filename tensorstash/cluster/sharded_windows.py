@@ -43,7 +43,8 @@ class Counted:
     first_time: int | None
     last_time: int | None
     runs: int  # a checksum of the counts of all shards
-    offsets: int  # a checksum of where the rows of entities begin and, with spans in time, of their times
+    # a checksum of where the rows of entities begin, with spans in time of their times, and of the entities of tables
+    offsets: int
 
 
 def merge_counts(counts: Sequence[Count]) -> Counted:
@@ -256,5 +257,7 @@ def _counted(windows: Windows | None) -> Count:
         return Count()
     fingerprint = windows.fingerprint()
     runs = zlib.crc32(repr((fingerprint["names"], fingerprint["runs"])).encode())
-    offsets = zlib.crc32(repr((fingerprint["offsets"], fingerprint.get("row_times"))).encode())
+    rows = [fingerprint["offsets"], fingerprint.get("row_times")]
+    rows += [number for name, number in fingerprint.items() if name == "entities_in_tables"]
+    offsets = zlib.crc32(repr(tuple(rows)).encode())
     return Count(fingerprint["windows"], fingerprint["first_time"], fingerprint["last_time"], runs, offsets)

@@ -10,6 +10,8 @@ import torch
 
 from tensorstash.columns.codec import PLAIN, Hashed, Validity
 from tensorstash.columns.column import Column, ColumnCounts
+from tensorstash.common.clock import Clock
+from tensorstash.common.frequency import frequency
 
 
 class Typed(Protocol):
@@ -63,6 +65,7 @@ class StashInfo:
     time: TimeInfo | None
     known: KnownInfo | None = None
     expressions: tuple[tuple[str, str], ...] = ()  # the members that are expressions, as `expression.kept` writes them
+    frequency: int | str | None = None  # the step of time, if the rows of another stash have told it
 
 
 def to_header(info: StashInfo) -> dict[str, Any]:
@@ -71,6 +74,7 @@ def to_header(info: StashInfo) -> dict[str, Any]:
     time = {} if info.time is None else _as_dict(info.time)
     fields = {"rows": info.rows, "columns": columns, "static": static, "entity": info.entity, "time": time}
     fields |= {} if info.known is None else {"known": _as_dict(info.known)}
+    fields |= {} if info.frequency is None else {"frequency": info.frequency}
     return fields | ({"expressions": info.expressions} if info.expressions else {})
 
 
@@ -82,7 +86,8 @@ def _column_to_header(column: Column) -> dict[str, Any]:
 
 def _as_dict(of: TimeInfo | KnownInfo | ColumnCounts) -> dict[str, Any]:
     """The fields in their order; `asdict` would copy their values, which takes ten times as long."""
-    return {name: getattr(of, name) for name in _hints(type(of))}
+    kind: Any = type(of)
+    return {name: getattr(of, name) for name in _hints(kind)}
 
 
 def from_header(header: object, tensors: Mapping[str, Typed]) -> StashInfo:
@@ -104,6 +109,10 @@ def from_header(header: object, tensors: Mapping[str, Typed]) -> StashInfo:
             _check_times(times)
     if info.known is not None and (info.time is None or (info.time.unit is None) != (info.known.unit is None)):
         raise ValueError("'known' does not suit 'time'")
+    if info.frequency is not None:
+        if info.time is None:
+            raise ValueError("'frequency' needs 'time'")
+        frequency(info.frequency, Clock(info.time.unit, info.time.zone), None)
     return info
 
 
@@ -137,6 +146,7 @@ _STASH = {
     "time": TimeInfo | None,
     "known": KnownInfo | None,
     "expressions": tuple[tuple[str, str], ...],
+    "frequency": int | str | None,
 }
 _TICKS = ("s", "ms", "us", "ns")
 _UNITS: dict[str, tuple[str | None, ...]] = {"timestamp": _TICKS, "time": _TICKS, "duration": _TICKS, "date": ("d",)}
@@ -155,6 +165,7 @@ _ABSENT = dict[str, Any](
     checksum=None,
     known={},
     expressions=[],
+    frequency=None,
     expression=None,
     packed=False,
 )

@@ -133,11 +133,12 @@ def newest(arguments: Arguments, placement: Placement, of: str | None) -> Placem
 
 def needs(placement: Placement) -> dict[str, Any]:
     """What `Windows.needs` returns."""
-    own = (part for part in placement.time_spans if part.table.name is None)
-    back = [part for part in own if part.start.steps < 0]
-    starts = {
-        span.name: int(part.start.text) if is_integer(part.start.text) else str(part.start.text)
-        for part in back
-        for span in part.shown
-    }
-    return {"slots": placement.history, "during": starts}
+    found: dict[str, Any] = {"slots": placement.history, "during": {}}
+    for part in placement.time_spans:
+        text, name = part.start.text, part.table.name
+        starts = {span.name: int(text) if is_integer(text) else str(text) for span in part.shown}
+        if name is not None:
+            found.setdefault("tables", {}).setdefault(name, {}).update(starts)
+        elif part.start.steps < 0:
+            found["during"].update(starts)
+    return found

@@ -58,7 +58,7 @@ class Windows:
         gaps: `"split"` ends a run where a time step is missing; `"mask"` puts empty slots there, if the next row is a
             whole number of steps away; `"ignore"` treats an entity as one run.
         frequency: the step of time, as polars writes it ("15m", "1h", "1mo", "1bd"), a `timedelta`, or an integer for
-            integer times; `None` takes the most common one.
+            integer times; `None`: that of a reference, `like=` of the load, else the most common one.
         tolerance: how far a step may deviate from the frequency, written likewise; at most half of it.
         require: columns or spans; windows with a missing value in one of them are left out: NaN, code -1, a value of
             `fill=` where `ts.is_valid` of the column is false, or an empty slot. A column is checked over the whole
@@ -345,8 +345,7 @@ class Windows:
 
         Raises:
             ColumnError: a column is missing. SchemaError: a column or the times mean something else. ValueError: these
-                windows were chosen by `where=` with booleans for the rows of one stash, or need `at=`. For other errors
-                see `Windows`.
+                windows were chosen by `where=` with booleans for rows of one stash, or need `at=`. Others: `Windows`.
 
         Example:
             >>> import tensorstash as ts
@@ -365,17 +364,18 @@ class Windows:
         return other
 
     def needs(self) -> dict[str, Any]:
-        """How far windows look back, so that a service keeps no more rows than they need.
+        """How far windows look back: with the rows that this tells a service to keep, they are the same, bit for bit.
 
-        `slots` is the most rows of an entity before an anchor, `during` the start of each span in time that reaches
-        back, counted from the time of the window, as polars' `offset_by` takes it. With these rows of an entity, and
-        those from the anchor on, a window is the same, bit for bit.
+        `slots` is the most rows of an entity before an anchor, `during` and, by table, `tables` the start of spans in
+        time, counted from the time of the window, as polars' `offset_by` takes it: keep the rows from there on. Of rows
+        with known times, but not of events, a version may go once a newer one of its time is known.
 
         Example:
             >>> import tensorstash as ts
-            >>> spans = {"past": ("y", -3, 0), "week": ts.During("y", -7, 0, max_rows=5)}
-            >>> ts.Windows(ts.load({"t": range(9), "y": [0.0] * 9}, time="t"), spans=spans).needs()
-            {'slots': 3, 'during': {'week': -7}}
+            >>> stash = ts.load({"t": range(9), "y": [0.0] * 9}, ["y"], time="t")
+            >>> spans = {"past": ("y", -3, 0), "price": ts.During("y", -7, 0, max_rows=5, table="prices")}
+            >>> ts.Windows(stash, spans=spans, tables={"prices": stash}).needs()
+            {'slots': 3, 'during': {}, 'tables': {'prices': {'price': -7}}}
         """
         return needs(self.placement)
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.batches import assemble, read_ahead
+from tensorstash.batches import host, read_ahead
 from tensorstash.batches.read_ahead import ranges
 from tensorstash.segments.segment import Segment
 from tests import kernel
@@ -57,7 +57,7 @@ def pages_of_rows(stash: ts.Stash, column: str, rows: list[int]) -> set[int]:
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a portion be what fits into one buffer."""
-    monkeypatch.setattr(assemble, "parts", lambda _: 1)
+    monkeypatch.setattr(host, "parts", lambda _: 1)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_the_ranges_are_the_pages_of_the_rows_of_windows(data: st.DataObject) ->
         stash = ts.load(columns, ["y", "z", "wide"], time="t", file=Path(folder) / "x", progress=False)
         windows = ts.Windows(stash, spans=spans, gaps=gaps, frequency=1 if gaps == "mask" else None)
         ids = np.array(data.draw(st.lists(st.integers(0, len(windows) - 1), min_size=1, max_size=20)))
-        begins, ends = ranges(windows.placement, windows.placement.anchor_slots(ids))
+        (begins, ends), *_ = ranges([(windows.placement, (windows.placement.anchor_slots(ids), []))]).values()
         needed: set[int] = set()
         for name, (column, *_) in spans.items():
             shown = windows[ids][name].flatten(2)[..., 0] if column == "wide" else windows[ids][name]
@@ -146,6 +146,46 @@ def test_of_a_mix_the_pages_of_saved_components_are_asked_for(asked: Asked, tmp_
             rows = [row for first in firsts for row in range(first, first + 32)]
             expected.append((str(tmp_path / name), pages_of_rows(stashes[name], "y", rows)))
     assert [(path, pages(begins, ends)) for path, begins, ends in asked] == expected
+
+
+OF_TABLE: dict[str, Any] = {"behind": {"stop": 0, "max_rows": 8}, "buckets": {"stop": 40, "every": 10}}
+
+
+def table_of(random: np.random.Generator, path: Path, **keys: Any) -> ts.Stash:
+    """Some rows of each time, versions of it or events, in a file whose values of `x` are rows."""
+    time = random.permutation(30_000) // 3
+    frame = {"t": time, "known": time - random.permutation(30_000), "x": np.arange(30_000)}
+    order = ts.load(frame, ["x"], time="t", **keys)["x"].numpy()  # that of the rows in a stash
+    row = np.arange(30_000)
+    in_order: dict[str, Any] = {name: frame[name][order] for name in ("t", "known")}
+    in_order |= {"x": row, "wide": np.repeat(row[:, None] + 0.0, 64, 1)}
+    return ts.load(in_order, [ts.column("x", empty=-1), "wide"], time="t", file=path, **keys)
+
+
+@pytest.mark.parametrize("keys", [{"known": "known"}, {"duplicates": "keep"}], ids=["versions", "events"])
+@pytest.mark.parametrize("own_on_disk", [False, True])
+@pytest.mark.parametrize("stretch", OF_TABLE)
+@pytest.mark.usefixtures("cold")
+def test_the_pages_of_tables_are_asked_for(
+    asked: Asked, tmp_path: Path, stretch: str, own_on_disk: bool, keys: dict[str, Any]
+) -> None:
+    """Those of rows that windows see, with their times, whether the rows follow each other or are picked one by one."""
+    table = table_of(np.random.default_rng(0), tmp_path / "table", **keys)
+    assert table["x"].equal(torch.arange(30_000))
+    of_table = {"start": -40, "table": "table", **OF_TABLE[stretch]}
+    spans = {"y": ("y", -2, 1), "x": ts.During("x", age=True, **of_table), "wide": ts.During("wide", **of_table)}
+    file: dict[str, Any] = {"file": tmp_path / "own"} if own_on_disk else {}
+    own = ts.load({"t": np.arange(10_000), "y": np.arange(10_000.0)}, ["y"], time="t", **file)
+    windows = ts.Windows(own, spans=spans, tables={"table": table})
+    wanted: list[tuple[str, set[int]]] = []
+    for batch in [*ts.Loader(windows, 150, shuffle=True, seed=3, steps=5)][3:]:
+        if own_on_disk:
+            wanted.append((str(tmp_path / "own"), pages_of_rows(own, "y", batch["y"].unique().int().tolist())))
+        rows = batch["x"][batch["x.observed"]].unique().tolist()
+        columns = ["x", "wide", "__time", *(["__known"] if "known" in keys else [])]
+        wanted.append((str(tmp_path / "table"), set().union(*(pages_of_rows(table, name, rows) for name in columns))))
+    assert len(wanted) == 2 * (1 + own_on_disk)
+    assert [(path, pages(begins, ends)) for path, begins, ends in asked] == wanted
 
 
 def evict(path: Path) -> None:
