@@ -44,12 +44,13 @@ def main() -> None:
     latest = windows.latest()  # one window per airport; its horizon lies behind the data
     ids = range(len(latest))
     with torch.no_grad():
-        forecast = latest.to_frame(ids, model(latest[:]), names=NAMES)
+        quantiles = model(latest[:]).sort(-1).values  # a network may give them in another order
+    forecast = latest.to_frame(ids, quantiles, names=NAMES)
     print(f"\n{forecast}")
     out = HERE / "out"
     out.mkdir(exist_ok=True)
     forecast.write_parquet(out / "next_day.parquet")
-    save_picture(forecast, out / "next_day.png")
+    save_picture(latest, forecast, out / "next_day.png")
     print(f"\nnext_day.png and next_day.parquet are in {out}")
 
 
@@ -100,20 +101,14 @@ def print_errors(model: Forecaster, windows: ts.Windows) -> None:
     print(f"{within:.0%} of the values lie between the quantiles {QUANTILES[0]} and {QUANTILES[-1]}")
 
 
-def save_picture(forecast: pl.DataFrame, path: Path) -> None:
+def save_picture(latest: ts.Windows, forecast: pl.DataFrame, path: Path) -> None:
     """The forecasts behind the last days of the data."""
-    weather = pl.read_parquet(SOURCE, columns=["origin", "time_hour", "temp"])
-    plt.rcParams["date.converter"] = "concise"
-    figure, axes = plt.subplots(3, sharex=True, sharey=True, figsize=(10, 7), layout="constrained")
-    for axis, airport in zip(axes, forecast.partition_by("origin", maintain_order=True)):
-        history = weather.filter(origin=airport["origin"][0]).tail(SHOWN)
-        axis.plot(history["time_hour"], history["temp"], "k-", linewidth=1, label="observed")
-        axis.fill_between(airport["time_hour"], airport["low"], airport["high"], color="tab:orange", alpha=0.3)
-        axis.plot(airport["time_hour"], airport["median"], color="tab:orange", label="median, and quantiles 0.1 to 0.9")
-        axis.set(title=airport["origin"][0], ylabel="temperature (°F)")
-    axes[0].legend(loc="lower left", fontsize="small")
-    axes[-1].set_xlabel("time (UTC)")
-    figure.savefig(path, dpi=150)
+    figure, axes = plt.subplots(3, sharex=True, sharey=True, figsize=(7.5, 7), layout="constrained")
+    for k, airport in enumerate(forecast.partition_by("origin", maintain_order=True)):
+        ts.plot.forecast(latest[k]["past"][-SHOWN:, 0], prediction=airport, axes=axes[k])
+        axes[k].set_ylabel(f"{airport['origin'][0]}, °F")
+        axes[k].label_outer()
+    figure.savefig(path, dpi=200)
 
 
 if __name__ == "__main__":

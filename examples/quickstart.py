@@ -182,24 +182,19 @@ def save_pictures(model: Forecaster, windows: ts.Windows) -> None:
     times = days.anchors(slice(None))["time"]
     ids = torch.nonzero((times - times[0]) % windows.stash.clock.day == 0).flatten()
     batch = days[ids]
-    forecast, observed = days.to_frame(ids, model(batch["past"])), days.to_frame(ids, batch["target"])
-    frame = forecast.rename({"value": "forecast"}).with_columns(observed=observed["value"])
-
-    plt.rcParams["date.converter"] = "concise"
-    figure, axes = plt.subplots(3, sharex=True, sharey=True, figsize=(10, 7), layout="constrained")
-    for axis, airport in zip(axes, frame.partition_by("origin", maintain_order=True)):
-        axis.plot(airport["time_hour"], airport["observed"], "k-", linewidth=1, label="observed")
-        for day in airport.iter_slices(HORIZON):
-            axis.plot(day["time_hour"], day["forecast"], color="tab:orange", linewidth=2.5)
-            axis.axvline(day["time_hour"][0], color="0.8", zorder=0)
-        axis.lines[1].set_label(f"forecast of the next {HORIZON} hours, made at each vertical line")
-        axis.set(title=airport["origin"][0], ylabel="temperature (°F)")
-    axes[0].legend(loc="upper right", fontsize="small")
-    axes[-1].set_xlabel("time (UTC)")
-    figure.savefig(out / "forecast.png", dpi=150)
+    entities = days.anchors(ids)["entity"]
+    figure, axes = plt.subplots(3, sharex=True, sharey=True, figsize=(7.5, 7), layout="constrained")
+    for k, airport in enumerate(days.stash.entities):
+        own = entities == k  # windows whose horizons follow each other
+        past, target = batch["past"][own], batch["target"][own]
+        frame = days.to_frame(ids[own], model(past), origin=True)
+        ts.plot.forecast(past[0, -HORIZON:, 0], target.flatten(), frame, axes=axes[k])
+        axes[k].set_ylabel(f"{airport}, °F")
+        axes[k].label_outer()
+    figure.savefig(out / "forecast.png", dpi=200)
 
     ts.plot.coverage(ts.load(SOURCE, ["temp", "pressure"], entity="origin", time="time_hour", progress=False))
-    plt.savefig(out / "coverage.png", dpi=150)
+    plt.savefig(out / "coverage.png", dpi=200)
     print(f"\nforecast.png and coverage.png are in {out}")
 
 

@@ -23,10 +23,10 @@ class Result:
     """The cost of one way of making batches, in a training loop of a small model."""
 
     way: str
-    first: float  # seconds until the first batch
-    windows: float  # windows per second of waiting: the speed of the batches alone
-    waiting: float  # the share of the loop's time that is spent waiting
-    nbytes: int  # memory of the process and its workers; what they share counts once
+    seconds_to_first_batch: float
+    windows_per_second: float  # of waiting: the speed of the batches alone
+    share_waiting: float  # of the loop's time
+    bytes: int  # memory of the process and its workers; what they share counts once
 
 
 class Items(Dataset[Batch]):

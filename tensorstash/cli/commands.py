@@ -6,14 +6,12 @@ The commands import what is slow to import, such as torch, only where they need 
 import json
 import os
 import platform
-import re
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import indent
@@ -21,18 +19,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from tensorstash.cli.options import arguments, known_option, with_options
+from tensorstash.cli.options import age, arguments, known_option, nbytes, with_options
 from tensorstash.common.text import aligned, size_text
 from tensorstash.errors import TensorstashError
 from tensorstash.segments import shared
 from tensorstash.segments.directory import shared_path
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from tensorstash.ingest.survey import Planned
     from tensorstash.windows.gaps import Gaps
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?) *((?:[kmgt]i?)?)b?", re.IGNORECASE)
 
 
 def main() -> None:
@@ -108,31 +105,15 @@ def rm(labels: tuple[str, ...]) -> None:
         raise ValueError(f"No segment in {shared_path()} has the label {' or '.join(missing)}. See: tensorstash ls")
 
 
-def _bytes(text: str) -> int:
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise click.BadParameter(f"{text!r} is not a size such as 500MB, 10GB or 8GiB.")
-    return int(float(match[1]) * _UNITS[match[2].lower()])
-
-
-def _age(text: str) -> timedelta:
-    from tensorstash.common.frequency import duration
-
-    try:
-        return duration(text, "older_than")
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} is not a duration such as 15m, 12h or 7d.") from error
-
-
 @_command("prune", "--older-than 1d", "--max-bytes 10GB")
-@click.option("--older-than", metavar="DURATION", type=_age, help="Remove segments older than this, such as 12h or 7d.")
+@click.option("--older-than", metavar="DURATION", type=age, help="Remove segments older than this, such as 12h or 7d.")
 @click.option(
     "--max-bytes",
     metavar="SIZE",
-    type=_bytes,
+    type=nbytes,
     help="Remove until all remaining segments, including those in use, take at most this size, such as 10GB or 8GiB.",
 )
-def prune(older_than: timedelta | None, max_bytes: int | None) -> None:
+def prune(older_than: "timedelta | None", max_bytes: int | None) -> None:
     """Remove segments that no process uses.
 
     The oldest are removed first. Without options, only the leftovers of killed processes are removed.
@@ -211,11 +192,11 @@ def shard_command(*, to: str, shards: int, engine: Literal["ray"] | None, **opti
     was_there = Store(to).size(NAME) is not None  # of another source or other arguments it is an error
     manifest = shard(source, to=to, shards=shards, engine=engine, **chosen)
     seconds = time.perf_counter() - start
-    nbytes = sum(record.bytes for record in manifest.shards)
+    size = size_text(sum(record.bytes for record in manifest.shards))
     rows = [record.rows for record in manifest.shards]
     click.echo(
-        f"{without_secrets(to)}: {len(rows):,} shards of {min(rows):,} to {max(rows):,} rows, {size_text(nbytes)}, "
-        f"{'were there already, checked' if was_there else 'made'} in {seconds:.2f} s"
+        f"{without_secrets(to)}: {len(rows):,} shards of {min(rows):,} to {max(rows):,} rows, {size}, "
+        f"{'found and checked' if was_there else 'made'} in {seconds:.2f} s"
     )
 
 
@@ -236,21 +217,18 @@ def inspect(page: str | None, as_json: bool, **options: Any) -> None:
     zone, frequency, gaps and duplicates, for which it reads the columns of time and entity.
     """
     from tensorstash.cli.report import report
-    from tensorstash.cli.times import lines_of, load_times, times_of
+    from tensorstash.cli.times import lines_of, times_of
     from tensorstash.ingest.load import plan
 
     source, given = arguments(options)
     planned = plan(source, **given).planned
-    times = None if given["time"] is None else load_times(source, given)
-    facts = {"refused": times} if isinstance(times, str) else None if times is None else times_of(times)
+    times = None if given["time"] is None else times_of(source, given)
     if as_json:
-        click.echo(json.dumps(_facts(planned) | {"times": facts}, indent=2))
+        click.echo(json.dumps(_facts(planned) | {"times": times and times.facts}, indent=2))
     else:
         click.echo(repr(planned))
-        if isinstance(times, str):
-            click.echo(f"times: a load is refused: {times}")
-        elif facts is not None:
-            click.echo("times:\n" + indent(aligned([("", ""), *lines_of(facts)]), "  ").lstrip("\n"))
+        if times is not None:
+            click.echo(f"times:\n{indent(aligned(lines_of(times.facts)), '  ')}")
     if page is not None:
         Path(page).write_text(report(planned, times, source, given), "utf-8")
         click.echo(f"wrote {page}", err=as_json)
@@ -302,8 +280,8 @@ def bench_command(
     click.echo(f"loaded in {time.perf_counter() - start:.2f} s, {len(windows):,} windows\n{stash}\n")
     lines = [("", "first batch", "windows/s", "waiting", "memory")]
     for result in bench(windows, batch_size, workers, seconds):
-        speed = (f"{result.first:.3f} s", f"{result.windows:,.0f}", f"{result.waiting:.0%}", size_text(result.nbytes))
-        lines.append((result.way, *speed))
+        first, speed = f"{result.seconds_to_first_batch:.3f} s", f"{result.windows_per_second:,.0f}"
+        lines.append((result.way, first, speed, f"{result.share_waiting:.0%}", size_text(result.bytes)))
     click.echo(aligned(lines, right=lines[0][1:]))
 
 
@@ -355,7 +333,7 @@ def _facts(planned: "Planned") -> dict[str, Any]:
     return {
         "source": planned.source,
         "rows": planned.rows,
-        "bytes": sum(planned.rows * column.row_bytes for column in planned.stored),
+        "bytes": planned.row_bytes,
         "page_table_bytes": planned.page_tables,
         "free_bytes": planned.free,
         "row_groups": planned.pieces,

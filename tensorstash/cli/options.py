@@ -1,11 +1,15 @@
-"""The options of all commands that load or plan: the source, its columns and their roles."""
+"""What several commands take: the source, its columns and their roles; and sizes and durations as people write them."""
 
+import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import click
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) *((?:[kmgt]i?)?)b?", re.IGNORECASE)
 
 
 def _columns(
@@ -26,6 +30,24 @@ def _columns(
 def _entity(_context: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> str | list[str] | None:
     """One column or several, in the form that `load` takes."""
     return [*names] if len(names) > 1 else names[0] if names else None
+
+
+def nbytes(text: str) -> int:
+    """The bytes of a size such as "500MB"."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise click.BadParameter(f"{text!r} is not a size such as 500MB, 10GB or 8GiB.")
+    return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def age(text: str) -> timedelta:
+    """A duration such as "12h"."""
+    from tensorstash.common.frequency import duration
+
+    try:
+        return duration(text, "older_than")
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not a duration such as 15m, 12h or 7d.") from error
 
 
 def arguments(options: dict[str, Any]) -> tuple[str | list[str], dict[str, Any]]:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from io import BytesIO
 from typing import Any
 
-from tensorstash.cli.times import lines_of, times_of
+from tensorstash.cli.times import Times, lines_of
 from tensorstash.common.html import escaped, table
-from tensorstash.common.text import size_text
 from tensorstash.ingest.plan_text import HEAD
 from tensorstash.ingest.survey import Planned
 from tensorstash.plot.axes import pyplot
@@ -29,18 +28,17 @@ pre { padding: 1rem; border: 1px solid #8886; border-radius: 0.4rem; }
 """
 
 
-def report(planned: Planned, times: Stash | str | None, source: Any, given: Mapping[str, Any]) -> str:
+def report(planned: Planned, times: Times | None, source: Any, given: Mapping[str, Any]) -> str:
     """A page about a source: its columns, the memory of a load, its times, and code to paste.
 
     Args:
         planned: the plan of the load.
-        times: the columns of entity and time in a stash, or why they cannot be loaded; `None` without a time column.
+        times: those of the source; `None` if no time column is named.
         source: what `load` takes.
         given: the other arguments of `load`.
     """
     sizes = {
-        f"memory, once for all processes ({planned.rows:,} rows)": planned.nbytes,
-        "page tables in each process": planned.page_tables,
+        f"memory of {planned.rows:,} rows, once for all processes": planned.row_bytes,
         "free memory now": planned.free,
     }
     parts = [
@@ -49,7 +47,7 @@ def report(planned: Planned, times: Stash | str | None, source: Any, given: Mapp
         f'<div class="wide">{table(HEAD, planned.lines)}</div>',
         f"<p>Not read: {escaped(', '.join(planned.skipped))}</p>" if planned.skipped else "",
         "<h2>What a load takes</h2>",
-        table(("what", "size"), [(what, size_text(size)) for what, size in sizes.items()]),
+        table(("what", "MB"), [(what, f"{size / 1e6:,.1f}") for what, size in sizes.items()]),
         *(f"<p>Note: {html.escape(note)}</p>" for note in planned.notes),
         "<h2>Times</h2>",
         *_times(times),
@@ -62,14 +60,14 @@ def report(planned: Planned, times: Stash | str | None, source: Any, given: Mapp
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
 
 
-def _times(times: Stash | str | None) -> list[str]:
+def _times(times: Times | None) -> list[str]:
     """Coverage, frequency and gaps, or why they cannot be shown."""
     if times is None:
         return ["<p>Name the columns of time and entity to see coverage, frequency and gaps: --time, --entity.</p>"]
-    if isinstance(times, str):
-        return [f"<p>A load is refused: {html.escape(times)}</p>"]
-    picture = [] if times.known is not None or not times.rows else [_coverage(times)]
-    return [*picture, table(("what", "how many"), lines_of(times_of(times)))]
+    if times.stash is None:
+        return [f"<p>A load is refused: {html.escape(times.facts['refused'])}</p>"]
+    picture = [] if times.stash.known is not None or not times.stash.rows else [_coverage(times.stash)]
+    return [*picture, table(("what", "value"), lines_of(times.facts))]
 
 
 def _coverage(stash: Stash) -> str:

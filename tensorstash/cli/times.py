@@ -1,6 +1,7 @@
 """The times of a source, as `inspect` shows them: frequency, gaps, duplicates and zone."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,16 @@ from tensorstash.windows.runs import find_runs
 _BLOCK = 1 << 20  # rows compared at a time
 
 
-def load_times(source: Any, given: Mapping[str, Any]) -> Stash | str:
-    """The columns of entity and time in a stash, or why a load of the source would be refused.
+@dataclass(frozen=True, slots=True)
+class Times:
+    """What there is to know of the times of a source."""
+
+    facts: dict[str, Any]  # plain values; if a load would be refused, only why
+    stash: Stash | None  # the columns of entity and time
+
+
+def times_of(source: Any, given: Mapping[str, Any]) -> Times:
+    """Load the columns of entity and time, and look at them.
 
     Args:
         source: what `load` takes.
@@ -27,16 +36,14 @@ def load_times(source: Any, given: Mapping[str, Any]) -> Stash | str:
     if keys.get("known") is None:
         keys["duplicates"] = "keep"  # they are counted
     try:
-        return load(source, {"has_time": is_valid(given["time"])}, **keys)
+        stash = load(source, {"has_time": is_valid(given["time"])}, **keys)
+        return Times(_facts(stash), stash)
     except (TensorstashError, ValueError) as error:
-        return str(error)
+        return Times({"refused": str(error)}, None)
 
 
-def times_of(stash: Stash) -> dict[str, Any]:
-    """What there is to know of the times of a stash, in plain values.
-
-    With known times that is the order of rows, because a time then has several versions, and no frequency.
-    """
+def _facts(stash: Stash) -> dict[str, Any]:
+    """With known times, where a time has several versions, the order of rows in place of frequency and gaps."""
     facts: dict[str, Any] = {
         "column": stash.time_name,
         "unit": stash.clock.unit,
@@ -60,7 +67,9 @@ def times_of(stash: Stash) -> dict[str, Any]:
 
 
 def lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The same as pairs of texts."""
+    """The facts as pairs of texts."""
+    if "refused" in facts:
+        return [("load", "refused"), ("why", facts["refused"])]
     unit, zone = facts["unit"], facts["zone"]
     lines = [
         ("zone", zone or ("none" if unit else "none, the times are integers")),

@@ -28,9 +28,13 @@ class Bar(tqdm):  # type: ignore[misc]
         self.reset()
 
 
-def rows_bar(rows: int, phase: str, shown: bool | None) -> Bar:
-    """A bar of rows; `shown` is `progress=` of a load, and `None` shows it on a terminal."""
-    return Bar(total=rows, desc=phase, unit=" rows", unit_scale=True, disable=None if shown is None else not shown)
+def rows_bar(rows: int | None, phase: str, shown: bool | None) -> Bar:
+    """A bar of rows; `shown` is `progress=` of a load, and `None` shows it on a terminal.
+
+    Of a stream, whose rows are not known, it only counts, from a second on.
+    """
+    hidden, delay = None if shown is None else not shown, DELAY if rows is None else 0
+    return Bar(total=rows, desc=phase, unit=" rows", unit_scale=True, delay=delay, disable=hidden)
 
 
 def bytes_bar(phase: str, shown: bool | None) -> Bar:

@@ -264,7 +264,7 @@ def load(
             `ts.cluster.shard` reads the source once.
         like: a stash, or the path of a saved one, whose entities and codes of text keep their numbers; new ones follow
             in ascending order. It also supplies the `columns`, `entity`, `time`, `known` and `static` that are left
-            out, with their types, expressions and static values.
+            out, with their types, expressions and static values, and without rows the step of time that it keeps.
         unknown: with `like`, what becomes of entities and texts that it lacks: `"keep"` gives them numbers behind the
             others; `"error"` raises a `DataError`; `"drop"` leaves the rows of such entities out and takes such texts
             as missing, with a warning.

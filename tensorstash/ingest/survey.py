@@ -17,7 +17,7 @@ from tensorstash.common.html import table
 from tensorstash.common.text import aligned, size_text
 from tensorstash.errors import ColumnError, SchemaError
 from tensorstash.ingest.entities import known_rows, of_shard
-from tensorstash.ingest.like import check_columns_like, check_time_like, column_like, entity_like
+from tensorstash.ingest.like import check_columns_like, check_time_like, column_like, entity_like, frequency_like
 from tensorstash.ingest.plan_text import (
     HEAD,
     NUMBERS,
@@ -70,6 +70,7 @@ class Planned:
     unknown: Unknown = "keep"  # what becomes of entities that `like=` lacks
     strangers: str = ""  # what was left out because `like=` lacks it, for a warning
     expressions: Mapping[str, str] = field(default_factory=dict)  # as the header of a stash keeps them
+    frequency: int | str | None = None  # that of `like=`
     table: "Planned | None" = None  # the same of the table of static columns, joined by entity
     keys: frozenset[str] = frozenset()  # source columns that come from the paths of the files
 
@@ -93,6 +94,11 @@ class Planned:
     def nbytes(self) -> int:
         """Bytes that the stash will hold, without static columns: the number of entities is not known yet."""
         return sum(pages(self.rows * column.row_bytes) for column in self.stored)
+
+    @property
+    def row_bytes(self) -> int:
+        """The same without the rest of the last page of each column: what is shown, because it adds up."""
+        return sum(self.rows * column.row_bytes for column in self.stored)
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -153,8 +159,7 @@ class Planned:
         return f"<p><b>Plan</b>: {caption}</p>{table(HEAD, self.lines)}{notes}"
 
     def __repr__(self) -> str:
-        sizes = [column.nbytes or 0 for column in self.described]
-        most, least = sum(sizes), sum(self.rows * column.row_bytes for column in self.stored)
+        least, most = self.row_bytes, sum(column.nbytes or 0 for column in self.described)
         size = f"{least / 1e6:,.1f}" + (f" to {most / 1e6:,.1f}" if most > least else "")
         lines = [
             f"{self.source}: {self.rows:,} rows, {size} MB of {self.free / 1e6:,.0f} MB free",
@@ -318,4 +323,5 @@ def _planned(request: Request, scanned: Scan, specs: Specs, derived: Inputs) -> 
         duplicates=request.duplicates,
         unknown=request.unknown,
         expressions=kept_expressions(request, columns),
+        frequency=frequency_like(time, like),
     )

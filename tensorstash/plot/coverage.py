@@ -64,6 +64,14 @@ def coverage(
 
     Raises:
         ColumnError: no such column. ImportError: matplotlib is missing; the message names the extra.
+
+    Example:
+        >>> import pytest, tensorstash as ts
+        >>> matplotlib = pytest.importorskip("matplotlib")
+        >>> matplotlib.use("Agg")
+        >>> axes = ts.plot.coverage(ts.load({"t": [1, 2, 5], "y": [1.0, None, 3.0]}, time="t"))
+        >>> [text.get_text() for text in axes.get_legend().get_texts()]
+        ['complete', 'a value missing', 'gap in time']
     """
     plt = pyplot("coverage")
     check_stash(stash)

@@ -67,6 +67,15 @@ def series(
     Raises:
         ColumnError: a column or the entity does not exist. ValueError: there is no row in these times. ImportError:
             matplotlib is missing; the message names the extra.
+
+    Example:
+        >>> import pytest, tensorstash as ts
+        >>> matplotlib = pytest.importorskip("matplotlib")
+        >>> matplotlib.use("Agg")
+        >>> stash = ts.load({"shop": ["A", "A", "B"], "day": [1, 2, 1], "sold": [5, 6, 7]}, entity="shop", time="day")
+        >>> axes = ts.plot.series(stash, ["A", "B"], ["sold"])
+        >>> [text.get_text() for text in axes[0].get_legend().get_texts()]
+        ['A', 'B']
     """
     plt = pyplot("series")
     check_stash(stash)

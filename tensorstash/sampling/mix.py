@@ -12,6 +12,7 @@ from tensorstash.common.checks import shown as brief
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.html import table
 from tensorstash.common.keywords import suggests_keywords
+from tensorstash.common.text import counted
 from tensorstash.errors import SchemaError
 from tensorstash.sampling.components import components
 from tensorstash.sampling.mixed import MixedOrder
@@ -154,7 +155,8 @@ class Mix(Several):
         return f"<p><b>Mix</b>: {self._caption()}</p>{table(('share', 'component', 'windows'), lines)}{more}"
 
     def _caption(self) -> str:
-        return f"{self.epoch_size:,} windows an epoch, of {len(self.windows):,} components with {len(self):,} windows"
+        components = counted(len(self.windows), "component")
+        return f"{self.epoch_size:,} windows an epoch, of {components} with {len(self):,} windows"
 
     def _lines(self) -> list[tuple[str, str, str]]:
         total = sum(self.components.weights)

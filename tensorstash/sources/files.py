@@ -130,7 +130,7 @@ def _arrow_batches(footer: Footer, index: int, names: Collection[str]) -> Iterat
             yield without_null_views(batch)
 
 
-def scan_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
+def scan_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, progress: bool | None) -> Scan:
     """The row groups of a pyarrow dataset of Parquet files, whose footers have the row counts; others are streams."""
     asked = None if condition is None or condition.formula is not None else condition.fitted(source.schema).expression
     fragments: list[Any] = [None]
@@ -140,7 +140,7 @@ def scan_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None) 
         except pa.ArrowException:  # a filter that does not fit the columns raises later, with their names
             fragments = [*source.get_fragments()]
     if not all(isinstance(fragment, pads.ParquetFileFragment) for fragment in fragments):
-        return scan_stream(source, wanted, condition)
+        return scan_stream(source, wanted, condition, progress)
     label, schema = f"the pyarrow {type(source).__name__}", source.schema
     for name in wanted.among(dict.fromkeys(schema.names)):
         field_of(schema, name, label)

@@ -67,13 +67,13 @@ def scan(
     if kind in _DATASETS_OF_FILES:
         from tensorstash.sources.files import scan_pyarrow_dataset
 
-        return scan_pyarrow_dataset(source, wanted, condition)
+        return scan_pyarrow_dataset(source, wanted, condition, progress)
     if isinstance(source, Mapping) and kind not in _REMEDIES:
         return scan_arrays(source, wanted)
     from tensorstash.sources.streams import is_stream, scan_stream
 
     if is_stream(source) and kind not in _REMEDIES:
-        return scan_stream(source, wanted, condition)
+        return scan_stream(source, wanted, condition, progress)
     raise TypeError(
         "A source is a path, a glob, a directory, a URL, a list of them, a polars or pandas DataFrame, a pyarrow Table "
         "or RecordBatch, a Hugging Face Dataset, an object with __arrow_c_stream__, or a mapping of arrays; got "

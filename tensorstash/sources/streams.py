@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from tensorstash.columns.names import check_for_polars, field_of
 from tensorstash.columns.types import is_list, is_text, value_type
 from tensorstash.common.forks import check_pool
+from tensorstash.common.progress import Bar, rows_bar
 from tensorstash.errors import SourceError
 from tensorstash.sources.evaluate import first_line, is_elementwise
 from tensorstash.sources.filter import Filter
@@ -40,7 +41,7 @@ def is_stream(source: Any) -> bool:
     return is_producer or kind_of(source) in _OPENERS
 
 
-def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
+def scan_stream(source: Any, wanted: Wanted, condition: Filter | None, progress: bool | None) -> Scan:
     """Read the wanted columns of a stream to its end; a LazyFrame leaves out rows that the filter excludes."""
     kind = kind_of(source)
     label = f"the {kind.replace('.', ' ')}"
@@ -53,7 +54,9 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
             is_path = "." in name or any(other.startswith(f"{name}.") for other in wanted.names or ())
             if name in schema.names or not is_path:
                 field_of(schema, name, label)  # raises before the stream is used up
-        units = spooled_parts([(label, batches(names))], pa.schema([schema.field(name) for name in names]), label)
+        with rows_bar(None, "reading", progress) as bar:
+            read = _counted(batches(names), bar)
+            units = spooled_parts([(label, read)], pa.schema([schema.field(name) for name in names]), label)
     except SourceError:
         raise
     except BaseException as error:  # a panic of polars is not an Exception
@@ -67,6 +70,12 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
         )
     whole = pa.schema([field.with_type(kept_type(field.type)) for field in schema])
     return Scan(label, whole, units, len(units))
+
+
+def _counted(batches: Iterable[pa.RecordBatch], bar: Bar) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch
+        bar.update(batch.num_rows)
 
 
 def _open_arrow(source: Any) -> tuple[pa.Schema, Batches]:

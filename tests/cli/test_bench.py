@@ -23,7 +23,7 @@ def test_the_bench_measures_three_ways() -> None:
     results = list(bench(windows, batch_size=32, workers=1, seconds=0.2))
     assert [one.way for one in results] == ["tensorstash", "DataLoader, 0 workers", "DataLoader, 1 workers"]
     for one in results:
-        assert one.first > 0
-        assert one.windows > 0
-        assert 0 < one.waiting < 1
-        assert one.nbytes > 10_000_000  # an interpreter
+        assert one.seconds_to_first_batch > 0
+        assert one.windows_per_second > 0
+        assert 0 < one.share_waiting < 1
+        assert one.bytes > 10_000_000  # an interpreter

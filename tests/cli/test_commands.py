@@ -398,7 +398,7 @@ def test_shards_are_made_and_found(tmp_path: Path) -> None:
     source, to = table(tmp_path), str(tmp_path / "to")
     options = ["--columns", "u", "--entity", "e", "--time", "t", "--to", to, "--shards", "2"]
     pattern = rf"{re.escape(to)}: 2 shards of (\d) to (\d) rows, [\d.,]+ kB, "
-    for done in ("made", "were there already, checked"):
+    for done in ("made", "found and checked"):
         assert re.fullmatch(rf"{pattern}{done} in \d+\.\d\d s\n", run("shard", source, *options))
     assert ts.cluster.open(to).manifest.rows == 3
     refusal = invoke("shard", source, "--to", to)

@@ -87,7 +87,7 @@ def test_a_load_that_would_be_refused_says_why(tmp_path: Path) -> None:
     path = tmp_path / "nulls.parquet"
     pl.DataFrame({"t": [1, None, 3], "y": [0.0, 1.0, 2.0]}).write_parquet(path)
     assert "<p>A load is refused: " in page_of(path, "--time", "t")
-    assert "times: a load is refused: " in run("inspect", str(path), "--time", "t")
+    assert "\n  load  refused\n  why   " in run("inspect", str(path), "--time", "t")
     assert "null" in json.loads(run("inspect", str(path), "--time", "t", "--json"))["times"]["refused"]
 
 

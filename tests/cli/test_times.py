@@ -108,3 +108,11 @@ def test_a_file_without_rows_has_no_frequency(tmp_path: Path) -> None:
     pl.DataFrame(schema={"t": pl.Date, "y": pl.Float64}).write_parquet(path)
     found = times_in(path)
     assert (found["frequency"], found["gaps"], found["longest_run"], found["shortest_run"]) == (None, 0, 0, 0)
+
+
+def test_times_of_csv_are_read_as_a_load_reads_them(tmp_path: Path) -> None:
+    path = tmp_path / "days.csv"
+    path.write_text("shop,day,sold\nA,2024-01-01,1\nA,2024-01-02,2\nA,2024-01-04,3\nB,2024-01-01,4\n")
+    found = json.loads(run("inspect", str(path), "--time", "day", "--entity", "shop", "--json"))["times"]
+    assert (found["column"], found["entity"], found["entities"]) == ("day", ["shop"], 2)
+    assert (found["frequency"], found["gaps"], found["most_common_gaps"]) == ("1d", 1, {"2d": 1})

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 
 import tensorstash as ts
@@ -87,6 +88,15 @@ def test_bytes_of_csv_are_counted_while_it_is_parsed(
     assert len(advances["parsing CSV"]) >= 6
     assert max(advances["parsing CSV"]) < 0.9 * max(sizes)
     assert "parsing CSV: 100%" in capfd.readouterr().err
+
+
+def test_rows_of_a_stream_are_counted_while_it_is_read(
+    advances: dict[str, list[float]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    table = pa.table({"y": np.arange(3000)})
+    ts.load(pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=1000)), progress=True)
+    assert advances["reading"] == [1000, 1000, 1000]
+    assert "reading: 3.00k rows" in capfd.readouterr().err
 
 
 def test_rows_are_counted_while_they_are_grouped_and_while_shards_are_written(
