@@ -61,6 +61,7 @@ class Request:
     like: Stash | None = None  # the stash whose entities and codes keep their numbers
     of_like: frozenset[str] = frozenset()  # which of "columns" and "time" were left out, and are those of `like`
     carried: tuple[Column, ...] = ()  # static columns of `like`, whose values are taken over
+    frequency: int | str | None = None  # the step of time that `like` keeps, if its times are taken over
     unknown: Unknown = "keep"  # what becomes of entities and texts that `like` lacks
     duplicates: bool = False  # whether an entity may have several rows of one time
     table: "Request | None" = None  # the table that static columns are joined from
@@ -138,6 +139,7 @@ def parse_request(
         parsed,
         of_like=frozenset(name for name, given in (("columns", columns), ("time", time)) if given is None),
         carried=tuple(column for column in carried if column.name not in (parsed.columns or {})),
+        frequency=other.info.frequency if time is None else None,
     )
 
 
