@@ -133,7 +133,7 @@ def ways_to(windows: ts.Windows, device: torch.device) -> dict[str, Make]:
     def plain() -> ts.Loader:
         with over(PlainCopies(device)):
             loader = made()
-            loader._assembler  # noqa: B018  it keeps its way
+            loader._memory  # noqa: B018  it keeps its way
         return loader
 
     ways: dict[str, Make] = {"host" if device.type == "cpu" else "plain memory": plain}

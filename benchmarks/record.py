@@ -57,6 +57,11 @@ def kinds(name: str) -> dict[str, tuple[Row, list[Row]]]:
     return {path.parent.name: saved(path) for path in sorted(RESULTS.glob(f"*/{name}.json")) if path.parent != QUICK}
 
 
+def names() -> list[str]:
+    """The benchmarks of which something is saved."""
+    return sorted({path.stem for path in RESULTS.glob("*/*.json") if path.parent != QUICK})
+
+
 def kind(about: Row) -> str:
     """The folder of a kind of machine: its processor, cores and largest cache, such as `amd-epyc-2-cores-32-mb`."""
     processor = re.sub(r"\((r|tm)\)|processor|cpu|@.*", "", about["processor"].lower())

@@ -161,6 +161,8 @@ def page() -> str:
         kinds = record.kinds(name)
         made = one_by_one(name, kinds) if name in ONE else side_by_side(kinds)
         parts.append(f"## {name}.py\n\n{made or f'No results yet: `python benchmarks/{name}.py` makes them.'}")
+    parts.append("## Other benchmarks\n\nPages of the guide quote them.")
+    parts += [side_by_side(record.kinds(name)) for name in record.names() if name not in SHOWN]
     return "\n\n".join(parts) + "\n"
 
 

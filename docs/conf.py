@@ -56,6 +56,7 @@ def setup(app: Sphinx) -> None:
     changes = docstrings.keep_colons, docstrings.list_errors, docstrings.lead_to_guide, docstrings.leave_out_skips
     for change in changes:
         app.connect("autodoc-process-docstring", change, priority=100)  # before napoleon
+    app.connect("autodoc-process-signature", docstrings.name_types)
     app.add_directive("commands", commands.Commands)
     app.connect("doctree-read", names.shorten)
     app.connect("doctree-resolved", names.link)

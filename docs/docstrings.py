@@ -48,11 +48,21 @@ def lead_to_guide(app: object, what: str, name: str, obj: object, options: objec
     short = name.removeprefix("tensorstash.")
     if short not in _GUIDE_OF:
         return
-    more = [f"See :doc:`/{_GUIDE_OF[short]}`.", ""]
+    more = [f"Guide: :doc:`/{_GUIDE_OF[short]}`.", ""]
     if short in PICTURES:
         more = [f".. image:: /pictures/{PICTURES[short]}", f"   :alt: {short}", "", *more]
     end = lines.index("") if "" in lines else len(lines)
     lines[end:end] = ["", *more]
+
+
+def name_types(
+    app: object, what: str, name: str, obj: object, options: object, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    """Name the types of arguments as users know them: protocols and base classes are of the inside."""
+    known = {"Several": "Mix | ShardedWindows", "Bindable": "Blocks | Lanes | Weighted | ByTime"}
+    for inside, outside in known.items():
+        signature = signature and re.sub(rf"(?<![\w.])(?:~?[\w.]+\.)?{inside}\b", outside, signature)
+    return signature, returned
 
 
 def leave_out_skips(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:

@@ -32,7 +32,7 @@ HISTORY, HORIZON = 96, 24  # hours
 COLUMNS = {"x": ["temp"], "damp": pl.col("humid") / 100, "hour": ts.calendar("hour", cyclic=True)}
 SPANS = {"past": ("x", -HISTORY, 0), "damp": ("damp", -HISTORY, 0), "hour": ("hour", -HISTORY, HORIZON)}
 # what training and service have in common
-WINDOWS: dict[str, Any] = {"gaps": "mask", "frequency": "1h", "min_history": HISTORY // 2}
+WINDOWS: dict[str, Any] = {"gaps": "mask", "min_history": HISTORY // 2}
 KEYS = ["origin", "time_hour"]
 
 

@@ -1,6 +1,8 @@
 """What the training loop sees: batches in recycled memory, on a device, from a `Loader`.
 
 Only this room knows devices, and it knows nothing of files but whether a stash lies in one. Start with `loader.py`,
-then `assemble.py`, which makes whole batches of windows and mixes, and `devices.py`, which copies them to a
-device. `resident.py` gathers batches from columns that lie on a device; `read_ahead.py` asks a disk for the next ones.
+whose `__iter__` is a pass. Its batches are made by one of two generators: that of `host.py` gathers on the host, into
+recycled memory or into that of `staging.py`, which is copied to a device; that of `resident.py` gathers from columns
+that lie on the device. `contents.py` says which windows they hold, and what follows from their ids; `read_ahead.py`
+asks a disk for the next ones.
 """

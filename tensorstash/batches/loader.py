@@ -1,12 +1,10 @@
 """The view of the training loop: batches in the order of a sampler, on the device."""
 
-import os
+import time
 import warnings
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -20,20 +18,22 @@ from tensorstash.batches.arguments import (
     on_host,
     scaled_by,
 )
-from tensorstash.batches.assemble import Assembler, HostAssembler, Sampled, parts, together
-from tensorstash.batches.buffers import Batch, Entries, Failed, Pending, Recycled, Staged, Staging
+from tensorstash.batches.contents import Batch, Contents
 from tensorstash.batches.devices import PlainCopies, copies_to, device_of
 from tensorstash.batches.display import as_html
+from tensorstash.batches.host import Entries, Failed, Made, Pending, Recycled, host_batches, parts, together
+from tensorstash.batches.prefetch import ahead
 from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
-from tensorstash.batches.resident import ResidentAssembler
-from tensorstash.batches.timer import Timer, Times
+from tensorstash.batches.resident import ResidentColumns, resident_batches
+from tensorstash.batches.staging import Staged, Staging
+from tensorstash.batches.times import Times, timed
 from tensorstash.common.checks import at_least
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.sampling.bind import Bindable
 from tensorstash.sampling.passes import Position, Schedule
 from tensorstash.sampling.sampler import Sampler
 from tensorstash.sampling.several import Several
-from tensorstash.sampling.steps import Progress, Tail
+from tensorstash.sampling.steps import Tail
 from tensorstash.stash.scaled import noted
 from tensorstash.transforms.pack import PackSequences, check_packs
 from tensorstash.windows.windows import Windows
@@ -41,10 +41,8 @@ from tensorstash.windows.windows import Windows
 _MOST_AHEAD = 1 << 12  # batches, each of which takes memory
 _SPARE_BUFFERS = 3  # idle buffers kept in addition to those in flight
 _SPARE_STAGES = 2  # one that is filled, and one whose copy may be under way while the loop takes its batch
-
-Item = TypeVar("Item")
-# of a portion: the epoch of its steps, how far that is after each of them, and their batches
-_Made = tuple[int, Sequence[Progress], list[Batch | Pending]]
+_GROUPS = 2  # of steps with resident columns: one whose integers are copied, and one whose batches are being taken
+_MADE_AGAIN = ("_staging", "_memory", "_resident", "_values", "_packed")  # when a pass begins
 
 
 @suggests_keywords
@@ -150,11 +148,11 @@ class Loader:
             if not isinstance(flag, bool):
                 raise TypeError(f"{name} must be True or False, got {flag!r}.")
         self.resident = resident
-        self._sampled = Sampled(dataset, with_ids=with_ids, with_valid=with_valid)
+        self._contents = Contents(dataset, with_ids=with_ids, with_valid=with_valid)
         self._times = Times()
-        self._making: Generator[_Made, None, None] | None = None  # the batches of the last pass
+        self._making: Generator[Made, None, None] | None = None  # the batches of the last pass
         staged = copies_to(self.device) is not None and not resident  # a missing device is refused here
-        placement = self._sampled.chain.placements[0]
+        placement = self._contents.chain.placements[0]
         casts = casts_on_host(self.transform, placement)
         check_packs(self.transform, placement.spans, [time_span.shown for time_span in placement.time_spans])
         early = before_copy(self.transform)
@@ -166,13 +164,13 @@ class Loader:
         self._casts = casts if staged and not early else {}
         late = self.transform[len(self._early) :]
         self._late = tuple(step for step in late if not (staged and on_host(step)))  # after the copy
-        scaled = {name: True for name, is_so in self._sampled.chain.scaled.items() if is_so}
+        scaled = {name: True for name, is_so in self._contents.chain.scaled.items() if is_so}
         if scaled and self._early:
             self._early = (partial(noted, scaled=scaled), *self._early)
         # the spans that are noted as scaled when the loop gets a batch: a copy has no notes
         self._scaled = {} if self._early and not staged else scaled | scaled_by(self._early)
         if resident:
-            self._assembler  # noqa: B018  columns that do not fit are refused here too
+            self._resident  # noqa: B018  columns that do not fit are refused here too
 
     @property
     def batch_size(self) -> int:
@@ -187,37 +185,41 @@ class Loader:
         """One pass, or the rest of one after `load_state_dict`. Only the last iterator is alive."""
         self._end_pass()
         schedule, start = self.sampler.begin()
-        # the assembler is made here, in the thread of the loop: each thread has a current device of its own
-        assembler, times = self._of_pass(), Times(start=start, now=start)
-        self._times = times
-        timer = Timer(times, assembler.copy_seconds, gathers_in_loop=self.resident)
-        making = self._make(assembler, schedule, start, timer)
-        made = self._making = ahead(making, self.prefetch) if self.prefetch else making
-        transformed = timer.transforming(partial(self._transformed, self._late)) if self._late else None
-        hand_out, taken = self.sampler.hand_out, 0
+        times = self._times = Times(start=start, now=start)
+        making = self._batches(schedule, start)
+        copying = float if self._staging is None else self._staging.seconds  # float() is 0.0
+        if self.prefetch:
+            made = ahead(timed(making, copying, times.made), self.prefetch)
+            awaited = timed(made, copying, times.waited_for)
+        else:
+            made = awaited = timed(making, copying, times.made_in_loop)
+        self._making = made
+        hand_out, clock, taken = self.sampler.hand_out, time.perf_counter, 0  # at exit modules may be gone
         try:
-            for epoch, progress, pending in made:
-                timer.given()
+            for epoch, progress, batches, _ in awaited:
                 for after in progress:
-                    batch = pending.pop(0)
+                    batch = batches.pop(0)  # or its memory could not serve the next portion
                     if not isinstance(batch, dict):
-                        batch = timer.complete(batch)
+                        began = clock()
+                        batch = batch.complete()
+                        times.completed(clock() - began, by_gather=self.resident)
                     if self._scaled:
                         noted(batch, self._scaled)
-                    if transformed is not None:
-                        batch = transformed(batch)
+                    if self._late:
+                        began = clock()
+                        batch = self._transformed(self._late, batch)
+                        times.changed(clock() - began)
                     taken += 1
                     times.now = hand_out(start, taken, epoch, after)
                     yield batch
-                    del batch  # or its memory could not serve the next portion
+                    del batch  # likewise
                     if self._making is not made:
                         raise RuntimeError(
                             "A loader has one live iterator, and another was started. Make a second Loader."
                         )
-                timer.ask()
             self.sampler.finish(start, taken)
         finally:
-            timer.end()
+            times.ended = clock()
             made.close()
 
     def _end_pass(self) -> None:
@@ -228,23 +230,18 @@ class Loader:
         except ValueError as error:  # the generator is running
             raise RuntimeError("A loader has one live iterator; another thread waits for its next batch.") from error
 
-    def _of_pass(self) -> Assembler:
-        """The assembler, or one that reads ahead from a disk."""
-        assembler = self._assembler
-        sources = (source for placement in self._sampled.chain.placements for source in placement.sources)
-        on_disk = any(is_on_disk(stash) for _, stash in sources)
-        return ReadAhead(assembler) if on_disk and isinstance(assembler, HostAssembler) else assembler
+    def _batches(self, schedule: Schedule, start: Position) -> Iterator[Made]:
+        """The batches of a pass, a few at a time, made in whichever thread iterates.
 
-    def _make(
-        self, assembler: Assembler, schedule: Schedule, start: Position, timer: Timer
-    ) -> Generator[_Made, None, None]:
-        """Build the portions of a pass one after the other, in whichever thread iterates; it changes nothing."""
-        groups = (self._sampled.locate(steps, schedule) for steps in schedule.groups(start))
-        build = timer.building(assembler.build, self._sampled.chain.window_bytes)
-        for portion in assembler.portions(groups):
-            steps, of_portion = portion.group.steps, portion.steps
-            progress = steps.progress[of_portion.start : of_portion.stop]
-            yield steps.epoch, progress, build(portion)  # nothing here may keep their memory
+        Memory is made here, in the thread of the loop: each thread has a current device of its own.
+        """
+        chain, groups = self._contents.chain, self._contents.groups(schedule, start)
+        if self.resident:
+            assert self._staging is not None
+            return resident_batches(self._resident, groups, self._staging, self._values)
+        sources = (source for placement in chain.placements for source in placement.sources)
+        on_disk = any(is_on_disk(stash) for _, stash in sources)
+        return host_batches(chain, groups, self._memory, ReadAhead(chain) if on_disk else None)
 
     def _transformed(self, transforms: Sequence[Transform], batch: Any) -> Any:
         for transform in transforms:
@@ -275,20 +272,34 @@ class Loader:
         return packed
 
     @cached_property
-    def _assembler(self) -> HostAssembler | ResidentAssembler:
-        chain, copies = self._sampled.chain, copies_to(self.device)
-        stages = self.prefetch + _SPARE_STAGES
+    def _staging(self) -> Staging | None:
+        """Staging memory for batches, or for the integers of resident columns; `None` on the CPU."""
+        copies = copies_to(self.device)
         if self.resident:
-            return ResidentAssembler(chain, self.device, copies or PlainCopies(self.device), stages)
-        if copies is not None:
-            before = self._before_copy if self._early else None
-            return HostAssembler(chain, Staged(chain.plan, Staging(copies, stages), self._casts, before))
-        spare, early = self.prefetch + _SPARE_BUFFERS + parts(self._batch_bytes) - 1, self._in_thread
-        return HostAssembler(chain, Recycled(chain.plan, spare, early if self._early else None))
+            return Staging(copies or PlainCopies(self.device), _GROUPS)
+        return None if copies is None else Staging(copies, self.prefetch + _SPARE_STAGES)
+
+    @cached_property
+    def _memory(self) -> Recycled | Staged:
+        plans = self._contents.chain.plans
+        if self._staging is not None:
+            return Staged(plans, self._staging, self._casts, self._before_copy if self._early else None)
+        spare = self.prefetch + _SPARE_BUFFERS + parts(self._batch_bytes) - 1
+        return Recycled(plans, spare, self._in_thread if self._early else None)
+
+    @cached_property
+    def _resident(self) -> ResidentColumns:
+        return ResidentColumns(self._contents.chain, self.device)
+
+    @cached_property
+    def _values(self) -> Staging:
+        """Staging memory for what the host computes for batches of resident columns."""
+        assert self._staging is not None
+        return self._staging.like(self.prefetch + _SPARE_STAGES)
 
     @property
     def _batch_bytes(self) -> int:
-        return max(1, self.sampler.batch_size * self._sampled.chain.window_bytes)
+        return max(1, self.sampler.batch_size * self._contents.chain.window_bytes)
 
     @cached_property
     def _packed(self) -> Entries:
@@ -326,66 +337,28 @@ class Loader:
     def stats(self) -> dict[str, Any]:
         """How the time of the current or last pass was spent.
 
-        `steps`; `seconds` of the pass; `gather_seconds`, in which batches were built, and `copy_seconds`, in which
-        building stood still because of copies to the device, both in the thread if there is prefetch;
-        `gigabytes_per_second` of the batches while built. `wait_seconds`, in which the loop waited for a batch, and its
-        parts: `wait_gather_seconds` for one that was not built yet, `wait_copy_seconds` for copies, and
-        `transform_seconds` for transforms in the loop. What the loop queues on a GPU, such as transforms or the gather
-        of resident columns, counts only until it is queued. For a mix also `windows`: how many of each component all
-        ranks together have taken, by name.
+        `steps`; `seconds` of the pass; `gather_seconds`, in which batches were built, from their steps to their
+        values, and `copy_seconds`, in which building stood still because of copies to the device, both in the thread if
+        there is prefetch; `gigabytes_per_second` of the batches while built. `wait_seconds`, in which the loop waited
+        for a batch, and its parts: `wait_gather_seconds` for one that was not built yet, `wait_copy_seconds` for
+        copies, and `transform_seconds` for transforms in the loop. What the loop queues on a GPU, such as transforms or
+        the gather of resident columns, counts only until it is queued. For a mix also `windows`: how many of each
+        component all ranks together have taken, by name.
         """
         times = self._times
-        return times.stats() | self.sampler.order.stats(times.start[:2], times.now[:2])
+        return times.stats(self._contents.chain.window_bytes) | self.sampler.order.stats(times.start[:2], times.now[:2])
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the assembler and what it makes, which refer to buffers, streams and threads."""
-        state = {name: value for name, value in self.__dict__.items() if name not in ("_assembler", "_packed")}
+        """All but the memory of batches and what is made of it, which refer to buffers, streams and threads."""
+        state = {name: value for name, value in self.__dict__.items() if name not in _MADE_AGAIN}
         return state | {"_making": None}
 
     def __repr__(self) -> str:
         return f"Loader: {self._caption()}\n  {self.sampler}\n  {self.dataset}"
 
     def _repr_html_(self) -> str:
-        return as_html(self._caption(), (self.sampler, self.dataset), self._sampled.chain.gather([0]))
+        return as_html(self._caption(), (self.sampler, self.dataset), self._contents.chain.gather([0]))
 
     def _caption(self) -> str:
         where = f"{self.device}, resident" if self.resident else str(self.device)
         return f"to {where}, prefetch {self.prefetch}"
-
-
-# what a forked child must never free: that takes locks which the thread may have held when the process was forked
-_inherited: list[object] = []
-
-
-def ahead(items: Iterator[Item], count: int) -> Generator[Item, None, None]:
-    """The same items, made in a thread up to `count` ahead.
-
-    Closing it cancels items that have not begun and waits for the item under way. A forked child inherits no threads
-    and so cannot continue the iteration: a `RuntimeError`.
-    """
-    process = os.getpid()
-    thread = ThreadPoolExecutor(1, "tensorstash-prefetch")
-    waiting: deque[Future[Item | None]] = deque()
-    try:
-        waiting.extend(thread.submit(next, items, None) for _ in range(count))
-        while (item := _next(waiting, process)) is not None:
-            waiting.append(thread.submit(next, items, None))
-            yield item
-            del item
-    finally:
-        if os.getpid() == process:
-            # not shutdown(cancel_futures=True): at interpreter exit, modules that it needs may be gone
-            for future in waiting:
-                future.cancel()
-            thread.shutdown()
-        else:
-            _inherited.append((thread, waiting, items))
-
-
-def _next(waiting: deque[Future[Item | None]], process: int) -> Item | None:
-    if os.getpid() != process:
-        raise RuntimeError(
-            "A forked process cannot continue an iterator that was begun before the fork with prefetch, because the "
-            "thread that prefetches does not survive a fork. Begin a new iterator in the child, or use prefetch=0."
-        )
-    return waiting.popleft().result()

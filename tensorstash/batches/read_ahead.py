@@ -12,14 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensorstash.batches.assemble import Group, HostAssembler, Portion
-from tensorstash.batches.buffers import Batch, Pending
+from tensorstash.batches.contents import Portion
 from tensorstash.common.dtypes import Int64s
 from tensorstash.gather.rows import Stretches
 from tensorstash.gather.span import Span
 from tensorstash.segments.segment import Segment
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.placement import Placement
+from tensorstash.windows.placement import Chain, Placement
 from tensorstash.windows.slots import rows_from
 from tensorstash.windows.time_spans import Candidates, TimeSpan
 
@@ -41,19 +40,19 @@ def is_on_disk(stash: Stash) -> bool:
 
 
 class ReadAhead:
-    """An assembler that asks a disk for the pages of the portions that come next."""
+    """Asks a disk for the pages of the portions that come next."""
 
-    def __init__(self, assembler: HostAssembler) -> None:
-        self._assembler = assembler
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
         self._next: deque[Portion] = deque()
         self._unasked: deque[Portion] = deque()  # the last of these, whose pages were not asked for
         # pages read for the last two portions: windows in order need new pages only now and then
         self._read = (0, 0)
-        self.copy_seconds = assembler.copy_seconds
+        self._before = used()
 
-    def portions(self, groups: Iterator[Group]) -> Iterator[Portion]:
+    def ahead(self, portions: Iterator[Portion]) -> Iterator[Portion]:
         """The portions, each when those after it are known."""
-        for portion in self._assembler.portions(groups):
+        for portion in portions:
             self._next.append(portion)
             self._unasked.append(portion)
             if len(self._next) > _AHEAD:
@@ -67,17 +66,23 @@ class ReadAhead:
             self._unasked.popleft()
         return portion
 
-    def build(self, portion: Portion) -> list[Batch | Pending]:
-        """The batches of a portion."""
-        before = used()
+    def ask(self) -> None:
+        """Before a portion is gathered: ask for the pages of the next ones, if the last ones were read from a disk."""
+        self._before = used()
         while self._unasked and min(self._read) >= _WORTH:
             self._ask(self._unasked.popleft())
-        pending = self._assembler.build(portion)
-        self._read = (self._read[1], pages_read(before, used()))
-        return pending
+
+    def count(self) -> None:
+        """When it was gathered: count the pages that were read for it."""
+        self._read = (self._read[1], pages_read(self._before, used()))
 
     def _ask(self, portion: Portion) -> None:
-        asked = ranges(self._assembler.anchors(portion))
+        group, steps, _ = portion
+        located = group.located.of(group.among(steps))
+        asked = ranges(
+            (placement, (anchors, [rows.of(which) for rows in located.stretches]))
+            for placement, which, _, anchors in self._chain.parts(located)
+        )
         if sum(len(starts) for starts, _ in asked.values()) <= min(self._read) * _RANGES_PER_READ:
             for segment, (starts, stops) in asked.items():
                 segment.will_need(starts, stops)

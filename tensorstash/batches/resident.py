@@ -5,7 +5,7 @@ their ids, and sends these integers ahead. The values are gathered in the thread
 asks for a batch: they wait for nothing but the integers, and their memory belongs to the stream that uses it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from threading import Lock
@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.batches.assemble import Group, OnDevice, Portion
-from tensorstash.batches.buffers import Batch, Pending, Sent, Staging
-from tensorstash.batches.devices import Copies, module_of
+from tensorstash.batches.contents import Batch, Group
+from tensorstash.batches.devices import module_of
+from tensorstash.batches.host import Made
+from tensorstash.batches.staging import Sent, Staging
 from tensorstash.batches.variates_on_device import DeviceRows, gather_variates, rows_on_host
 from tensorstash.common.dtypes import Int32s, as_integers
 from tensorstash.common.text import size_text
@@ -37,7 +38,6 @@ from tensorstash.windows.time_spans import KNOWN_TIMES, ROW_TIMES
 from tensorstash.windows.variates import keys_of
 
 _RULE = "With resident=True the columns of the spans are held in the memory of the device"
-_GROUPS = 2  # one whose integers are copied, and one whose steps are being taken
 # names that no entry of a batch has
 _ANCHORS, _STRETCH, _ORDER, _STATIC, _SKIPS = ".anchors", ".stretch ", ".order", ".static", ".skips "
 _REMEDY = "Leave resident=True out, or load fewer columns or a narrower dtype."
@@ -112,11 +112,22 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
+class _OnDevice:
+    """The integers of a group on their way to the device."""
+
+    source: Int32s | None  # (steps, batch) on the host: the stash of each window, ascending in each step
+    integers: Batch  # (steps * batch,) each, on the device
+    sent: Sent
+
+
+@dataclass(frozen=True, slots=True)
 class _Ungathered:
     """A batch that the loop gathers."""
 
-    gather: Callable[["_Ungathered"], Batch]
-    portion: Portion
+    columns: "ResidentColumns"
+    group: Group
+    step: int
+    on_device: _OnDevice
     computed: list[ComputedValues]
     picked: Sequence[torch.Tensor]  # the rows of each span in time whose rows do not follow each other
     rows: list[DeviceRows]  # of each `ts.each`
@@ -124,16 +135,18 @@ class _Ungathered:
 
     def complete(self) -> Batch:
         """Gather the batch."""
-        return self.gather(self)
+        for sent in (self.on_device.sent, self.sent):
+            if sent is not None:
+                sent.wait()
+        return _gathered(self)
 
 
-class ResidentAssembler:
-    """Makes the batches of a loader whose columns lie on its device."""
+class ResidentColumns:
+    """All that the batches of a loader are gathered from, in the memory of its device."""
 
-    def __init__(self, chain: Chain, device: torch.device, copies: Copies, stages: int) -> None:
-        """`stages` is how many batches may be made before the loop has taken them."""
-        self._chain = chain
+    def __init__(self, chain: Chain, device: torch.device) -> None:
         device = torch.empty(0, device=device).device  # with its number
+        self.chain = chain
         parts = chain.spans_and_memories()
         stashes = [stash for of_part in chain.stashes() for stash in of_part]
         columns = [[span.column for span in spans] for spans, memories in parts for _ in memories]
@@ -141,101 +154,100 @@ class ResidentAssembler:
         packs = [(placement.stash, apart) for placement in chain.placements]
         self.columns = resident([*zip(stashes, columns), *packs], device)
         held = iter(self.columns)
-        self.plan = compile_plan(
-            [(spans, [_on_device(memory, next(held)) for memory in memories]) for spans, memories in parts],
-            together=False,
-            by_kernel=False,
-        )
+        self.plans = [
+            compile_plan(
+                spans, [_on_device(memory, next(held)) for memory in memories], together=False, by_kernel=False
+            )
+            for spans, memories in parts
+        ]
         self.static = {name: as_integers(tensor).to(device, copy=True) for name, tensor in chain.static.items()}
         memories = [_on_device(placement.memory, next(held)) for placement in chain.placements]
-        self._variates = variate_plans(chain.placements[0].spans, memories, by_kernel=False)
+        self.variates = variate_plans(chain.placements[0].spans, memories, by_kernel=False)
         # columns may be freed with the loader, when the device still gathers from them
-        plans = (self.plan, *(variates.gather for variates in self._variates))
-        used = [*self.static.values(), *(tensor for plan in plans for tensor in _tensors(plan))]
-        self._memory = [*{tensor.untyped_storage().data_ptr(): tensor for tensor in used}.values()]
-        self._integers = Staging(copies, _GROUPS)
-        self._values = Staging(copies, stages)  # of computed slots
-        self.copy_seconds = self._integers.copy_seconds
+        used = [*self.static.values(), *_tensors([*self.plans, *(variates.gather for variates in self.variates)])]
+        self.memory = [*{tensor.untyped_storage().data_ptr(): tensor for tensor in used}.values()]
 
-    def portions(self, groups: Iterator[Group]) -> Iterator[Portion]:
-        """The steps one by one, because each batch is gathered when the loop asks for it."""
-        for group in groups:
-            on_device = self._sent(group)
-            for step in range(len(group.steps.ids)):
-                yield Portion(group, range(step, step + 1), on_device)
 
-    def _sent(self, group: Group) -> OnDevice:
-        """Send the integers of a group."""
-        (source, _, anchors, stretches), skips = group.located, group.skips
-        integers: dict[str, NDArray[np.generic]] = {**group.extras, _ANCHORS: anchors}
-        for k, part in enumerate(stretches):
-            arrays = part if isinstance(part, Stretches) else (part.origin,)
-            integers |= {f"{_STRETCH}{k}.{number}": array for number, array in enumerate(arrays)}
-        if source is not None:
-            order = np.argsort(source, axis=1, kind="stable")
-            source = np.take_along_axis(source, order, 1)
-            integers[_ORDER] = order
-        for draw in range(0 if skips is None else skips.shape[1]):
-            integers[f"{_SKIPS}{draw}"] = skips[:, draw]  # type: ignore[index]
-        if group.static_rows is not None:
-            integers[_STATIC] = group.static_rows
-        # a copy, because some are read-only views of one row
-        flat = [torch.from_numpy(np.array(values).reshape(-1)) for values in integers.values()]
-        sent = self._integers.copy_in(flat, self._memory)
-        return OnDevice(source, dict(zip(integers, sent.tensors)), sent)
+def resident_batches(
+    columns: ResidentColumns, groups: Iterable[Group], integers: Staging, values: Staging
+) -> Iterator[Made]:
+    """The batches of all groups, one by one, which the loop gathers.
 
-    def build(self, portion: Portion) -> list[Batch | Pending]:
-        """The batches of a portion, which are not gathered yet."""
-        (step,), group = portion.steps, portion.group
-        located = group.located.of(portion.steps)
-        rows = InSlots(located.anchors, None if group.skips is None else group.skips[step])
-        every = [one for part in self.plan.parts for one in part.computed]
-        computed = [values for one in every for values in computed_values(one, located.source, rows)]
-        picked = [torch.from_numpy(rows.rows) for rows in self._chain.in_time(located) if isinstance(rows, Picked)]
-        of_variates = self._rows(group, step)
-        values = [tensor for one in computed for tensor in (one.at, one.values)]
-        values += [tensor for of_plan in of_variates for tensor in of_plan.tensors]
-        sent = self._values.copy_in(picked + values) if picked or values else None
-        if sent is not None:
-            left = iter(sent.tensors)
-            picked = [*islice(left, len(picked))]
-            computed = [replace(one, at=next(left), values=next(left)) for one in computed]
-            of_variates = [one.received(left) for one in of_variates]
-        return [_Ungathered(self._gather, portion, computed, picked, of_variates, sent)]
+    Staging memory for the integers of a group, and for what the host computes for a batch.
+    """
+    for group in groups:
+        on_device = _sent(columns, group, integers)
+        for step, progress in enumerate(group.steps.progress):
+            batch = _ungathered(columns, group, step, on_device, values)
+            yield Made(group.steps.epoch, [progress], [batch], group.count)
 
-    def _rows(self, group: Group, step: int) -> list[DeviceRows]:
-        """The rows of spans of `ts.each` in the batch of a step."""
-        located = group.located.of(range(step, step + 1))
-        skips = None if group.skips is None else group.skips[step]
-        keys = {pack: of_pack[step] for pack, of_pack in group.keys.items()}
-        return [
-            rows_on_host(plan, located.source, located.anchors, skips, keys_of(plan, keys)) for plan in self._variates
-        ]
 
-    def _gather(self, pending: _Ungathered) -> Batch:
-        """Gather a batch; called by the loop, in its thread."""
-        (step,), group, on_device = pending.portion.steps, pending.portion.group, pending.portion.on_device
-        assert on_device is not None
-        for sent in (on_device.sent, pending.sent):
-            if sent is not None:
-                sent.wait()
-        of_step = slice(step * group.count, (step + 1) * group.count)
-        integers = {name: values[of_step] for name, values in on_device.integers.items()}
-        skips = [values for name, values in integers.items() if name.startswith(_SKIPS)]
-        stretches, picked = list[Stretches | Picked](), iter(pending.picked)
-        for k, part in enumerate(group.located.stretches):
-            of_part = [values for name, values in integers.items() if name.startswith(f"{_STRETCH}{k}.")]
-            stretches.append(Stretches(*of_part) if isinstance(part, Stretches) else Picked(next(picked), *of_part))
-        rows = self._chain.rows(integers[_ANCHORS], stretches, torch.stack(skips) if skips else None)
-        sources = _sources(None if on_device.source is None else on_device.source[step], integers.get(_ORDER))
-        batch = gather_on_device(self.plan, sources, rows, pending.computed)
-        for name, tensor in self.static.items():
-            batch[name] = _typed(tensor.index_select(0, integers[_STATIC]), self._chain.static[name].dtype)
-        for name in group.extras:
-            batch[name] = integers[name].clone()  # a view would keep the values of all steps
-        for variates, of_variates in zip(self._variates, pending.rows):
-            batch |= gather_variates(variates, of_variates)
-        return batch
+def _sent(columns: ResidentColumns, group: Group, staging: Staging) -> _OnDevice:
+    """Send the integers of a group."""
+    (source, _, anchors, stretches), skips = group.located, group.skips
+    integers: dict[str, NDArray[np.generic]] = {**group.extras, _ANCHORS: anchors}
+    for k, part in enumerate(stretches):
+        arrays = part if isinstance(part, Stretches) else (part.origin,)
+        integers |= {f"{_STRETCH}{k}.{number}": array for number, array in enumerate(arrays)}
+    if source is not None:
+        source = source.reshape(-1, group.count)
+        order = np.argsort(source, axis=1, kind="stable")
+        source = np.take_along_axis(source, order, 1)
+        integers[_ORDER] = order.reshape(-1)
+    integers |= {f"{_SKIPS}{draw}": of_draw for draw, of_draw in enumerate(() if skips is None else skips)}
+    if group.static_rows is not None:
+        integers[_STATIC] = group.static_rows
+    # a copy, because some are read-only views of one row
+    flat = [torch.from_numpy(np.array(values)) for values in integers.values()]
+    sent = staging.copy_in(flat, columns.memory)
+    return _OnDevice(source, dict(zip(integers, sent.tensors)), sent)
+
+
+def _ungathered(
+    columns: ResidentColumns, group: Group, step: int, on_device: _OnDevice, staging: Staging
+) -> _Ungathered:
+    """The batch of a step, after what the host computes for it was sent."""
+    chain, among = columns.chain, group.among(range(step, step + 1))
+    located, skips, keys = group.located.of(among), group.skips_of(among), group.keys_of(among)
+    rows = InSlots(located.anchors, skips)
+    every = [one for plan in columns.plans for one in plan.computed]
+    computed = [values for one in every for values in computed_values(one, located.source, rows)]
+    picked = [torch.from_numpy(rows.rows) for rows in chain.in_time(located) if isinstance(rows, Picked)]
+    of_variates = [
+        rows_on_host(plan, located.source, located.anchors, skips, keys_of(plan, keys)) for plan in columns.variates
+    ]
+    values = [tensor for one in computed for tensor in (one.at, one.values)]
+    values += [tensor for of_plan in of_variates for tensor in of_plan.tensors]
+    sent = staging.copy_in(picked + values) if picked or values else None
+    if sent is not None:
+        left = iter(sent.tensors)
+        picked = [*islice(left, len(picked))]
+        computed = [replace(one, at=next(left), values=next(left)) for one in computed]
+        of_variates = [one.received(left) for one in of_variates]
+    return _Ungathered(columns, group, step, on_device, computed, picked, of_variates, sent)
+
+
+def _gathered(of: _Ungathered) -> Batch:
+    """Gather a batch, in the thread and the stream of the loop."""
+    columns, group, source = of.columns, of.group, of.on_device.source
+    among = group.among(range(of.step, of.step + 1))
+    integers = {name: values[among] for name, values in of.on_device.integers.items()}
+    skips = [values for name, values in integers.items() if name.startswith(_SKIPS)]
+    stretches, picked = list[Stretches | Picked](), iter(of.picked)
+    for k, part in enumerate(group.located.stretches):
+        of_part = [values for name, values in integers.items() if name.startswith(f"{_STRETCH}{k}.")]
+        stretches.append(Stretches(*of_part) if isinstance(part, Stretches) else Picked(next(picked), *of_part))
+    slots = InSlots(integers[_ANCHORS], torch.stack(skips) if skips else None)
+    rows = [slots, *stretches] if columns.chain.has_slots else [*stretches]
+    sources = _sources(None if source is None else source[of.step], integers.get(_ORDER))
+    batch = gather_on_device(columns.plans, sources, rows, of.computed)
+    for name, tensor in columns.static.items():
+        batch[name] = _typed(tensor.index_select(0, integers[_STATIC]), columns.chain.static[name].dtype)
+    for name in group.extras:
+        batch[name] = integers[name].clone()  # a view would keep the values of all steps
+    for variates, of_variates in zip(columns.variates, of.rows):
+        batch |= gather_variates(variates, of_variates)
+    return batch
 
 
 def _on_device(memory: Memory, held: Columns) -> Memory:
@@ -247,9 +259,9 @@ def _on_device(memory: Memory, held: Columns) -> Memory:
     return Memory(held, blocks, memory.filling)
 
 
-def _tensors(plan: GatherPlan) -> list[torch.Tensor]:
-    """All memory on the device from which a plan gathers."""
-    executors = [part.executor for part in plan.parts if isinstance(part.executor, TorchPlan)]
+def _tensors(plans: Sequence[GatherPlan]) -> list[torch.Tensor]:
+    """All memory on the device from which plans gather."""
+    executors = [plan.executor for plan in plans if isinstance(plan.executor, TorchPlan)]
     return [tensor for executor in executors for tensor in executor.tensors()]
 
 

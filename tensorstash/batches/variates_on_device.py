@@ -47,12 +47,11 @@ def rows_on_host(
     packs, counts = np.unique(rows.source, return_counts=True)
     arrays = [np.argsort(rows.source, kind="stable"), rows.window, rows.variate, rows.pack, slots.anchors]
     arrays += [] if slots.skips is None else [*slots.skips]
-    (part,) = plan.gather.parts
     return DeviceRows(
         packs=packs.tolist(),
         counts=counts.tolist(),
         integers=[torch.from_numpy(array) for array in arrays],
-        computed=[values for one in part.computed for values in computed_values(one, rows.source, slots)],
+        computed=[values for one in plan.gather.computed for values in computed_values(one, rows.source, slots)],
     )
 
 
@@ -62,6 +61,6 @@ def gather_variates(plan: VariatePlan, rows: DeviceRows) -> Batch:
     alone = len(rows.packs) == 1
     parts = [(rows.packs[0], None)] if alone else [*zip(rows.packs, torch.split_with_sizes(order, rows.counts))]
     slots = InSlots(anchors, torch.stack(skips) if skips else None, variate)
-    batch = gather_on_device(plan.gather, parts, [slots], rows.computed)
+    batch = gather_on_device([plan.gather], parts, [slots], rows.computed)
     numbers = {"window": window.clone(), "variate": variate.clone(), "pack": pack.clone()}  # views would keep all
     return batch | named(plan, numbers)

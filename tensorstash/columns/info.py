@@ -10,6 +10,8 @@ import torch
 
 from tensorstash.columns.codec import PLAIN, Hashed, Validity
 from tensorstash.columns.column import Column, ColumnCounts
+from tensorstash.common.clock import Clock
+from tensorstash.common.frequency import frequency
 
 
 class Typed(Protocol):
@@ -63,6 +65,7 @@ class StashInfo:
     time: TimeInfo | None
     known: KnownInfo | None = None
     expressions: tuple[tuple[str, str], ...] = ()  # the members that are expressions, as `expression.kept` writes them
+    frequency: int | str | None = None  # the step of time, if the rows of another stash have told it
 
 
 def to_header(info: StashInfo) -> dict[str, Any]:
@@ -71,6 +74,7 @@ def to_header(info: StashInfo) -> dict[str, Any]:
     time = {} if info.time is None else _as_dict(info.time)
     fields = {"rows": info.rows, "columns": columns, "static": static, "entity": info.entity, "time": time}
     fields |= {} if info.known is None else {"known": _as_dict(info.known)}
+    fields |= {} if info.frequency is None else {"frequency": info.frequency}
     return fields | ({"expressions": info.expressions} if info.expressions else {})
 
 
@@ -105,6 +109,10 @@ def from_header(header: object, tensors: Mapping[str, Typed]) -> StashInfo:
             _check_times(times)
     if info.known is not None and (info.time is None or (info.time.unit is None) != (info.known.unit is None)):
         raise ValueError("'known' does not suit 'time'")
+    if info.frequency is not None:
+        if info.time is None:
+            raise ValueError("'frequency' needs 'time'")
+        frequency(info.frequency, Clock(info.time.unit, info.time.zone), None)
     return info
 
 
@@ -138,6 +146,7 @@ _STASH = {
     "time": TimeInfo | None,
     "known": KnownInfo | None,
     "expressions": tuple[tuple[str, str], ...],
+    "frequency": int | str | None,
 }
 _TICKS = ("s", "ms", "us", "ns")
 _UNITS: dict[str, tuple[str | None, ...]] = {"timestamp": _TICKS, "time": _TICKS, "duration": _TICKS, "date": ("d",)}
@@ -156,6 +165,7 @@ _ABSENT = dict[str, Any](
     checksum=None,
     known={},
     expressions=[],
+    frequency=None,
     expression=None,
     packed=False,
 )

@@ -44,6 +44,6 @@ def aligned(lines: Sequence[tuple[str, ...]], right: Collection[str] = ()) -> st
 
 
 def told(value: Any) -> str:
-    """A value in a message; of a long one the begin, and a checksum."""
+    """A value in a message; of a long one the start, and a checksum."""
     text = "none" if value is None else repr(value)
     return text if len(text) <= _LONGEST else f"{text[:80]}... (CRC {zlib.crc32(text.encode()):08x})"

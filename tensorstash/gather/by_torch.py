@@ -8,7 +8,7 @@ slower. Values viewed as integers are exact for every dtype.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -72,13 +72,16 @@ def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Seq
     """The plan for spans in these buffers."""
     alike = [*dict.fromkeys(span.slots for span in spans)]
     device, drawn = memories[0].columns[spans[0].column].device, draws_of(spans)
-    filling = next((memory.filling for memory in memories if memory.filling is not None), None)
+    fillings = [memory.filling for memory in memories if memory.filling is not None]
+    filling = fillings[0] if fillings else None
+    places = {id(some.fragments): some.fragments for some in fillings}  # packs of one memory share them
+    fragments = {k: FragmentTensors.of(some, device) for k, some in places.items() if some is not None}
     return TorchPlan(
         layout=tuple(layout),
         slots=tuple(torch.tensor([*slots], dtype=torch.int64, device=device) for slots, _ in alike),
         draws=tuple(-1 if draw is None else drawn.index(draw) for _, draw in alike),
         at=tuple(tuple(alike.index(span.slots) for span in group.spans) for group in layout),
-        sources=tuple(_source(memory, layout, device) for memory in memories),
+        sources=tuple(_source(memory, layout, fragments) for memory in memories),
         history=0 if filling is None else filling.history,
         horizon=0 if filling is None else filling.horizon,
         is_on_host=device.type == "cpu",
@@ -87,11 +90,10 @@ def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Seq
     )
 
 
-def _source(memory: Memory, layout: Sequence[SpanGroup], device: torch.device) -> TorchSource:
-    fragments = None if memory.filling is None else memory.filling.fragments
+def _source(memory: Memory, layout: Sequence[SpanGroup], fragments: Mapping[int, FragmentTensors]) -> TorchSource:
     return TorchSource(
         groups=tuple(_group(memory, group) for group in layout),
-        fragments=None if fragments is None else FragmentTensors.of(fragments, device),
+        fragments=None if memory.filling is None else fragments.get(id(memory.filling.fragments)),
         width=math.prod(memory.columns[layout[0].spans[0].column].shape[1:]),
     )
 
@@ -157,7 +159,7 @@ def _fill(
             torch.ge(matrix, 0, out=tensor)
             matrix.clamp_(min=0)  # any row; what it holds is overwritten
         if isinstance(rows, InSlots) and rows.variates is not None:
-            found = [matrix * source.width + rows.variates[:, None] for matrix in found]
+            found = [matrix.mul_(source.width).add_(rows.variates[:, None]) for matrix in found]
     for group, columns, buffer, at in zip(plan.layout, source.groups, buffers, plan.at):
         if anchors is not None and columns.strided is not None:
             positions = (anchors + columns.offsets).view(-1)

@@ -6,66 +6,71 @@ on devices. Both fill the same buffers: one call for all columns of an item size
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int32s, Int64s
-from tensorstash.gather import by_torch, native
+from tensorstash.gather import by_torch
 from tensorstash.gather.by_torch import Sources, TorchPlan, torch_plan
 from tensorstash.gather.computed import Computed, ComputedValues, compute_in, computed_spans
 from tensorstash.gather.layout import Batch, Flags, SpanGroup, as_batch, flags_of, span_groups
 from tensorstash.gather.memory import Memory, by_source
-from tensorstash.gather.native import NativePlan, native_plan
-from tensorstash.gather.rows import InSlots, Rows
+from tensorstash.gather.native import as_slots, compiled
+from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches
 from tensorstash.gather.span import Span
-from tensorstash.native import library
+from tensorstash.native import kernel, library
 from tensorstash.segments.limits import no_room_for_batch
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """The spans of a batch that share one kind of rows: those in slots, or those over one stretch."""
+class GatherPlan:
+    """How spans that share one kind of rows, those in slots or those over one stretch, are taken from memories."""
 
     spans: tuple[Span, ...]
     groups: tuple[SpanGroup, ...]
     flags: Flags | None  # where slots may be empty
-    executor: NativePlan | TorchPlan
+    executor: kernel.Compiled | TorchPlan
+    places: tuple[tuple[int, int], ...]  # of each span of the groups, its buffer and where it begins, in bytes a window
+    flagging: tuple[int, ...]  # of each tensor of flags, the one of these spans by which the kernel writes it
     computed: tuple[Computed, ...]
     distances: tuple[int, ...]  # the groups of spans that hold distances from an origin
-
-
-@dataclass(frozen=True, slots=True)
-class GatherPlan:
-    """How the spans of windows are taken from one memory or several."""
-
-    parts: tuple[Part, ...]
-    groups: tuple[SpanGroup, ...]  # of all parts, one after the other
-    names: tuple[str, ...]  # of the spans, in the order of a batch
     window_bytes: int  # of one window in a batch
 
 
 def compile_plan(
-    parts: Sequence[tuple[Sequence[Span], Sequence[Memory]]], *, together: bool = True, by_kernel: bool = True
+    spans: Sequence[Span], memories: Sequence[Memory], *, together: bool = True, by_kernel: bool = True
 ) -> GatherPlan:
-    """The plan for the spans of each part, and the memories that they are gathered from.
-
-    The columns of a part's spans have the same dtypes, shapes and fills in all its memories.
+    """The plan for spans, whose columns have the same dtypes, shapes and fills in all their memories.
 
     Args:
-        parts: spans in slots, and spans over each stretch.
+        spans: in slots, or over one stretch.
+        memories: what they are gathered from.
         together: spans of one block, length and step share a buffer; else each has its own.
         by_kernel: the kernel gathers if it was compiled; else torch does, which any device can.
     """
-    native = by_kernel and library.LIBRARY is not None
-    compiled = tuple(_part(spans, memories, together, native) for spans, memories in parts)
-    columns = [(memories[0].columns, spans) for spans, memories in parts]
+    first = memories[0]
+    home = {name: block.names[0] for block in first.blocks for name in block.names}
+    homes = {span.name: home[span.column] if together else span.name for span in spans}
+    groups = span_groups(spans, first.columns, homes)
+    flags = flags_of(spans) if any(memory.filling is not None for memory in memories) else None
+    in_groups = [span for group in groups for span in group.spans]
+    nbytes = {span.name: len(span) * _row_bytes(span, first.columns[span.column]) for span in spans}
+    starts = [accumulate((nbytes[span.name] for span in group.spans[:-1]), initial=0) for group in groups]
+    slots = [span.slots for span in in_groups]
+    is_native = by_kernel and library.LIBRARY is not None
     return GatherPlan(
-        parts=compiled,
-        groups=tuple(group for part in compiled for group in part.groups),
-        names=tuple(span.name for part in compiled for span in part.spans),
-        window_bytes=sum(len(span) * _row_bytes(span, held[span.column]) for held, spans in columns for span in spans),
+        spans=tuple(spans),
+        groups=tuple(groups),
+        flags=flags,
+        executor=compiled(in_groups, memories) if is_native else torch_plan(spans, groups, memories),
+        places=tuple((k, start) for k, of_group in enumerate(starts) for start in of_group),
+        flagging=() if flags is None else tuple(map(slots.index, flags.slots)),
+        computed=computed_spans(spans, groups, flags, memories) if flags else (),
+        distances=tuple(k for k, group in enumerate(groups) if group.spans[0].is_distance),
+        window_bytes=sum(nbytes.values()),
     )
 
 
@@ -73,69 +78,90 @@ def _row_bytes(span: Span, column: torch.Tensor) -> int:
     return column[:1].nbytes if span.variates is None else column.itemsize
 
 
-def _part(spans: Sequence[Span], memories: Sequence[Memory], together: bool, by_kernel: bool) -> Part:
-    first = memories[0]
-    home = {name: block.names[0] for block in first.blocks for name in block.names}
-    homes = {span.name: home[span.column] if together else span.name for span in spans}
-    groups = span_groups(spans, first.columns, homes)
-    flags = flags_of(spans) if any(memory.filling is not None for memory in memories) else None
-    return Part(
-        spans=tuple(spans),
-        groups=tuple(groups),
-        flags=flags,
-        executor=native_plan(spans, groups, flags, memories) if by_kernel else torch_plan(spans, groups, memories),
-        computed=computed_spans(spans, groups, flags, memories) if flags else (),
-        distances=tuple(k for k, group in enumerate(groups) if group.spans[0].is_distance),
-    )
+def groups_of(plans: Sequence[GatherPlan]) -> tuple[SpanGroup, ...]:
+    """Those of all plans, one after the other: a batch has a buffer for each."""
+    return tuple(group for plan in plans for group in plan.groups)
 
 
-def gather(plan: GatherPlan, source: Int32s | None, rows: Sequence[Rows]) -> Batch:
+def names_of(plans: Sequence[GatherPlan]) -> tuple[str, ...]:
+    """The names of all spans, in the order of a batch."""
+    return tuple(span.name for plan in plans for span in plan.spans)
+
+
+def gather(plans: Sequence[GatherPlan], source: Int32s | None, rows: Sequence[Rows]) -> Batch:
     """A fresh batch of the windows at `rows` of the memories `source`, `(batch,)`; see `select`."""
-    buffers = new_buffers(plan.groups, rows[0].windows if rows else 0, plan.window_bytes)
-    (flags,) = select(plan, source, rows, [buffers])
-    return as_batch(plan.groups, plan.names, buffers) | flags
+    buffers = new_buffers(plans, rows[0].windows if rows else 0)
+    (flags,) = select(plans, source, rows, [buffers])
+    return as_batch(groups_of(plans), names_of(plans), buffers) | flags
 
 
-def new_buffers(groups: Sequence[SpanGroup], count: int, window_bytes: int, device: Any = None) -> list[torch.Tensor]:
+def new_buffers(plans: Sequence[GatherPlan], count: int, device: Any = None) -> list[torch.Tensor]:
     """Uninitialised buffers for a batch of `count` windows."""
     try:
-        return [torch.empty(group.buffer_shape(count), dtype=group.dtype, device=device) for group in groups]
+        return [torch.empty(group.buffer_shape(count), dtype=group.dtype, device=device) for group in groups_of(plans)]
     except (RuntimeError, MemoryError) as error:
-        raise no_room_for_batch(count * window_bytes) from error
+        raise no_room_for_batch(count * sum(plan.window_bytes for plan in plans)) from error
 
 
 def select(
-    plan: GatherPlan, source: Int32s | None, rows: Sequence[Rows], buffers: Sequence[Sequence[torch.Tensor]]
+    plans: Sequence[GatherPlan], source: Int32s | None, rows: Sequence[Rows], buffers: Sequence[Sequence[torch.Tensor]]
 ) -> list[Batch]:
     """Fill buffers on the host, of several batches of as many windows each.
 
     Returns `<span>.observed` of each batch where slots may be empty: a `(windows, time)` bool tensor per span.
 
     Args:
-        plan: how windows are taken.
+        plans: how windows are taken, for each kind of rows.
         source: the number of the memory of each window, `(windows,)`; `None` if there is one memory.
-        rows: of each part of the plan, the rows of all windows.
+        rows: of each plan, the rows of all windows.
         buffers: of each batch, one per group, of its `buffer_shape` and dtype.
     """
-    if not rows:
-        return [Batch() for _ in buffers]
-    count, flags, at = rows[0].windows // len(buffers), [Batch() for _ in buffers], 0
-    for part, of_part in zip(plan.parts, rows):
-        upto = at + len(part.groups)
-        own = buffers if len(plan.parts) == 1 else [of_batch[at:upto] for of_batch in buffers]
+    every: list[Batch] = [{} for _ in buffers]
+    at = 0
+    for plan, of_plan in zip(plans, rows):
+        upto = at + len(plan.groups)
+        own = buffers if len(plans) == 1 else [of_batch[at:upto] for of_batch in buffers]
         at = upto
-        observed = [()] * len(buffers) if part.flags is None else [part.flags.empty(count) for _ in buffers]
-        if isinstance(part.executor, NativePlan):
-            native.fill(part.executor, source, of_part, own, observed)
+        count = of_plan.windows // len(buffers)
+        observed = [] if plan.flags is None else [plan.flags.empty(count) for _ in buffers]
+        if isinstance(plan.executor, TorchPlan):
+            _fill_by_torch(plan.executor, source, of_plan, own, observed)
         else:
-            _fill_by_torch(part.executor, source, of_part, own, observed)
-        if part.flags is None:
+            _fill_by_kernel(plan, plan.executor, source, of_plan, own, observed)
+        if plan.flags is None:
             continue
         for k, seen in enumerate(observed):
-            if part.computed or part.distances:
-                _finish(part, *_of_batch(k, len(buffers), source, of_part), own[k], seen)
-            flags[k].update(part.flags.named(seen))
-    return flags
+            if plan.computed or plan.distances:
+                _finish(plan, *_of_batch(k, len(buffers), source, of_plan), own[k], seen)
+            every[k].update(plan.flags.named(seen))
+    return every
+
+
+def _fill_by_kernel(  # noqa: PLR0917  as `select`
+    plan: GatherPlan,
+    how: kernel.Compiled,
+    source: Int32s | None,
+    rows: Rows,
+    buffers: Sequence[Sequence[torch.Tensor]],
+    observed: Sequence[Sequence[torch.Tensor]],
+) -> None:
+    """Fill the buffers of all batches and their flags, or no flags if no slot can be empty, in one call."""
+    count, threads, out = rows.windows // len(buffers), torch.get_num_threads(), list[int]()
+    for of_batch in buffers:
+        begins = [buffer.data_ptr() for buffer in of_batch]
+        out += [begins[buffer] + start * count for buffer, start in plan.places]
+    flags = [0] * len(out) if observed or isinstance(rows, Picked) else None
+    for k, tensors in enumerate(observed):
+        for span, tensor in zip(plan.flagging, tensors):
+            flags[k * len(plan.places) + span] = tensor.data_ptr()  # type: ignore[index]
+    if isinstance(rows, Picked):
+        kernel.take(how, rows.rows, out, flags or [], source, threads, len(buffers))
+        return
+    if isinstance(rows, Stretches):
+        how, rows = as_slots(how, rows)
+    elif how.first is not None:
+        source = (how.first[0] if source is None else how.first[source]) + rows.variates.astype(np.int32)
+    kernel.gather(how, rows.anchors, out, flags, source, rows.skips, threads, len(buffers))
 
 
 def _fill_by_torch(
@@ -146,14 +172,14 @@ def _fill_by_torch(
     flags: Sequence[Sequence[torch.Tensor]],
 ) -> None:
     library.warn_of_absence()
-    for k, (of_batch, seen) in enumerate(zip(buffers, flags)):
+    for k, of_batch in enumerate(buffers):
         numbers, own = _of_batch(k, len(buffers), source, rows)
         sources: Sources = [(0, None)]
         if numbers is not None:
             index = np.arange(len(numbers))
             sources = [(number, torch.from_numpy(index[which])) for number, which in by_source(numbers)]
         # as where the kernel writes, nothing of this shows in the counters of writes of the batch
-        uncounted = [[tensor.data for tensor in tensors] for tensors in (of_batch, seen)]
+        uncounted = [[tensor.data for tensor in tensors] for tensors in (of_batch, flags[k] if flags else [])]
         by_torch.fill(plan, sources, own.with_each(torch.from_numpy), *uncounted)
 
 
@@ -167,15 +193,19 @@ def _of_batch(k: int, batches: int, source: Int32s | None, rows: Rows) -> tuple[
 
 
 def _finish(
-    part: Part, source: Int32s | None, rows: Rows, buffers: Sequence[torch.Tensor], observed: Sequence[torch.Tensor]
+    plan: GatherPlan,
+    source: Int32s | None,
+    rows: Rows,
+    buffers: Sequence[torch.Tensor],
+    observed: Sequence[torch.Tensor],
 ) -> None:
     """Write what follows from the rows of a batch: computed values and distances. In numpy, for forked processes."""
     if not isinstance(rows, InSlots):
-        for k in part.distances:
-            ticks = part.groups[k].spans[0].distance
+        for k in plan.distances:
+            ticks = plan.groups[k].spans[0].distance
             _to_distances(buffers[k].numpy(), ticks, rows.origin, observed[0].numpy())
         return
-    for computed in part.computed:
+    for computed in plan.computed:
         compute_in(computed, source, rows, buffers[computed.buffer], observed[computed.flags])
 
 
@@ -189,36 +219,36 @@ def _to_distances(values: Any, ticks: int, origin: Any, observed: Any) -> None:
 
 
 def gather_on_device(
-    plan: GatherPlan, sources: Sources, rows: Sequence[Rows], computed: Sequence[ComputedValues]
+    plans: Sequence[GatherPlan], sources: Sources, rows: Sequence[Rows], computed: Sequence[ComputedValues]
 ) -> Batch:
     """A fresh batch of columns on a device; all tensors lie there.
 
     Args:
-        plan: how windows are taken, `by_kernel=False`.
+        plans: how windows are taken, for each kind of rows, `by_kernel=False`.
         sources: the number of each memory, and which windows it has.
-        rows: of each part of the plan, the rows of all windows.
+        rows: of each plan, the rows of all windows.
         computed: the values of empty slots that the host has computed.
     """
     if not rows:
         return Batch()
     device, count, at = rows[0][0].device, rows[0].windows, 0
-    buffers, flags = new_buffers(plan.groups, count, plan.window_bytes, device), Batch()
-    for part, of_part in zip(plan.parts, rows):
-        own = buffers[at : at + len(part.groups)]
-        at += len(part.groups)
-        observed = [] if part.flags is None else part.flags.empty(count, device)
-        assert isinstance(part.executor, TorchPlan)
-        by_torch.fill(part.executor, sources, of_part, own, observed)
-        if not isinstance(of_part, InSlots):
-            for k in part.distances:
-                _to_distances(own[k], part.groups[k].spans[0].distance, of_part.origin, observed[0])
+    buffers, flags = new_buffers(plans, count, device), Batch()
+    for plan, of_plan in zip(plans, rows):
+        own = buffers[at : at + len(plan.groups)]
+        at += len(plan.groups)
+        observed = [] if plan.flags is None else plan.flags.empty(count, device)
+        assert isinstance(plan.executor, TorchPlan)
+        by_torch.fill(plan.executor, sources, of_plan, own, observed)
+        if not isinstance(of_plan, InSlots):
+            for k in plan.distances:
+                _to_distances(own[k], plan.groups[k].spans[0].distance, of_plan.origin, observed[0])
         else:
             for values in computed:
                 values.write(own[values.computed.buffer])
-        if part.flags is not None:
-            flags.update(part.flags.named(observed))
+        if plan.flags is not None:
+            flags.update(plan.flags.named(observed))
     fresh = [buffer.unsafe_chunk(1)[0] for buffer in buffers]  # with counters of writes of their own
-    return as_batch(plan.groups, plan.names, fresh) | flags
+    return as_batch(groups_of(plans), names_of(plans), fresh) | flags
 
 
 def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tensor]) -> None:
@@ -229,10 +259,10 @@ def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tenso
         target = _target(out, group.spans[0].name, shape, group.dtypes[0])
         fits = target.is_contiguous() and target.device.type == "cpu"  # the kernel writes at its address
         buffers.append(target.view(group.dtype) if fits else torch.empty(shape, dtype=group.dtype))
-    (observed,) = select(plan, None, [InSlots(anchors)], [buffers])
+    (observed,) = select([plan], None, [InSlots(anchors)], [buffers])
     for buffer in buffers:  # so that autograd notices the writes of the kernel; torch 2.4 takes one at a time
         torch.autograd.graph.increment_version(buffer)
-    batch = as_batch(plan.groups, plan.names, buffers) | observed
+    batch = as_batch(plan.groups, names_of([plan]), buffers) | observed
     copy_into({name: tensor for name, tensor in batch.items() if not _same_memory(tensor, out.get(name))}, out)
 
 

@@ -16,6 +16,7 @@ class SpanGroup:
     """The spans of one block, length and step, which share a buffer."""
 
     spans: tuple[Span, ...]
+    names: tuple[str, ...]  # of the spans
     dtypes: tuple[torch.dtype, ...]  # of the spans
     dtype: torch.dtype  # of the buffer: the one floating dtype of all spans, else integers of their width
     shape: tuple[int, ...]  # of one window of one span: (time, ...)
@@ -57,8 +58,9 @@ def _group(members: Sequence[Span], columns: Mapping[str, torch.Tensor]) -> Span
     dtypes = tuple(columns[span.column].dtype for span in members)
     typed = len(set(dtypes)) == 1 and dtypes[0].is_floating_point
     dtype = dtypes[0] if typed else as_integers(first[:0]).dtype
+    names = tuple(span.name for span in members)
     of_row = first.shape[1:] if members[0].variates is None else ()
-    return SpanGroup(tuple(members), dtypes, dtype, (len(members[0]), *of_row), {*dtypes} == {dtype})
+    return SpanGroup(tuple(members), names, dtypes, dtype, (len(members[0]), *of_row), {*dtypes} == {dtype})
 
 
 def flags_of(spans: Sequence[Span]) -> Flags:
@@ -87,31 +89,28 @@ def as_batches(
     share a tensor in `rest` share one per batch. Keep the number of operations low: after a gather, their code is no
     longer in the CPU caches.
     """
-    parts: dict[str, Sequence[torch.Tensor]] = {}
+    batches: list[Batch] = [{} for _ in range(steps)]
     for group, buffer in zip(groups, buffers):
-        count = len(group.spans)
+        count = len(group.names)
         if group.plain:
             every = _cut(buffer, count * steps)
         else:
             typed = map(_typed, _cut(buffer, count), group.dtypes)
             every = [part for whole in typed for part in _cut(whole, steps)]
-        for k, span in enumerate(group.spans):
-            parts[span.name] = every[k * steps : (k + 1) * steps]
+        for step, batch in enumerate(batches):
+            batch.update(zip(group.names, every[step::steps]))
     if len(groups) > 1:
-        parts = {name: parts[name] for name in names}
-    if rest:
-        cut = {id(tensor): _cut(tensor, steps) for tensor in rest.values()}
-        parts.update((name, cut[id(tensor)]) for name, tensor in rest.items())
-    batches: list[Batch] = [{} for _ in range(steps)]
-    for name, of_steps in parts.items():
-        for batch, tensor in zip(batches, of_steps):
-            batch[name] = tensor
+        batches = [{name: batch[name] for name in names} for batch in batches]
+    parts = {id(tensor): _cut(tensor, steps) for tensor in rest.values()}
+    for name, tensor in rest.items():
+        for batch, part in zip(batches, parts[id(tensor)]):
+            batch[name] = part
     return batches
 
 
 def _cut(tensor: torch.Tensor, count: int) -> Sequence[torch.Tensor]:
-    # `unsafe_chunk` is safe, because nothing writes into the whole tensor later
-    return (tensor,) if count == 1 else tensor.unsafe_chunk(count)
+    # safe, because nothing writes into the whole tensor later; takes a quarter less time than `unsafe_chunk`
+    return (tensor,) if count == 1 else tensor.unsafe_split_with_sizes([tensor.shape[0] // count] * count)
 
 
 def _typed(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

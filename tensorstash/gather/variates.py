@@ -13,7 +13,7 @@ import torch
 
 from tensorstash.common.dtypes import Int32s, Int64s, as_integers
 from tensorstash.gather.each import Variates
-from tensorstash.gather.gather import GatherPlan, compile_plan, select
+from tensorstash.gather.gather import GatherPlan, compile_plan, names_of, select
 from tensorstash.gather.layout import as_batch
 from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import InSlots
@@ -86,7 +86,7 @@ def variate_plans(
                 variates=variates,
                 spans=tuple(members),
                 draws=[numbers.index(draw) for draw in draws_of(members)],
-                gather=compile_plan([(members, packs)], together=False, by_kernel=by_kernel),
+                gather=compile_plan(members, packs, together=False, by_kernel=by_kernel),
                 widths=widths,
                 first=np.cumsum(counts) - counts,
                 variate=counted(flat),
@@ -159,9 +159,9 @@ def gather_rows(
     """
     groups, count = plan.gather.groups, len(rows.window)
     buffers = [take(group.spans[0].name, group.buffer_shape(count), group.dtype) for group in groups]
-    (flags,) = select(plan.gather, rows.source, [in_slots(plan, rows, anchors, skips)], [buffers])
+    (flags,) = select([plan.gather], rows.source, [in_slots(plan, rows, anchors, skips)], [buffers])
     numbers = {name: torch.from_numpy(getattr(rows, name)) for name in ("window", "variate", "pack")}
-    return as_batch(groups, plan.gather.names, buffers) | flags | named(plan, numbers)
+    return as_batch(groups, names_of([plan.gather]), buffers) | flags | named(plan, numbers)
 
 
 def named(plan: VariatePlan, numbers: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

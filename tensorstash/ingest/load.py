@@ -232,74 +232,51 @@ def load(
     """Load the named columns once into memory, or into a file, as a dict of tensors.
 
     With `share=` there is one copy per machine: the first process that makes a call loads it, and all that make the
-    same call attach it, until `ts.shared.remove(label)`, `ts.shared.prune` or a reboot.
-
-    With `file=` the columns are written to a file, which may be larger than memory, and mapped as `ts.open` does. The
-    load needs memory for decoding, and 24 bytes per row if rows are not grouped by entity and ordered by time; with
-    `known`, 8 bytes for each row of the largest entity, to count its times.
+    same call attach it (`docs/guide/sharing.md`). With `file=` the columns are written to a file, which may be larger
+    than memory, and mapped (`docs/guide/on-disk.md`).
 
     Args:
-        source: Parquet, CSV or TSV (`.csv`, `.csv.gz`, `.csv.zst`), or Arrow IPC files or streams, local or in any file
-            system: a path, a glob, a directory, a URL such as `s3://bucket/weather/*.parquet`, or a list of them; a
-            polars or pandas frame; a pyarrow Table, RecordBatch or Dataset; a Hugging Face Dataset; a mapping of arrays
-            or tensors. Files come in natural order of their paths, part-2 before part-10, and need the same columns;
-            types of different widths or units are widened, and integers in some files to the floats of others, if no
-            integer is rounded. Parts of paths such as `year=2024` in a directory or glob are columns.
-            Also a polars LazyFrame, a pyarrow RecordBatchReader or Scanner, a Ray Dataset (Ray keeps the order of its
-            rows only with `preserve_order`), and whatever has `__arrow_c_stream__`, such as relations of DuckDB: these
-            are read once into an unnamed file in the temporary directory (TMPDIR), never whole into memory.
+        source: files of Parquet, Arrow or CSV: a path, a glob, a directory, a URL such as `s3://bucket/weather/*.parquet`,
+            or a list of them; a polars or pandas frame; a Table, RecordBatch or Dataset of pyarrow; a Hugging Face
+            Dataset; a mapping of arrays or tensors. Also what is read once, into an unnamed file in `TMPDIR`: a polars
+            LazyFrame, a reader or Scanner of pyarrow, a Ray Dataset, and whatever has `__arrow_c_stream__`. See
+            `docs/guide/sources.md`.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
-            `(rows, k)` column), a `ts.column`, `ts.hashed`, `ts.is_valid` or `ts.calendar`. Only these are decoded.
-            `None`: all columns that entity, time and static do not name. A field of a struct column has a dotted path,
-            `{"speed": "wind.speed"}`, wherever a source name may stand. So may a polars expression that computes each
-            value from its own row; for lags and the like, load a LazyFrame. Columns that only an expression names are
-            not stored. In an expression text is a String, and bfloat16 a Float32.
+            `(rows, k)` column), a `ts.column`, `ts.hashed`, `ts.is_valid` or `ts.calendar`, or a polars expression that
+            computes each value from its own row. A field of a struct has a dotted path, `"wind.speed"`. Only these are
+            decoded. `None`: all columns that entity, time and static do not name. See `docs/guide/columns.md`.
         entity: the text or integer column that identifies the series of each row, or a list of such columns: then an
             entity is a tuple of their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64. Text in ISO 8601
-            is read as timestamps in microseconds.
-        known: when each row became known, for a table of forecasts or of figures that are revised: a timestamp, date or
-            integer column, or a polars expression such as `pl.col("issued") + pl.duration(hours=5)`, because a run is
-            out hours after it is issued. It is a second time, `stash.known`, int64, with a unit of its own; text is
-            read as in `time`. Rows of one entity and time are then versions, each a whole row, and of two versions
-            that became known at one time, one is an error. Such a stash is a table of other windows, or is looked at
-            with `at=`.
+            is read as timestamps in microseconds. Without it rows keep their order.
+        known: when each row became known, for a table of forecasts or of revised figures: a column like that of `time`,
+            or an expression such as `pl.col("issued") + pl.duration(hours=5)`. Rows of one entity and time are then
+            versions. See `docs/guide/stash.md`.
         static: columns that have one value in each entity, written like `columns`; `stash.static` holds them,
-            `(entities, ...)`. Values are compared as they are stored, and missing values are equal. Or a frame or table
-            in memory, `static=stores`, that has the entity columns and one row for each entity; `static=(stores,
-            columns)` takes only these columns of it. A missing row is an error; a row of an unknown entity is not used,
-            with a warning.
+            `(entities, ...)`. Or a frame or table in memory with the entity columns and one row for each entity,
+            `static=stores`, or `static=(stores, columns)` for some of its columns.
         dtype: cast the floating columns to this floating type, static ones too; `None` keeps the source's.
         filter: the rows to load, as a list of tuples that must all hold, `[("year", ">=", 2020), ("station", "in",
-            ["A", "B"])]`, as several such lists, of which one must hold, or as an expression of pyarrow or polars,
-            `pyarrow.compute.field("year") >= 2020` or `pl.col("year") >= 2020`. A comparison with a null is not true,
-            `not in` included. In tuples, text is compared with dates and timestamps as a time in ISO 8601, in the zone
-            of the column. Files whose paths exclude all rows are not decoded, nor are row groups whose statistics do,
-            unless the filter is of polars. Of the others the columns of the filter are read first.
-        shard: `(k, n)` loads only the entities of shard k of n, by `ts.cluster.shard_of`, from the row groups that
-            have any. For many shards, `ts.cluster.shard` reads the source once.
-        like: a stash, or the path of a saved one, whose entities and codes of text keep their numbers, as for a model
-            that has embeddings of them; new ones follow in ascending order. A column's own vocabulary takes precedence.
-            `columns`, `entity`, `time`, `known` and `static` that are left out are those of `like`, with their types
-            and expressions; such static columns are not read, but have the values of `like`. So is the floating type of
-            a column that neither `dtype=` nor `ts.column` chooses. Entities without rows become series without rows,
-            and values that only rows of the source could give are missing: NaN, code -1 or `fill=`, or else an error.
+            ["A", "B"])]`, as several such lists, of which one must hold, or as an expression of pyarrow or polars. A
+            comparison with a null is not true, `not in` included. Row groups whose statistics exclude all rows are not
+            decoded, unless the filter is of polars.
+        shard: `(k, n)` loads only the entities of shard k of n, by `ts.cluster.shard_of`. For many shards,
+            `ts.cluster.shard` reads the source once.
+        like: a stash, or the path of a saved one, whose entities and codes of text keep their numbers; new ones follow
+            in ascending order. It also supplies the `columns`, `entity`, `time`, `known` and `static` that are left
+            out, with their types, expressions and static values, and without rows the step of time that it keeps.
         unknown: with `like`, what becomes of entities and texts that it lacks: `"keep"` gives them numbers behind the
             others; `"error"` raises a `DataError`; `"drop"` leaves the rows of such entities out and takes such texts
-            as missing, because a row left out would be a gap, with a warning.
-        duplicates: `"error"` refuses a time that an entity has in several rows, which in regular series is a mistake.
-            `"keep"` is for events: rows of one time stay in the order of the source. Their windows need
-            `gaps="ignore"`, or spans in time. With `known`, no row then replaces another of its time, and rows that
-            also became known at one time stay in the order of the source.
+            as missing, with a warning.
+        duplicates: `"error"` refuses a time that an entity has in several rows. `"keep"` is for events: rows of one
+            time stay in the order of the source. Their windows need `gaps="ignore"`, or spans in time.
         filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None`: this machine, or
             for a URL what pyarrow or fsspec have for its scheme.
         share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
-            Changed files, other data or other arguments make another copy under the same label.
-        file: a path for a stash on disk, such as "weather.safetensors". It appears once it is complete and on disk. A
-            file that the same load has made is opened as it is; of several processes one writes and the others wait.
-        version: with `share=` or `file=`, a text that names the rows of a source that is not files, and of a table
-            given as `static=`: you vouch that equal versions mean equal rows. Later processes attach without reading
-            or hashing them. Another version, or none, is another stash.
+        file: a path for a stash on disk, such as "weather.safetensors". It appears once it is complete. A file that the
+            same load has made is opened as it is.
+        version: with `share=` or `file=`, a text that names the rows of a source that is not files, so that later
+            processes need not read and hash them. Equal versions must mean equal rows; this is not checked.
         overwrite: with `file=`, replace a file that another load or program made, once the new one is complete. Without
             it such a file is an error.
         timeout: with `share=` or `file=`, seconds to wait for another process that loads; `None` waits until it
@@ -307,21 +284,19 @@ def load(
         progress: show a bar, in rows and MB/s; `None` shows it when the output is a terminal or a notebook.
 
     Returns:
-        A `Stash` whose rows are grouped by entity, the entities in ascending order, and ordered by time. With `known`
-        they are ordered by known time and then by time, if entities have at most as many known times as times, else,
-        and always with `duplicates="keep"`, by time and then by known time; `stash.is_by_known` says which. Ctrl-C
-        frees all memory of the load. A `UserWarning` is given if no value of a given vocabulary occurs in its column,
-        or if most distinct values of a text column read as numbers.
+        A `Stash` whose rows are grouped by entity, the entities in ascending order, and ordered by time; for the order
+        with `known` see `stash.is_by_known`. Ctrl-C frees all memory of the load. A `UserWarning` is given if no value
+        of a given vocabulary occurs in its column, or if most distinct values of a text column read as numbers.
 
     Raises:
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type
         or name that a stash cannot hold, or an expression that depends on other rows. DataError: a null, a lossy cast,
         a duplicate time, an expression that fails in a row, or a static column that is not constant in an entity.
-        ValueError: an expression without a column, with several outputs, or with Python functions and `share=` or
-        `file=`; arguments that contradict each other. RuntimeError: an expression in a forked process whose parent has
+        ValueError: arguments that contradict each other, or an expression without a column, with several outputs, or
+        with Python functions and `share=` or `file=`. RuntimeError: an expression in a forked process whose parent has
         used polars. NoMemoryError: the columns do not fit into memory, or with `file=` onto the disk. SegmentError: the
         directory for shared segments is not this user's alone, or `file=` cannot be written or has another stash.
-        TimeoutError: see `timeout`. A process that waits for the load of another one gets its error.
+        TimeoutError: see `timeout`.
 
     Example:
         >>> import tensorstash as ts

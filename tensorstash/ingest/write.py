@@ -234,7 +234,7 @@ def _info(work: Work, keys: RowKeys, carried: Sequence[Column]) -> StashInfo:
     )
     members = {member for column in columns for member in column.members}
     expressions = tuple((name, text) for name, text in planned.expressions.items() if name in members)
-    return StashInfo(planned.rows, columns, (*static, *carried), entity, time, known, expressions)
+    return StashInfo(planned.rows, columns, (*static, *carried), entity, time, known, expressions, planned.frequency)
 
 
 def _clock_and_range(times: Column, keys: RowKeys) -> tuple[str | None, str | None, int | None, int | None]:

@@ -74,7 +74,9 @@ class Compiled:
 
     struct: library.PlanStruct
     spans: int
+    length: int  # slots of a window
     fragmented: bool  # whether any source has fragments
+    first: Int32s | None  # with rows apart: the number of the first item of each source
     kept: tuple[object, ...]  # the objects that the struct points to
 
 
@@ -200,23 +202,29 @@ def compile_plan(
     described = (library.SourceStruct * len(sources))(*map(_source, sources))
     columns = np.array([[_address(column, first[k].dtype) for k, column in enumerate(s.columns)] for s in sources])
     columns = columns.astype(np.uintp)
+    widths = np.array([math.prod(source.columns[0].shape[1:]) for source in sources])
     if apart:
-        described, columns = _apart(sources, described, columns)
+        described, columns = _apart(sources, described, columns, widths)
     struct = library.PlanStruct(
         span_structs, described, columns.ctypes.data, len(spans), len(described), history, horizon, apart
     )
-    fragmented = any(source.fragments is not None for source in sources)
-    return Compiled(struct, len(spans), fragmented, (span_structs, described, columns, tuple(sources)))
+    return Compiled(
+        struct,
+        len(spans),
+        history + horizon,
+        any(source.fragments is not None for source in sources),
+        np.cumsum([0, *widths[:-1]], dtype=np.int32) if apart else None,
+        (span_structs, described, columns, tuple(sources)),
+    )
 
 
 def _apart(
-    sources: Sequence[Source], described: "ctypes.Array[Any]", columns: NDArray[np.uintp]
+    sources: Sequence[Source], described: "ctypes.Array[Any]", columns: NDArray[np.uintp], widths: Int64s
 ) -> tuple["ctypes.Array[Any]", NDArray[np.uintp]]:
     """The structs and the addresses of all items of the sources."""
     for source in sources:
         if len({column.shape[1:] for column in source.columns}) != 1:
             raise ValueError("The columns of a source must have rows of one length to be taken apart.")
-    widths = np.array([math.prod(source.columns[0].shape[1:]) for source in sources])
     numbers = np.frombuffer(bytes(described), np.int64).reshape(len(sources), -1).repeat(widths, axis=0)
     numbers[:, 1] = widths.repeat(widths)
     item = np.arange(len(numbers)) - (widths.cumsum() - widths).repeat(widths)
@@ -233,17 +241,9 @@ def with_fragments(plan: Compiled, fragments: tuple[Int64s, Int64s, Int64s], wit
     numbers[:] = np.frombuffer(ctypes.string_at(struct.sources, numbers.nbytes), np.int64).reshape(numbers.shape)
     guide = np.frombuffer(bytes(within.struct), np.int64)
     numbers[:, 2:] = [*(_address(array, np.int64, count) for array in fragments), *guide]
-    moved = library.PlanStruct(
-        struct.spans,
-        sources,
-        struct.columns,
-        struct.span_count,
-        len(sources),
-        struct.history,
-        struct.horizon,
-        struct.apart,
-    )
-    return Compiled(moved, plan.spans, True, (plan, sources, fragments, within))
+    sizes = struct.span_count, len(sources), struct.history, struct.horizon, struct.apart
+    moved = library.PlanStruct(struct.spans, sources, struct.columns, *sizes)
+    return Compiled(moved, plan.spans, plan.length, True, plan.first, (plan, sources, fragments, within))
 
 
 def gather(  # noqa: PLR0917  in the order of the struct

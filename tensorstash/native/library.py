@@ -159,7 +159,7 @@ def warn_of_absence() -> None:
     if not _has_warned["absent"]:
         _has_warned["absent"] = True
         warnings.warn(
-            "Batches are gathered without the compiled kernel, which takes 2 to 10 times as long as with it "
+            "Batches are gathered without the compiled kernel, which may take several times as long as with it "
             f"({_WHY}). Install a wheel of tensorstash, or install it again where there is a C compiler; "
             f"{_SWITCH}=0 does without it and without this warning.",
             stacklevel=2,

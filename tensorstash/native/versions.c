@@ -177,8 +177,8 @@ INLINE void ask_for_window(const Versions *of, const Window *at, int64_t stop) {
   else if (of->reach && stop > at->low) __builtin_prefetch(&of->known[before_stretch(of, at, at->low, stop)]);
 }
 
-/* The rows of n windows, `(n, slots)`; -1 for an empty slot. What a window looks at is asked for in two steps while
- * others are looked at: only the first says where the second is. */
+/* The rows of n windows, `(n, slots)`; -1 for an empty slot. What a window looks at is asked for in two steps: only
+ * the first says where the second is. It asks for many pages at a time, because the program waits for each alone. */
 EXPORT int64_t tensorstash_pick(const Versions *of, const Moments *all, int64_t *rows) {
   int64_t bounds[FOUND_TOGETHER], stop[FOUND_TOGETHER], whole;
   if (of->unit < 1 || of->apart < 1 || of->every < 0 || of->slots < 1 || of->rows < 0 || (of->reach && !of->known)) return MALFORMED;
@@ -194,10 +194,10 @@ EXPORT int64_t tensorstash_pick(const Versions *of, const Moments *all, int64_t 
     some = least(all->n - at, FOUND_TOGETHER);
     for (int64_t i = 0; i < some; i++) bounds[i] = of->reach ? all->late[at + i] : at_or_after(all->end[at + i], of->unit);
     tensorstash_first_rows(of->reach ? of->known : of->times, of->rows, all->low + at, all->high + at, bounds, some, stop);
-    for (int64_t i = -2 * SOON; i < some; i++) {
-      int64_t next = i + SOON, later = next + SOON;
-      if (later < some) ask_how_far(of, all->low[at + later], stop[later]);
-      if (next >= 0 && next < some) {
+    for (int64_t i = 0; i < some; i++) ask_how_far(of, all->low[at + i], stop[i]);
+    for (int64_t i = -SOON; i < some; i++) {
+      int64_t next = i + SOON;
+      if (next < some) {
         Window window = window_of(all, at + next);
         ask_for_window(of, &window, stop[next]);
       }

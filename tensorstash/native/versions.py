@@ -14,7 +14,8 @@ from tensorstash.native import kernel, library
 from tensorstash.native.guide import first_rows_in_numpy
 
 BLOCK = 64  # rows; must equal the constant in versions.c
-_CANDIDATES = 1 << 20  # rows that are looked at together: they take some 60 MB
+_TOGETHER = 1 << 13  # rows and slots that are looked at together: they take some 300 kB
+_TIMES = 1 << 20  # likewise, of a whole stash
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -39,6 +40,11 @@ class Moments:
     end: Int64s
     late: Int64s | None
 
+    def of(self, which: slice | Int64s) -> "Moments":
+        """Those at an index."""
+        late = None if self.late is None else self.late[which]
+        return Moments(self.low[which], self.high[which], self.begin[which], self.end[which], late)
+
 
 def pick(of: Versions, at: Moments, slots: int, every: int | None) -> Int64s:
     """The rows of windows, `(windows, slots)`, -1 for an empty slot: the newest ones, or those of buckets of ticks."""
@@ -51,35 +57,77 @@ def pick(of: Versions, at: Moments, slots: int, every: int | None) -> Int64s:
 
 
 def pick_in_numpy(of: Versions, at: Moments, slots: int, every: int | None) -> Int64s:
-    """`pick` in numpy: all rows that may matter are sorted by window and time."""
-    rows = np.full((len(at.low), slots), -1)
+    """`pick` in numpy: the last rows of all windows, and then earlier ones of those that these do not fill."""
     first, stop = _candidates(of, at)
-    for some in _together(stop - first):
-        window = np.repeat(np.arange(some.start, some.stop), (stop - first)[some])
-        counts = np.cumsum((stop - first)[some])
-        row = np.arange(len(window)) - np.repeat(counts - (stop - first)[some], (stop - first)[some]) + first[window]
-        inside = of.times[row] >= _units(of, at.begin)[window]
-        inside &= of.times[row] < _units(of, at.end)[window]
-        if of.known is not None and at.late is not None:
-            inside &= of.known[row] < at.late[window]
-        window, row = window[inside], row[inside]
-        slot = window
-        if every is not None:
-            slot = window * slots + (of.times[row] * of.unit - at.begin[window]) // every
-        order = np.lexsort((of.times[row], slot))  # stable: of equal times the last known row comes last
-        row, slot = row[order], slot[order]
-        ends = slot[1:] != slot[:-1]
-        if every is not None:
-            last = np.append(ends, True)[: len(row)]
-            rows.reshape(-1)[slot[last]] = row[last]
-            continue
-        if of.known is not None and not of.all:
-            last = np.append(ends | (of.times[row[1:]] != of.times[row[:-1]]), True)[: len(row)]
-            row, slot = row[last], slot[last]
-        back = np.searchsorted(slot, slot, "right") - 1 - np.arange(len(slot))  # from the newest one of the window
-        newest = back < slots
-        rows[slot[newest], slots - 1 - back[newest]] = row[newest]
+    if not _last_counts(of, every):
+        return _pick_from(of, at, (first, stop), slots, every)
+    near = np.maximum(first, stop - 2 * slots)
+    rows = _pick_from(of, at, (near, stop), slots, every)
+    rest = np.flatnonzero((rows < 0).any(1) & (first < near))
+    rows[rest] = _pick_from(of, at.of(rest), (first[rest], stop[rest]), slots, every)
     return rows
+
+
+def _last_counts(of: Versions, every: int | None) -> bool:
+    """Whether of the known rows of a slot the last one counts: a window whose slots are full needs no others."""
+    return of.reach is None or (every is not None and every <= of.apart)
+
+
+def _pick_from(of: Versions, at: Moments, ranges: tuple[Int64s, Int64s], slots: int, every: int | None) -> Int64s:
+    """The rows of windows out of a range of rows of each."""
+    first, stop = ranges
+    rows = np.full((len(first), slots), -1)
+    for some in _together(stop - first + slots):
+        into, window_at = rows[some], at.of(some)
+        window, row = _visible(of, window_at, first[some], stop[some])
+        if every is None:
+            _put_newest(of, window, row, into)
+        else:
+            slot = window * slots + (of.times[row] * of.unit - window_at.begin[window]) // every
+            _put_into_buckets(of, slot, row, into.reshape(-1), last_counts=_last_counts(of, every))
+    return rows
+
+
+def _visible(of: Versions, at: Moments, first: Int64s, stop: Int64s) -> tuple[Int64s, Int64s]:
+    """The rows in `[first, stop)` of windows that lie in their stretch and were known, and the window of each."""
+    counts = stop - first
+    window, row = np.repeat(np.arange(len(counts)), counts), np.repeat(stop - np.cumsum(counts), counts)
+    row += np.arange(len(row))
+    if of.reach is not None:  # all were known
+        times = of.times[row]
+        inside = times >= np.repeat(_units(of, at.begin), counts)
+        inside &= times < np.repeat(_units(of, at.end), counts)
+    elif of.known is not None and at.late is not None:  # all lie in the stretch
+        inside = of.known[row] < np.repeat(at.late, counts)
+    else:
+        return window, row
+    return window[inside], row[inside]
+
+
+def _put_into_buckets(of: Versions, slot: Int64s, row: Int64s, rows: Int64s, *, last_counts: bool) -> None:
+    """Write the row of the newest time to each slot, and of equal times the last one."""
+    if not last_counts:
+        times, newest = of.times[row], np.full(len(rows), np.iinfo(np.int64).min)
+        np.maximum.at(newest, slot, times)
+        is_newest = times == newest[slot]
+        slot, row = slot[is_newest], row[is_newest]
+    np.maximum.at(rows, slot, row)
+
+
+def _put_newest(of: Versions, window: Int64s, row: Int64s, rows: Int64s) -> None:
+    """Write the rows of the newest times of each window, of equal times the last one, to its last slots."""
+    if of.reach is not None:
+        order = np.lexsort((of.times[row], window))  # stable
+        window, row = window[order], row[order]
+    if of.known is not None and not of.all:
+        times = of.times[row]
+        last = np.append((window[1:] != window[:-1]) | (times[1:] != times[:-1]), True)[: len(row)]
+        window, row = window[last], row[last]
+    count, slots = rows.shape
+    ends = np.cumsum(np.bincount(window, minlength=count))
+    slot = slots - ends[window] + np.arange(len(row))
+    there = slot >= 0
+    rows[window[there], slot[there]] = row[there]
 
 
 def _candidates(of: Versions, at: Moments) -> tuple[Int64s, Int64s]:
@@ -99,10 +147,10 @@ def _units(of: Versions, ticks: Int64s) -> Int64s:
 
 
 def _together(counts: Int64s) -> Iterator[slice]:
-    """Windows whose rows are few enough to be looked at together."""
+    """Windows that have few enough rows and slots to be looked at together."""
     start, ends = 0, np.cumsum(counts)
     while start < len(counts):
-        upto = int(ends[start] - counts[start]) + _CANDIDATES
+        upto = int(ends[start] - counts[start]) + _TOGETHER
         stop = max(start + 1, int(np.searchsorted(ends, upto, "right")))
         yield slice(start, stop)
         start = stop
@@ -126,8 +174,8 @@ def reach_of(times: Int64s, offsets: Int64s) -> Int64s:
 def apart_of(times: Int64s) -> int:
     """The greatest common divisor of all differences between times; 0 if all times are equal."""
     found = 0
-    for start in range(0, len(times), _CANDIDATES):
-        apart = np.abs(times[start : start + _CANDIDATES] - times[0])
+    for start in range(0, len(times), _TIMES):
+        apart = np.abs(times[start : start + _TIMES] - times[0])
         if found:
             apart = apart[apart % found != 0]
         if len(apart):

@@ -27,11 +27,10 @@ _MOST_LINES = 8  # of differences in an error
 
 
 class _Run(NamedTuple):
-    """Where the run of a sampler is."""
+    """The pass in which the run of a sampler is."""
 
-    order: Order  # of the pass at `here`
-    here: Position  # after the last step, or where the next pass begins
-    start: Position | None = None  # where the pass at `here` began, if this sampler began it
+    order: Order
+    start: Position | None = None  # where it began, if this sampler began it
     asked: int | None = None  # the pass of the last set_epoch()
 
 
@@ -114,7 +113,8 @@ class Sampler:
         self._rank_size, self._global_size = self._checked_sizes(batch_size, global_batch_size)
         self.order.check_tail(self.tail, varies=self._varies)
         self._ranks = None if num_replicas is None or rank is None else _checked(num_replicas, rank)
-        self._run = _Run(self.order, Position())
+        self._run = _Run(self.order)
+        self._here = Position()  # after the last step, or where the next pass begins
         if self._ranks is not None:
             self.order.check_layout(self._layout())
             _warn_of_shared_parts(self._ranks[0])
@@ -249,7 +249,7 @@ class Sampler:
             number, taken = (at_least(0, state[name], name, below=MOST_COUNT) for name in ("pass", "steps"))
         progress = order.load(state)
         self.seed = operator.index(state["seed"])
-        self._run = _Run(order, Position(epoch, progress, number, taken))
+        self._run, self._here = _Run(order), Position(epoch, progress, number, taken)
 
     # The parts of a pass, for iterators that compute ahead. Only `hand_out` and `finish` change the sampler, and the
     # thread of the loop calls them.
@@ -258,25 +258,25 @@ class Sampler:
         """The steps of the next pass, and where it begins."""
         schedule = self._schedule()
         self.order.check_layout(schedule.layout)
-        start = schedule.next(self._run.here, self._run.start is not None, self._run.asked)
+        start = schedule.next(self._here, self._run.start is not None, self._run.asked)
         self.order.begin(self.seed, start.epoch)
         return schedule, start
 
     def hand_out(self, start: Position, taken: int, epoch: int, progress: Progress) -> Position:
         """Record that the loop received step number `taken` of the pass that began at `start`: where it is then."""
-        here, run = Position(epoch, progress, start.number, start.taken + taken), self._run
-        if run.start is start:
-            self._run = _Run(run.order, here, start, run.asked)
+        here = Position(epoch, progress, start.number, start.taken + taken)
+        if self._run.start is start:
+            self._here = here
         elif taken == 1:  # otherwise a state was loaded or another pass has begun, and this one no longer counts
-            self._run = _Run(self.order, here, start)
+            self._run, self._here = _Run(self.order, start), here
         return here
 
     def finish(self, start: Position, taken: int) -> None:
         """Record that the pass that began at `start` is over, after `taken` steps."""
         run = self._run
         if run.start is start or not taken:
-            after = self._schedule().after(run.here if taken else start)
-            self._run = _Run(run.order, after, None, run.asked if taken else None)
+            self._here = self._schedule().after(self._here if taken else start)
+            self._run = _Run(run.order, None, run.asked if taken else None)
 
     def _layout(self) -> Layout:
         """How steps are divided among the present ranks."""
@@ -300,8 +300,8 @@ class Sampler:
         """The position of the last pass until the next one begins, or what set_epoch() chose after a finished pass."""
         run = self._run
         if run.start is not None or run.asked is None:
-            return run.here
-        return self._schedule().next(run.here, begun=False, asked=run.asked)
+            return self._here
+        return self._schedule().next(self._here, begun=False, asked=run.asked)
 
     def __repr__(self) -> str:
         replicas, rank, source = self.ranks

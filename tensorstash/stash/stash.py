@@ -330,7 +330,8 @@ class Stash(Mapping[str, torch.Tensor]):
         """A stash with the columns, entities, texts, clock and static columns of this one, and no row.
 
         Saved, it is the reference to ship with a model: `ts.load(rows, like=path)` takes over columns, expressions,
-        entities and codes. It has some 60 bytes for each entity, whatever the number of rows.
+        entities and codes, and the step of time that windows of all rows find, which a few rows could not tell. It has
+        some 60 bytes for each entity, whatever the number of rows.
 
         Example:
             >>> import tensorstash as ts

@@ -13,13 +13,14 @@ from tensorstash.common.dtypes import as_integers
 from tensorstash.segments.draft import Draft
 from tensorstash.segments.segment import Segment, mapped
 from tensorstash.stash.header import StashLike, times_checksum
+from tensorstash.stash.steps import frequency_of
 
 _BLOB_PAGE = 64  # most texts are few, and a page for each would outweigh them
 
 
 def without_rows(stash: StashLike) -> Segment:
     """What `Stash.without_rows` returns."""
-    segment, metadata = stash.segment, to_header(_info(stash.info))
+    segment, metadata = stash.segment, to_header(_info(stash.info, frequency_of(stash)))
     blobs = {name: segment.blob(name) for name in segment.checksums}
     rows = sorted((entry for entry in segment.entries.values() if entry.name not in blobs), key=lambda each: each.start)
     # an entry of the header has the name, 100 characters, and as many for the padding that follows
@@ -36,11 +37,12 @@ def without_rows(stash: StashLike) -> Segment:
     return mapped(os.dup(draft.fd))
 
 
-def _info(info: StashInfo) -> StashInfo:
+def _info(info: StashInfo, frequency: int | str | None) -> StashInfo:
     none = times_checksum(np.zeros(0, np.int64))
     time = info.time and replace(info.time, low=None, high=None, duplicates=False, checksum=none)
     known = info.known and replace(info.known, low=None, high=None, is_first=False, checksum=none)
-    return replace(info, rows=0, columns=tuple(map(_uncounted, info.columns)), time=time, known=known)
+    columns = tuple(map(_uncounted, info.columns))
+    return replace(info, rows=0, columns=columns, time=time, known=known, frequency=frequency)
 
 
 def _uncounted(column: Column) -> Column:

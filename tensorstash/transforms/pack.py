@@ -42,7 +42,7 @@ class PackSequences:
     start mean nothing; a batch of only such windows has no rows.
 
     The spans of a `PackSequences` share these entries. Spans over other slots, or another span of time, need a
-    `PackSequences` of their own. `<span>.age` is packed with its span.
+    `PackSequences` of their own. `<span>.age` and `<span>.delay` are packed with their span.
 
     Args:
         spans: the names of the spans.
@@ -102,8 +102,8 @@ class PackSequences:
             packing = in_rows(observed, shape, self.length, self.multiple)
         rows = (packing.length,) if self.length is None else (len(packing.used), packing.length)
         entries = self._entries(packing, take)
-        ages = [f"{name}.age" for name in self.spans if _has_age(batch, name)]
-        for name in (*self.spans, *ages):
+        distances = [entry for name in self.spans for entry in _distances(batch, name)]
+        for name in (*self.spans, *distances):
             span = batch[name]
             batch[name] = take(name, (*rows, *span.shape[2:]), span.dtype)
             move(packing, span, batch[name])
@@ -135,8 +135,8 @@ class PackSequences:
                 raise ValueError(
                     f"A span must be packed once; {name!r} has been packed already. Leave out one ts.PackSequences."
                 )
-            if name.endswith(".age") and _has_age(batch, name.removesuffix(".age")):
-                raise ValueError(f"The ages of a span are packed with it, got {name!r}. Leave it out.")
+            if name in _distances(batch, name.rpartition(".")[0]):
+                raise ValueError(f"The ages and delays of a span are packed with it, got {name!r}. Leave it out.")
             if span.ndim < 2:
                 raise ValueError(f"A packed span must be (batch, time, ...); {name!r} is {tuple(span.shape)}.")
             if not span.is_cpu:
@@ -176,11 +176,11 @@ def _check_slots(pack: PackSequences, name: str, slots: int, alike: bool) -> Non
         )
 
 
-def _has_age(batch: Batch, name: str) -> bool:
-    age = batch.get(f"{name}.age")
-    if age is None or f"{name}.observed" not in batch or f"{name}.age.observed" in batch:
-        return False
-    return age.shape[:2] == batch[name].shape[:2]
+def _distances(batch: Batch, name: str) -> list[str]:
+    """The entries with the ages and delays of the rows of a span, which are no spans of their own."""
+    entries = [f"{name}.age", f"{name}.delay"] if f"{name}.observed" in batch else []
+    found = [entry for entry in entries if entry in batch and f"{entry}.observed" not in batch]
+    return [entry for entry in found if batch[entry].shape[:2] == batch[name].shape[:2]]
 
 
 def _spans_by_window(transform: object, in_rows: Collection[str]) -> list[str]:

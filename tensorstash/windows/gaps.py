@@ -56,7 +56,8 @@ def fragments(
             f"Times must lie within 2**62 ticks of each other, got {stash.clock.format(first)} to "
             f"{stash.clock.format(last)}. Leave such rows out with filter=, or take gaps='ignore'."
         )
-    return find_runs(stash.offsets.numpy(), stash.time.numpy(), stash.clock, frequency, tolerance)
+    wanted = stash.info.frequency if frequency is None else frequency
+    return find_runs(stash.offsets.numpy(), stash.time.numpy(), stash.clock, wanted, tolerance)
 
 
 def check_no_slots(

@@ -172,6 +172,7 @@ def _in_time(time_span: TimeSpan) -> dict[str, list[Any]]:
             *bounds,
             time_span.max_rows,
             time_span.closed,
+            *(["in buckets"] * (time_span.every is not None)),
             *(["age"] * (f"{span.name}.age" in aged)),
             *table,
         ]

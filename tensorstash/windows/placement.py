@@ -270,17 +270,15 @@ class Chain:
         return np.cumsum([0, *(len(placement.offsets) - 1 for placement in self.placements[:-1])])
 
     @cached_property
-    def plan(self) -> GatherPlan:
-        """How batches are gathered; compiled for the first one."""
-        return self._compiled(together=True)
+    def plans(self) -> list[GatherPlan]:
+        """How batches are gathered, for each kind of rows that windows have; compiled for the first batch."""
+        return [compile_plan(spans, memories) for spans, memories in self.spans_and_memories()]
 
     @cached_property
     def plan_apart(self) -> GatherPlan:
-        """The plan with a buffer for each span."""
-        return self._compiled(together=False)
-
-    def _compiled(self, *, together: bool) -> GatherPlan:
-        return compile_plan(self.spans_and_memories(), together=together)
+        """How windows in slots are gathered into a buffer for each span."""
+        ((spans, memories),) = self.spans_and_memories()
+        return compile_plan(spans, memories, together=False)
 
     def spans_and_memories(self) -> list[tuple[Sequence[Span], list[Memory]]]:
         """The spans in slots, and those of each stretch of time, and what they are gathered from."""
@@ -299,17 +297,20 @@ class Chain:
 
     def in_time(self, located: Located) -> list[Stretches | Picked]:
         """The rows of windows in each span in time; those that do not follow each other are picked now."""
-        if not located.stretches:
-            return []
         every = zip(located.stretches, zip(*(placement.time_spans for placement in self.placements)))
         return [
             found if isinstance(found, Stretches) else picked_of(parts, found, located.source) for found, parts in every
         ]
 
-    def rows(self, anchors: Any, stretches: Sequence[Stretches | Picked], skips: Any = None) -> list[Rows]:
-        """The rows of windows for each part of the plan; arrays or, on a device, tensors. `skips` as in `InSlots`."""
-        has_slots = len(self.plan.parts) > len(stretches)
-        return [InSlots(anchors, skips), *stretches] if has_slots else [*stretches]
+    def rows(self, located: Located, skips: Int64s | None = None) -> list[Rows]:
+        """The rows of windows for each of the plans. `skips` as in `InSlots`."""
+        rows: list[Rows] = [InSlots(located.anchors, skips)] if self.has_slots else []
+        return [*rows, *self.in_time(located)] if located.stretches else rows
+
+    @cached_property
+    def has_slots(self) -> bool:
+        """Whether the first plan is that of spans in slots; the others are those of spans in time."""
+        return bool(self.placements[0].whole_spans)
 
     @cached_property
     def variates(self) -> tuple[VariatePlan, ...]:
@@ -324,13 +325,12 @@ class Chain:
         """Of a window in a batch; where windows have different numbers of rows, their mean."""
         counts = np.array([len(placement) for placement in self.placements])
         rows = [int(counts @ plan.most_rows) * plan.gather.window_bytes for plan in self.variates]
-        return self.plan.window_bytes + sum(rows) // max(1, len(self))
+        return sum(plan.window_bytes for plan in self.plans) + sum(rows) // max(1, len(self))
 
     def gather(self, ids: Ids) -> dict[str, torch.Tensor]:
         """The batch of windows in fresh memory: spans, `observed`, and static columns."""
         located = self.locate(check_ids(ids, len(self)))
-        rows = self.rows(located.anchors, self.in_time(located))
-        batch = gather(self.plan, located.source, rows) | self.static_of(located)
+        batch = gather(self.plans, located.source, self.rows(located)) | self.static_of(located)
         batch |= {name: torch.from_numpy(values) for name, values in self.labels(located).items()}
         batch |= variate_entries(self.variates, located.source, located.anchors, None, {}, new_memory)
         return noted(batch, self.scaled)

@@ -162,7 +162,7 @@ def test_idle_buffers_are_bounded() -> None:
     loader = ts.Loader(windows(2000), 8)
     kept = list(loader)
     del kept
-    assert all(len(pool.idle) == 2 + AT_ONCE for pool in loader._assembler._memory.pools)  # type: ignore[union-attr]
+    assert all(len(pool.idle) == 2 + AT_ONCE for pool in loader._memory.pools)  # type: ignore[union-attr]
 
 
 def test_masked_batches_carry_valid() -> None:
@@ -246,15 +246,15 @@ def test_leaving_the_loop_stops_the_thread() -> None:
 
 
 def test_an_exception_in_the_thread_comes_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails_in_build(portion: object) -> None:
+    def fails_in_locate(*_: object) -> None:
         raise OSError("the disk is gone")
 
     for prefetch in (0, 2):
         loader = ts.Loader(windows(), 8, prefetch=prefetch)
-        monkeypatch.setattr(loader._assembler, "build", fails_in_build)
+        monkeypatch.setattr(loader._contents, "locate", fails_in_locate)
         with pytest.raises(OSError, match="the disk is gone") as caught:
             next(iter(loader))
-        assert "fails_in_build" in "".join(traceback.format_tb(caught.value.__traceback__))
+        assert "fails_in_locate" in "".join(traceback.format_tb(caught.value.__traceback__))
 
 
 PROGRAM = """
@@ -292,7 +292,7 @@ def test_stats_tell_where_the_time_went() -> None:
         time.sleep(0.001)
     stats = loader.stats()
     assert stats["steps"] == len(loader)
-    assert 0 < stats["gather_seconds"] < stats["wait_seconds"] < stats["seconds"]
+    assert 0 < stats["gather_seconds"] <= stats["wait_seconds"] < stats["seconds"]
     assert stats["seconds"] - stats["wait_seconds"] >= 0.001 * len(loader)
     nbytes = sum(tensor.nbytes for tensor in loader.dataset[[0]].values()) * len(loader.dataset)
     assert stats["gigabytes_per_second"] * stats["gather_seconds"] * 1e9 == pytest.approx(nbytes)

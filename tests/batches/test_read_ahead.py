@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.batches import assemble, read_ahead
+from tensorstash.batches import host, read_ahead
 from tensorstash.batches.read_ahead import ranges
 from tensorstash.segments.segment import Segment
 from tests import kernel
@@ -57,7 +57,7 @@ def pages_of_rows(stash: ts.Stash, column: str, rows: list[int]) -> set[int]:
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a portion be what fits into one buffer."""
-    monkeypatch.setattr(assemble, "parts", lambda _: 1)
+    monkeypatch.setattr(host, "parts", lambda _: 1)
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tensorstash.batches import resident
 from tensorstash.batches.devices import Copies
-from tensorstash.batches.resident import ResidentAssembler
 from tests import oracle
 from tests.data import Table, tables
 from tests.late_device import BROKEN, LateCopies
@@ -179,8 +178,7 @@ def test_no_wait_can_be_left_out(broken: Callable[[], LateCopies], prefetch: int
 
 def items(loader: ts.Loader) -> list[torch.Tensor]:
     """The columns that a loader gathers from."""
-    assert isinstance(loader._assembler, ResidentAssembler)
-    return [column for columns in loader._assembler.columns for column in columns.values()]
+    return [column for columns in loader._resident.columns for column in columns.values()]
 
 
 def test_loaders_over_one_stash_share_its_columns_while_one_of_them_lives() -> None:
@@ -212,9 +210,8 @@ def test_columns_that_are_freed_with_the_loader_are_not_given_away_while_they_ar
     loader = ts.Loader(windows_of("mask"), 8, resident=True)
     assert not any(map(copies.used, items(loader)))
     next(iter(loader))
-    assert isinstance(loader._assembler, ResidentAssembler)
     assert all(map(copies.used, items(loader)))
-    assert all(map(copies.used, loader._assembler.static.values()))
+    assert all(map(copies.used, loader._resident.static.values()))
 
 
 def test_only_the_columns_of_the_spans_are_held() -> None:

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tensorstash.batches import loader as loading
-from tensorstash.batches.assemble import HostAssembler
+from tensorstash.batches import host
+from tensorstash.batches import prefetch as prefetching
 from tests.late_device import LateCopies
 
 pytestmark = pytest.mark.host("it chooses the ways itself")
@@ -63,13 +63,13 @@ def loader_over(seconds: float, prefetch: int, monkeypatch: pytest.MonkeyPatch, 
 
 
 def slow_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    build = HostAssembler.build
+    select: Callable[..., Any] = host.select  # type: ignore[attr-defined]  # imported there
 
-    def slowly(self: HostAssembler, *arguments: Any) -> Any:
+    def slowly(*arguments: Any) -> Any:
         time.sleep(SLOW)
-        return build(self, *arguments)
+        return select(*arguments)
 
-    monkeypatch.setattr(HostAssembler, "build", slowly)
+    monkeypatch.setattr(host, "select", slowly)
 
 
 def check_parts(stats: dict[str, Any]) -> None:
@@ -110,14 +110,14 @@ def test_a_loop_whose_model_is_slower_finds_every_batch_made(slow: str, monkeypa
     loader = loader_over(SLOW if slow == "copy" else 0, 2, monkeypatch)
     found: list[bool] = []
     waiting: list[Any] = []
-    take: Callable[..., Any] = loading._next
+    take: Callable[..., Any] = prefetching._next
 
     def noted(futures: Any, process: int) -> Any:
         found.append(futures[0].done())
         waiting[:] = futures
         return take(futures, process)
 
-    monkeypatch.setattr(loading, "_next", noted)
+    monkeypatch.setattr(prefetching, "_next", noted)
     for _ in loader:
         while not all(future.done() for future in waiting):
             time.sleep(0.001)

@@ -1,5 +1,6 @@
 """The inside of `native/versions.py`: rows by times and known times, the kernel and numpy against loops over rows."""
 
+import tracemalloc
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -108,8 +109,7 @@ def test_each_window_has_the_newest_known_rows(case: Case) -> None:
 @settings(max_examples=40)
 def test_a_window_has_the_same_rows_among_many(case: Case, seed: int) -> None:
     which = np.random.default_rng(seed).integers(0, len(case.at.low), 700)
-    moments = (case.at.low, case.at.high, case.at.begin, case.at.end, case.at.late)
-    many = Moments(*(None if array is None else array[which] for array in moments))  # type: ignore[arg-type]
+    many = case.at.of(which)
     slow = slow_pick(case)
     expected = [slow[i] for i in which]
     assert pick_in_numpy(case.of, many, case.slots, case.every).tolist() == expected
@@ -141,8 +141,20 @@ def test_times_lie_on_a_grid(times: list[int], step: int) -> None:
 
 def test_many_windows_are_looked_at_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     case = case_of(5, "by known", 1, True, 900, 60)
-    monkeypatch.setattr("tensorstash.native.versions._CANDIDATES", 7)
+    monkeypatch.setattr("tensorstash.native.versions._TOGETHER", 7)
     assert pick_in_numpy(case.of, case.at, case.slots, case.every).tolist() == slow_pick(case)
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_numpy_takes_little_memory_however_many_rows_may_matter(every: bool) -> None:
+    case = case_of(5, "by known", 1, every, 900, 60)
+    many = case.at.of(np.random.default_rng(0).integers(0, len(case.at.low), 4000))
+    tracemalloc.start()
+    try:
+        picked = pick_in_numpy(case.of, many, case.slots, case.every)
+        assert tracemalloc.get_traced_memory()[1] - picked.nbytes < 2 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.skipif(library.LIBRARY is None, reason=library.why())

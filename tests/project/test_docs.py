@@ -224,7 +224,7 @@ def test_drawings_are_those_of_their_code(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_messages_of_the_reference_are_those_of_the_package() -> None:
     page = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8").split("\n## The most common ones\n")[1]
     messages = re.findall(r"^\| `(\w+ .*?)`", page, re.MULTILINE)
-    assert len(messages) > 15
+    assert len(messages) > 10
     package = "".join(path.read_text("utf-8") for path in (ROOT / "tensorstash").rglob("*.py"))
     assert [message for message in messages if f'"{message}' not in package] == []
 
@@ -258,7 +258,7 @@ def test_a_page_of_the_reference_has_its_picture_and_its_guide_behind_the_first_
     lead_to_guide(None, "function", "tensorstash.plot.series", None, None, lines)
     leave_out_skips(None, "function", "tensorstash.plot.series", None, None, lines)
     picture = [".. image:: /pictures/series.png", "   :alt: plot.series"]
-    assert lines == ["A picture.", "", *picture, "", "See :doc:`/guide/gallery`.", "", "", ">>> import numpy as np"]
+    assert lines == ["A picture.", "", *picture, "", "Guide: :doc:`/guide/gallery`.", "", "", ">>> import numpy as np"]
 
 
 def test_errors_of_a_docstring_are_listed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,6 +186,7 @@ STRETCHES = {
         {"gaps": st.sampled_from(["mask", "split", "ignore"])}, optional={"min_history": st.integers(1, 20)}
     ),
     st.booleans(),
+    st.booleans(),
     st.sampled_from([None, "entity"]),
     st.lists(st.integers(1, 20), min_size=1, max_size=3),
 )
@@ -195,9 +196,11 @@ def test_the_newest_windows_of_slots(
     stream: Stream,
     choices: dict[str, Any],
     stretches: bool,
+    is_given: bool,
     by: Any,
     waits: list[int],
 ) -> None:
+    """The step of time is given, or the reference keeps it."""
     folder, now = tmp_path_factory.mktemp("model"), START + timedelta(hours=40)
     spans: dict[str, Any] = SLOTS
     timed = choices["gaps"] != "ignore"  # else the slot after the last row has no time
@@ -207,7 +210,7 @@ def test_the_newest_windows_of_slots(
     elif stretches:
         spans = SLOTS | {"skies": STRETCHES["skies"], "week": STRETCHES["week"]}
     arguments = {"spans": spans, "min_horizon": 0, **choices}
-    arguments |= {"frequency": "1h"} if timed else {}
+    arguments |= {"frequency": "1h"} if timed and is_given else {}
     job = {"arguments": arguments, "at": None, "duplicates": "error", "with_ids": timed}
     try:
         windows = train(stream.until(now), folder, arguments, None, "error", by)

@@ -85,3 +85,67 @@ def test_a_stash_without_entities_and_times_has_one_too() -> None:
 def test_rows_change_nothing_in_it() -> None:
     one, two = loaded(3, 2), loaded(3, 9)
     assert one.without_rows().segment.crc == two.without_rows().segment.crc
+
+
+STEPPED = [
+    [0, 2, 4, 6, 10],
+    pl.datetime_range(pl.datetime(2024, 1, 1), pl.datetime(2024, 1, 2), "1h30m", eager=True),
+    pl.date_range(pl.date(2024, 1, 31), pl.date(2024, 8, 31), "1mo", eager=True),
+    pl.datetime_range(pl.date(2024, 3, 29), pl.date(2024, 4, 9), "1d", time_zone="Europe/Berlin", eager=True),
+    pl.datetime_range(pl.date(2024, 1, 1), pl.date(2034, 1, 1), "1q", eager=True),
+]
+
+
+@pytest.mark.parametrize("times", STEPPED)
+def test_it_keeps_the_step_of_time(times: Any, tmp_path: Path) -> None:
+    """Of two rows, of which one is missing between them, no other step could be found than their distance."""
+    whole = pl.DataFrame({"t": times}).with_columns(y=pl.int_range(pl.len()).cast(pl.Float64))
+    stash = ts.load(whole, ["y"], time="t")
+    found = ts.Windows(stash, 2, gaps="mask").placement.slots.frequency
+    stash.without_rows().save(tmp_path / "reference.safetensors")
+    tail = ts.load(whole[[0, 2]], like=tmp_path / "reference.safetensors")
+    again = ts.load(whole[[0, 2]], like=tail.without_rows())
+    tail.save(tmp_path / "tail.safetensors")
+    for rows in (tail, ts.open(tmp_path / "tail.safetensors"), again):
+        windows = ts.Windows(rows, 2, gaps="mask")
+        assert windows.placement.slots.frequency == found
+        assert windows[:]["y.observed"].tolist() == [[True, False], [False, True]]
+    single = ts.Windows(ts.load(whole[:1], like=stash.without_rows()), 1, 1, min_horizon=0)
+    assert single.latest().to_frame([0], torch.zeros(1, 1))["t"][0] == whole["t"][1]
+
+
+def test_a_step_that_is_given_or_of_other_times_counts_more() -> None:
+    hours = pl.datetime_range(pl.datetime(2024, 1, 1), pl.datetime(2024, 1, 2), "1h", eager=True)
+    stash = ts.load(pl.DataFrame({"t": hours, "y": 1.0}), ["y"], time="t")
+    later = pl.DataFrame({"t": [hours[0], hours[2], hours[4]], "y": 1.0})
+    tail = ts.load(later, like=stash.without_rows())
+    with pytest.raises(ts.errors.NoWindowError, match=like("frequency '1h'")):
+        ts.Windows(tail, 2)
+    assert len(ts.Windows(tail, 2, frequency="2h")) == len(ts.Windows(tail, 2, gaps="ignore")) == 2
+    # whole data tell their own step, and times of another unit have another clock
+    for other in (
+        ts.load(later, like=stash),
+        ts.load(later.cast({"t": pl.Datetime("ms")}), ["y"], time="t", like=stash.without_rows()),
+    ):
+        assert len(ts.Windows(other, 2)) == 2
+
+
+def test_rows_without_a_step_tell_none() -> None:
+    events: Any = {"e": [*"aabb"], "t": [1, 1, 2, 9], "y": [1.0] * 4}
+    versions = {"t": [1, 1, 2], "k": [1, 2, 2], "y": [1.0] * 3}
+    for stash in (
+        ts.load(events, ["y"], entity="e", time="t", duplicates="keep"),
+        ts.load(versions, ["y"], time="t", known="k"),
+        ts.load({"e": [*"ab"], "t": [1, 5], "y": [1.0] * 2}, ["y"], entity="e", time="t"),
+        ts.load({"y": [1.0, 2.0]}),
+        ts.load({"t": [-(1 << 62), 1 << 62], "y": [1.0, 2.0]}, ["y"], time="t"),
+    ):
+        assert stash.without_rows().info.frequency is None
+
+
+def test_references_with_other_steps_make_other_shared_copies(shm: Path) -> None:
+    rows = {"t": [0, 4], "y": [1.0, 2.0]}
+    one, two = (ts.load({"t": [0, k, 2 * k], "y": [1.0] * 3}, ["y"], time="t").without_rows() for k in (2, 4))
+    lengths = [len(ts.Windows(ts.load(rows, like=each, share="steps"), 2, gaps="mask")) for each in (one, two, one)]
+    assert lengths == [2, 1, 2]
+    del shm

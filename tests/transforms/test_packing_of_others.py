@@ -126,5 +126,5 @@ def test_spans_in_time_are_packed_with_their_ages(length: int | None, late: bool
         assert all(oracle.same(batch[name].cpu(), exact[name].cpu()) for name in exact)
     with pytest.raises(ValueError, match="those of 'last' differ from those of 'past'"):
         ts.Loader(windows, 16, transform=[ts.PackSequences("past", "last")])
-    with pytest.raises(ValueError, match="ages of a span are packed with it"):
+    with pytest.raises(ValueError, match="ages and delays of a span are packed with it"):
         ts.PackSequences("past", "past.age")(windows[:])

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import polars as pl
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tests import kernel
 from tests.windows.seen import NS, check
-from tests.windows.worlds import World, expected_of, spans_of, times_of, world_of
+from tests.windows.worlds import World, at_points, expected_of, spans_of, world_of
 
 worlds = st.builds(
     world_of,
@@ -55,14 +54,7 @@ def test_windows_at_points_see_the_table_around_their_time(way: str, world: Worl
     """At any time, in any order; the same from a loader and from resident columns."""
     with pytest.MonkeyPatch.context() as patch:
         kernel.take(way, patch)
-        stash, frame = world.own()
-        picked, random = world.random.integers(0, len(frame), 12), world.random
-        series, tick = frame["series"].gather(picked), NS[world.own_unit]
-        moved = random.integers(-20, 20, 12) * (world.step // 2 // tick) + random.integers(-1, 2, 12)
-        times = (frame["time"].gather(picked) // tick + pl.Series(moved)) * tick
-        at = pl.DataFrame({"series": series, "time": times_of(times, world.own_unit, world.zone)})
-        spans = spans_of(world)
-        windows = ts.Windows(stash, spans=spans, tables={"others": world.loaded()}, at=at, closed=closed)
+        windows, expected = at_points(world, closed)
         batch = windows[:]
         of_loader, resident = (
             [*ts.Loader(windows, size, shuffle=True, seed=3, with_ids=True, device="cpu", resident=resident)]
@@ -70,6 +62,5 @@ def test_windows_at_points_see_the_table_around_their_time(way: str, world: Worl
         )
         assert all(map(equal, of_loader, resident))
         assert all(equal(windows[one["window"]], {name: one[name] for name in batch}) for one in of_loader)
-    for name, span in spans.items():
-        expected = [expected_of(world, span, s, t, closed) for s, t in zip(series, times)]
-        check(batch, name, expected, world.tick, known=world.known is not None)
+    for name, of_span in expected.items():
+        check(batch, name, of_span, world.tick, known=world.known is not None)

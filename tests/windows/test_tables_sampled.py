@@ -121,6 +121,17 @@ def test_a_state_of_other_tables_is_refused(changed: str) -> None:
         other.load_state_dict(loader.state_dict())
 
 
+def test_a_state_of_buckets_is_not_one_of_as_many_rows() -> None:
+    def loader(**slots: int) -> ts.Loader:
+        span = ts.During("price", -9, 0, table="prices", **slots)  # type: ignore[arg-type]
+        return ts.Loader(ts.Windows(own(), spans={"price": span}, tables={"prices": prices()}), 6)
+
+    state = loader(every=3).state_dict()
+    loader(every=3).load_state_dict(state)
+    with pytest.raises(ValueError, match=like("these differ ... spans")):
+        loader(max_rows=3).load_state_dict(state)
+
+
 def test_values_of_tables_may_change_between_runs() -> None:
     """As those of the windows' stash may: a state says which rows, not what they hold."""
     loader = ts.Loader(windows_of(), 6)

@@ -142,3 +142,19 @@ def world_of(seed: int, form: str, versions: str) -> World:
     if versions == "none":
         return World(random, own, unit, None if "d" in (own, unit) else zone, form)
     return World(random, own, unit, None if "d" in (own, unit, known) else zone, form, known, versions == "events")
+
+
+def at_points(world: World, closed: Side) -> tuple[ts.Windows, dict[str, list[Seen]]]:
+    """Windows at any times, in any order, and what each sees of each span."""
+    stash, frame = world.own()
+    picked, random, tick = world.random.integers(0, len(frame), 12), world.random, NS[world.own_unit]
+    series = frame["series"].gather(picked)
+    moved = random.integers(-20, 20, 12) * (world.step // 2 // tick) + random.integers(-1, 2, 12)
+    times = (frame["time"].gather(picked) // tick + pl.Series(moved)) * tick
+    at = pl.DataFrame({"series": series, "time": times_of(times, world.own_unit, world.zone)})
+    spans = spans_of(world)
+    windows = ts.Windows(stash, spans=spans, tables={"others": world.loaded()}, at=at, closed=closed)
+    expected = {
+        name: [expected_of(world, span, s, t, closed) for s, t in zip(series, times)] for name, span in spans.items()
+    }
+    return windows, expected

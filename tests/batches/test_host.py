@@ -1,4 +1,4 @@
-"""The inside of `batches/buffers.py`: recycled memory of batches."""
+"""The inside of `batches.host.py`: recycled memory of batches."""
 
 import sys
 from types import FrameType
@@ -8,14 +8,14 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tensorstash.batches.buffers import Pool
+from tensorstash.batches.host import Pool, parts, together
 
 pytestmark = pytest.mark.host("it looks at memory of the host")
 
 
 def pool_of_two() -> Pool:
     windows = ts.Windows(ts.load({"y": np.arange(100.0)}), 3, 1)
-    group = windows.chain.plan.groups[0]
+    group = windows.chain.plans[0].groups[0]
     return Pool(group.buffer_shape(1), group.dtype, 2)
 
 
@@ -52,3 +52,9 @@ def test_no_line_of_python_runs_when_a_batch_goes() -> None:
     sys.setprofile(None)
     assert (lines, len(pool.idle)) == ([], 1)
     assert torch.is_tensor(pool.take(10))
+
+
+def test_as_many_as_fit_into_the_cache_are_made_together() -> None:
+    sizes = (1, 1 << 15, 1 << 16, (1 << 18) + 1, 1 << 20, 3 << 20, 1 << 30)
+    assert [together(nbytes) for nbytes in sizes] == [16, 16, 8, 1, 1, 1, 1]
+    assert [parts(nbytes) for nbytes in sizes] == [8, 8, 8, 8, 4, 1, 1]

@@ -1,4 +1,4 @@
-"""The inside of `windows/runs.py`: counts of steps beside a loop over pairs of rows."""
+"""The inside of `stash/steps.py`: counts of steps beside a loop over pairs of rows."""
 
 from collections import Counter
 
@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorstash.windows import runs
-from tensorstash.windows.runs import count_steps
+from tensorstash.stash import steps
+from tensorstash.stash.steps import count_steps
 
 
 def slow_steps(times: list[int], last: set[int], every: int) -> Counter[int]:
@@ -24,7 +24,7 @@ def test_the_steps_of_every_nth_block_are_those_of_a_loop(sizes: list[int], ever
 
 
 def test_the_sample_is_small_whatever_the_number_of_rows() -> None:
-    for rows in (runs._SAMPLE * 2, 1_000_000, 5_000_001):
-        every = (rows - 1) // runs._SAMPLE
+    for rows in (steps._SAMPLE * 2, 1_000_000, 5_000_001):
+        every = (rows - 1) // steps._SAMPLE
         counted = count_steps(np.arange(rows), np.zeros(0, np.int64), every)
-        assert runs._SAMPLE <= counted[1] <= 2 * runs._SAMPLE
+        assert steps._SAMPLE <= counted[1] <= 2 * steps._SAMPLE

@@ -1,0 +1,253 @@
+"""Batches gathered on the host, a few steps at a time, and the memory of those that stay there.
+
+Small batches of a few steps are made as one and cut into batches, because most of their cost is the time per call. With
+fresh memory for each batch, page faults would cost more than the gather itself, so memory is used again once nothing
+refers to it.
+"""
+
+import math
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tensorstash.batches.contents import Batch, Group, Portion
+from tensorstash.batches.read_ahead import ReadAhead
+from tensorstash.common.dtypes import DTYPES
+from tensorstash.gather.gather import GatherPlan, groups_of, names_of, select
+from tensorstash.gather.layout import as_batches
+from tensorstash.sampling.steps import Progress
+from tensorstash.segments.limits import no_room_for_batch
+from tensorstash.windows.placement import Chain
+from tensorstash.windows.variates import variate_entries
+
+_CACHE_LINE = 64  # bytes
+_MOST_TOGETHER = 16  # steps: more save hardly any time
+_BYTES_TOGETHER = 1 << 19  # they stay in the L2 cache until the loop uses them
+_BYTES_OF_CALL = 1 << 22  # for such a call its fixed time is little, and several threads share it
+_MOST_PARTS = 8
+
+
+def together(batch_bytes: int) -> int:
+    """How many batches of that size are made together, in one buffer."""
+    return max(1, min(_MOST_TOGETHER, _BYTES_TOGETHER // batch_bytes))
+
+
+def parts(batch_bytes: int) -> int:
+    """How many buffers of such batches the kernel fills in one call."""
+    return max(1, min(_MOST_PARTS, _BYTES_OF_CALL // (together(batch_bytes) * batch_bytes)))
+
+
+class Pending(Protocol):
+    """A batch on its way to the loop."""
+
+    def complete(self) -> Batch:
+        """Finish the batch in the thread and the stream of the loop: wait for its copy, or gather it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A batch that could not be made; those before it are handed out first."""
+
+    error: Exception
+
+    def complete(self) -> Batch:
+        """Raise what went wrong."""
+        raise self.error
+
+
+class Made(NamedTuple):
+    """The batches of some steps of an epoch, made together."""
+
+    epoch: int
+    progress: Sequence[Progress]  # of the epoch after each step
+    batches: list[Batch | Pending]
+    windows: int
+
+
+class Memory(Protocol):
+    """Where batches are gathered: memory that stays on the host, or that is copied from."""
+
+    entries: "Entries"
+
+    def at_once(self, batch_bytes: int) -> tuple[int, int]:
+        """How many steps are made in one buffer, and how many such buffers in one call."""
+
+    def take(self, count: int) -> list[torch.Tensor]:
+        """A buffer for each group of spans in batches of `count` windows together."""
+
+    def finish(
+        self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], variates: Sequence[Batch]
+    ) -> Sequence[Batch | Pending]:
+        """The batches of the filled buffers and of other tensors, one for each of the `variates`."""
+
+
+def host_batches(
+    chain: Chain, groups: Iterable[Group], memory: Memory, disk: ReadAhead | None = None
+) -> Iterator[Made]:
+    """The batches of all groups, in whichever thread iterates. `disk` asks for the pages of those that follow."""
+    portions = _portions(chain, groups, memory)
+    for portion in portions if disk is None else disk.ahead(portions):
+        group, steps, _ = portion
+        if disk is not None:
+            disk.ask()
+        batches = _gathered(chain, *portion, memory)
+        if disk is not None:
+            disk.count()
+        progress = group.steps.progress[steps.start : steps.stop]
+        yield Made(group.steps.epoch, progress, batches, len(steps) * group.count)  # whose batches the loop takes away
+
+
+def _portions(chain: Chain, groups: Iterable[Group], memory: Memory) -> Iterator[Portion]:
+    """The steps of all groups in portions that are made in one call."""
+    for group in groups:
+        left = range(len(group.steps.ids))
+        most, buffers = memory.at_once(max(1, group.count * chain.window_bytes))
+        while left:
+            filled = max(1, min(buffers, len(left) // most))
+            yield group, left[: filled * most], filled
+            left = left[filled * most :]
+
+
+def _gathered(chain: Chain, group: Group, steps: range, parts: int, memory: Memory) -> list[Batch | Pending]:
+    """The batches of a portion. Nothing else keeps their memory when this has returned."""
+    each, among = len(steps) // parts, group.among(steps)
+    located, skips = group.located.of(among), group.skips_of(among)
+    buffers = [memory.take(each * group.count) for _ in range(parts)]
+    observed = select(chain.plans, located.source, chain.rows(located, skips), buffers)
+    batches: list[Batch | Pending] = []
+    for first, filled, flags in zip(range(steps.start, steps.stop, each), buffers, observed):
+        of_part = range(first, first + each)
+        variates = [_variates(chain, group, step, memory) for step in of_part] if chain.variates else [Batch()] * each
+        batches += memory.finish(filled, flags | _rest(chain, group, of_part), variates)
+    return batches
+
+
+def _rest(chain: Chain, group: Group, steps: range) -> Batch:
+    """The entries of some steps that are not gathered in windows."""
+    among = group.among(steps)
+    rest = {} if group.static_rows is None else chain.static_values(group.static_rows[among])
+    for name, values in group.extras.items():
+        rest[name] = torch.from_numpy(values[among].copy())  # a view would keep the values of all steps
+    return rest
+
+
+def _variates(chain: Chain, group: Group, step: int, memory: Memory) -> Batch:
+    """The entries of spans of `ts.each` in the batch of a step."""
+    among = group.among(range(step, step + 1))
+    located, skips, keys = group.located.of(among), group.skips_of(among), group.keys_of(among)
+    return variate_entries(chain.variates, located.source, located.anchors, skips, keys, memory.entries.take)
+
+
+class _Lease(weakref.ref["NDArray[Any]"]):
+    """A view that was handed out, and the buffer that it shows."""
+
+    __slots__ = ("buffer",)
+    buffer: NDArray[Any]
+
+
+class _Kept(weakref.ref["NDArray[Any]"]):
+    """Keeps the lease of a view alive until the view is gone. It compares by identity, so a set can hold it."""
+
+    __slots__ = ("lease",)
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+    lease: _Lease
+
+
+class Pool:
+    """Host buffers that are reused when the last tensor, slice, array, graph or capsule over them is gone.
+
+    A buffer is handed out as a tensor over a fresh numpy view. The tensor's storage keeps that view alive, and every
+    user of the memory keeps the storage alive, so the view dies with the last user.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, spare: int) -> None:
+        """A pool of buffers of several times `shape`; it keeps at most `spare` idle buffers."""
+        self.idle: deque[_Lease] = deque(maxlen=spare)
+        self._kept: set[_Kept] = set()
+        self._rows, *self._rest = shape
+        self._dtype = dtype if dtype == torch.bfloat16 else None  # numpy has no bfloat16
+        self._numpy = np.dtype(DTYPES[dtype][1])
+
+    def take(self, count: int) -> torch.Tensor:
+        """An uninitialised tensor of `count` times the shape, along its first dimension."""
+        rows = self._rows * count
+        buffer = self.idle.pop().buffer if self.idle else None
+        if buffer is None or len(buffer) < rows:  # a buffer that was too small is dropped
+            wanted = rows if buffer is None else rows + rows // 8  # the next may need some more
+            buffer = _aligned((wanted, *self._rest), self._numpy)
+        view = buffer[:rows]
+        # the buffer comes back when the view is gone; both callbacks are C: see `segments.segment.close_with`
+        kept = _Kept(view, self._kept.discard)
+        kept.lease = _Lease(view, self.idle.append)
+        kept.lease.buffer = buffer
+        self._kept.add(kept)
+        tensor = torch.from_numpy(view)
+        return tensor if self._dtype is None else tensor.view(self._dtype)
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An uninitialised array that begins at a cache line: copying rows to other addresses costs a tenth more."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    try:
+        room = np.empty(nbytes + _CACHE_LINE, np.uint8)
+    except (MemoryError, ValueError) as error:  # numpy's ValueError: more than any array can have
+        raise no_room_for_batch(nbytes) from error
+    start = -room.ctypes.data % _CACHE_LINE
+    return room[start : start + nbytes].view(dtype).reshape(shape)
+
+
+class Recycled:
+    """Memory of batches that stay on the host: they are handed out as they were gathered."""
+
+    def __init__(
+        self, plans: Sequence[GatherPlan], spare: int, early: Callable[[Batch], Batch | Pending] | None = None
+    ) -> None:
+        """`early` is called on each batch, in the thread that makes it."""
+        self._early = early
+        self.pools = [Pool(group.buffer_shape(1), group.dtype, spare) for group in groups_of(plans)]
+        self._groups, self._names = groups_of(plans), names_of(plans)
+        self.entries = Entries(spare)
+
+    def at_once(self, batch_bytes: int) -> tuple[int, int]:
+        """How many steps are made in one buffer, and how many such buffers in one call."""
+        return together(batch_bytes), parts(batch_bytes)
+
+    def take(self, count: int) -> list[torch.Tensor]:
+        """A buffer for each group of spans in a batch of `count` windows."""
+        return [pool.take(count) for pool in self.pools]
+
+    def finish(
+        self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], variates: Sequence[Batch]
+    ) -> Sequence[Batch | Pending]:
+        """The batches of some steps: of the filled buffers and of other tensors, which stay on the host.
+
+        `variates` are the entries of each step that have a row for each column of each window.
+        """
+        batches = as_batches(self._groups, self._names, buffers, rest, len(variates))
+        for batch, entries in zip(batches, variates):
+            batch.update(entries)
+        return batches if self._early is None else [self._early(batch) for batch in batches]
+
+
+class Entries:
+    """Memory of entries that transforms make, recycled by name; their number of rows may vary."""
+
+    def __init__(self, spare: int) -> None:
+        self._pools: dict[tuple[str, tuple[int, ...], torch.dtype], Pool] = {}
+        self._spare = spare
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """An uninitialised tensor."""
+        if dtype not in DTYPES:  # no column has this dtype, so a transform has cast to it
+            return torch.empty(shape, dtype=dtype)
+        key = (name, shape[1:], dtype)
+        if key not in self._pools:
+            self._pools[key] = Pool((1, *shape[1:]), dtype, self._spare)
+        return self._pools[key].take(shape[0])

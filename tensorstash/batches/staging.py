@@ -1,0 +1,171 @@
+"""Batches on their way to a device: staging memory, which is never handed out, and the copies out of it.
+
+A batch is first made completely on the host, and then all its tensors are sent together, so that none arrives later
+than others.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+from tensorstash.batches.contents import Batch
+from tensorstash.batches.devices import Copies, Event
+from tensorstash.batches.host import Entries, Recycled
+from tensorstash.gather.gather import GatherPlan, groups_of, names_of
+from tensorstash.gather.layout import as_batch
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Tensors that are being copied to the device."""
+
+    tensors: list[torch.Tensor]
+    beside: Sequence[torch.Tensor]  # other memory that is used with them
+    copies: Copies
+    event: Event
+
+    def wait(self) -> None:
+        """Let the stream of the loop wait for the copies."""
+        self.copies.wait(self.event, [*self.tensors, *self.beside])
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A batch that is being copied to the device."""
+
+    batch: Batch
+    sent: Sent
+
+    def complete(self) -> Batch:
+        """Wait for the copy."""
+        self.sent.wait()
+        return self.batch
+
+
+@dataclass(slots=True)
+class _Stage:
+    """Staging memory that is copied at once: a tensor for each part, at least as long as the part."""
+
+    parts: list[torch.Tensor] = field(default_factory=list)
+    copied: Event | None = None  # the event of the last copy out of this memory
+
+
+class Staging:
+    """Staging memory of a few copies. It is filled again only after the event of its last copy."""
+
+    def __init__(self, copies: Copies, stages: int) -> None:
+        """`stages` is how many batches may be filled or copied at a time."""
+        self._copies = copies
+        self._stages = deque(_Stage() for _ in range(stages))
+        # seconds, and since when more are being added; one tuple, because the loop reads it while a thread writes it
+        self._copying: tuple[float, float | None] = (0.0, None)
+
+    def like(self, stages: int) -> "Staging":
+        """Other memory for the same device."""
+        return Staging(self._copies, stages)
+
+    def begin(self) -> None:
+        """Wait until the next staging memory may be filled."""
+        copied = self._stages[0].copied
+        if copied is not None:
+            with self._timed():
+                copied.synchronize()
+
+    def part(self, k: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """Part k of the present memory for a tensor of that shape; most tensors differ in their number of rows only."""
+        parts = self._stages[0].parts
+        if k == len(parts):
+            parts.append(self._copies.stage(shape, dtype))
+        memory = parts[k]
+        if len(memory) < shape[0] or memory.shape[1:] != torch.Size(shape[1:]) or memory.dtype != dtype:
+            memory = parts[k] = self._copies.stage(shape, dtype)
+        return memory[: shape[0]]
+
+    def send(self, staged: Sequence[torch.Tensor], beside: Sequence[torch.Tensor] = ()) -> Sent:
+        """Begin to copy the filled parts, all in one way. `beside` is other memory that is used with the copies."""
+        with self._timed():
+            copied = self._copies.copy(staged)
+            event = self._stages[0].copied = self._copies.record()
+        self._stages.rotate(-1)
+        return Sent(copied, beside, self._copies, event)
+
+    def copy_in(self, tensors: Sequence[torch.Tensor], beside: Sequence[torch.Tensor] = ()) -> Sent:
+        """Copy tensors into the next staging memory, and from there to the device."""
+        self.begin()
+        staged = [self.part(k, tensor.shape, tensor.dtype).copy_(tensor) for k, tensor in enumerate(tensors)]
+        return self.send(staged, beside)
+
+    def seconds(self) -> float:
+        """Time so far in which the thread that fills the memory waited for copies, or made them."""
+        total, since = self._copying
+        return total if since is None else total + time.perf_counter() - since
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        total, began = self._copying[0], time.perf_counter()
+        self._copying = total, began
+        try:
+            yield
+        finally:
+            self._copying = total + time.perf_counter() - began, None
+
+
+class Staged:
+    """Memory of batches that go to a device. Staging memory is never handed out."""
+
+    def __init__(
+        self,
+        plans: Sequence[GatherPlan],
+        staging: Staging,
+        casts: Mapping[str, torch.dtype],
+        early: Callable[[Batch], Batch] | None = None,
+    ) -> None:
+        """The entries of a batch that `casts` names are written into staging memory in another dtype.
+
+        `early` is called on a batch before that.
+        """
+        self._groups, self._names = groups_of(plans), names_of(plans)
+        self._staging = staging
+        self._casts = casts
+        self._early = early
+        self._gathered = Recycled(plans, spare=1) if casts or early else None  # holds batches until then
+        self.entries = Entries(1)
+
+    def at_once(self, batch_bytes: int) -> tuple[int, int]:  # noqa: ARG002  as `Recycled`
+        """One step at a time."""
+        return 1, 1
+
+    def take(self, count: int) -> list[torch.Tensor]:
+        """A buffer for each group of spans in a batch of `count` windows."""
+        self._staging.begin()
+        if self._gathered is not None:
+            return self._gathered.take(count)
+        groups = enumerate(self._groups)
+        return [self._staging.part(k, group.buffer_shape(count), group.dtype) for k, group in groups]
+
+    def finish(
+        self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], variates: Sequence[Batch]
+    ) -> list[Copied]:
+        """The batch of the filled buffers and of its other tensors, which is being copied to the device."""
+        (entries,) = variates  # each batch is copied by itself
+        rest = {**rest, **entries}
+        if self._gathered is not None:
+            buffers, rest = [], as_batch(self._groups, self._names, buffers) | dict(rest)
+            rest = rest if self._early is None else self._early(rest)
+        staged = [*buffers]
+        # entries that share a tensor share one on the device: jagged tensors can be added only with the same offsets
+        numbers: dict[tuple[int, torch.dtype], int] = {}
+        places: dict[str, int] = {}
+        for name, tensor in rest.items():
+            dtype = self._casts.get(name, tensor.dtype)
+            places[name] = numbers.setdefault((id(tensor), dtype), len(staged))
+            if places[name] == len(staged):
+                staged.append(self._staging.part(len(staged), tensor.shape, dtype).copy_(tensor))
+        sent = self._staging.send(staged)
+        batch = as_batch(self._groups, self._names, sent.tensors[: len(buffers)]) if buffers else {}
+        batch.update((name, sent.tensors[k]) for name, k in places.items())
+        return [Copied(batch, sent)]

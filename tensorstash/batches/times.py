@@ -1,0 +1,89 @@
+"""Where the time of a pass goes: what `loader.stats()` shows."""
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorstash.batches.host import Made
+from tensorstash.sampling.passes import Position
+
+_clock = time.perf_counter
+_START = Position()
+
+
+@dataclass(slots=True)
+class Times:
+    """The times of one pass, in seconds."""
+
+    started: float = field(default_factory=_clock)
+    ended: float | None = None
+    waited: float = 0.0  # by the loop, for what follows
+    waited_for_copies: float = 0.0
+    transformed: float = 0.0
+    gathered: float = 0.0
+    copied: float = 0.0
+    windows: int = 0  # that were gathered
+    start: Position = _START  # where the pass began
+    now: Position = _START  # where it stands
+
+    def made(self, seconds: float, copying: float, made: Made | None) -> None:
+        """Some batches were made in so much time, a part of which went into copies."""
+        self.copied += copying
+        self.gathered += seconds - copying
+        self.windows += 0 if made is None else made.windows
+
+    def waited_for(self, seconds: float, copying: float, _: Made | None) -> None:
+        """The loop waited for them."""
+        self.waited += seconds
+        self.waited_for_copies += copying
+
+    def made_in_loop(self, seconds: float, copying: float, made: Made | None) -> None:
+        """The loop made them itself."""
+        self.waited += seconds
+        self.waited_for_copies += copying
+        self.made(seconds, copying, made)
+
+    def completed(self, seconds: float, *, by_gather: bool) -> None:
+        """The loop completed a batch: it gathered, or waited for a copy."""
+        self.waited += seconds
+        if by_gather:
+            self.gathered += seconds
+        else:
+            self.copied += seconds
+            self.waited_for_copies += seconds
+
+    def changed(self, seconds: float) -> None:
+        """A batch went through the transforms of the loop."""
+        self.waited += seconds
+        self.transformed += seconds
+
+    def stats(self, window_bytes: int) -> dict[str, Any]:
+        """The times as they are shown."""
+        ended = _clock() if self.ended is None else self.ended
+        return {
+            "steps": self.now.taken - self.start.taken,
+            "seconds": ended - self.started,
+            "wait_seconds": self.waited,
+            "wait_gather_seconds": self.waited - self.waited_for_copies - self.transformed,
+            "wait_copy_seconds": self.waited_for_copies,
+            "gather_seconds": self.gathered,
+            "copy_seconds": self.copied,
+            "transform_seconds": self.transformed,
+            "gigabytes_per_second": self.windows * window_bytes / self.gathered / 1e9 if self.gathered else 0.0,
+        }
+
+
+def timed(
+    batches: Iterator[Made],
+    copying: Callable[[], float],
+    note: Callable[[float, float, Made | None], None],
+) -> Generator[Made, None, None]:
+    """The same batches; `note` is told how long each took, and how much of that is time of `copying`, a clock."""
+    while True:
+        began, before = _clock(), copying()
+        made = next(batches, None)
+        note(_clock() - began, copying() - before, made)
+        if made is None:
+            return
+        yield made

@@ -1,0 +1,105 @@
+"""Steps of time between the rows of an entity, and the frequency that they tell, found by scans in blocks."""
+
+from collections import Counter
+
+import numpy as np
+
+from tensorstash.common.clock import Clock
+from tensorstash.common.dtypes import Int64s
+from tensorstash.common.frequency import Duration, Frequency, inferred
+from tensorstash.stash.header import StashLike
+
+_BLOCK = 1 << 18  # rows scanned at a time: the temporary arrays stay in the cache
+_SAMPLE = 1 << 16
+_SHORT = 256  # rows of a block of the sample
+_MOST_STEPS = 100_000  # distinct steps counted; beyond that the rarest are forgotten
+_MOST_TICKS = 1 << 62
+
+
+def frequency_of(stash: StashLike) -> int | str | None:
+    """The step of time that windows of all rows find, as users write it; `None` if the rows tell none."""
+    info = stash.info
+    if info.frequency is not None or info.time is None or stash.time is None:
+        return info.frequency
+    low, high = stash.time_range
+    if info.known is not None or info.time.duplicates or low is None or high is None or high - low > _MOST_TICKS:
+        return None
+    offsets = stash.offsets.numpy()
+    rows = np.diff(offsets)
+    if not (rows > 1).any():
+        return None
+    found, _ = infer(stash.time.numpy(), offsets[:-1][rows > 0][1:] - 1, stash.clock, None)
+    if found.most_ticks > _MOST_TICKS // 2:
+        return None
+    return int(found.text) if stash.clock.unit is None else found.text
+
+
+def gaps_at(times: Int64s, inner: Int64s, step: Frequency) -> Int64s:
+    """The rows that do not follow the row before them, without the first rows of entities."""
+    gaps = []
+    for start in range(0, len(times) - 1, _BLOCK):
+        stop = min(start + _BLOCK, len(times) - 1)
+        follows = step.follows(times[start:stop], times[start + 1 : stop + 1])
+        follows[_within(inner, start, stop)] = True
+        gaps.append(np.flatnonzero(~follows) + start + 1)
+    return np.concatenate(gaps)
+
+
+def _within(inner: Int64s, start: int, stop: int) -> Int64s:
+    low, high = np.searchsorted(inner, (start, stop))
+    return inner[low:high] - start
+
+
+def infer(times: Int64s, inner: Int64s, clock: Clock, tolerance: Duration | None) -> tuple[Frequency, Int64s]:
+    """The frequency that explains the most common step with the fewest gaps, and these gaps."""
+    pairs = len(times) - 1 - len(inner)
+    guess = _most_common(times, inner, max(1, (len(times) - 1) // _SAMPLE))
+    tried = [(step, gaps_at(times, inner, step)) for step in inferred(guess, clock, tolerance)]
+    best = min(tried, key=lambda pair: len(pair[1]))
+    if 2 * len(best[1]) < pairs or (exact := _most_common(times, inner, 1)) == guess:
+        return best
+    tried = [(step, gaps_at(times, inner, step)) for step in inferred(exact, clock, tolerance)]
+    return min(tried, key=lambda pair: len(pair[1]))
+
+
+def _most_common(times: Int64s, inner: Int64s, every: int) -> int:
+    """The most common step: of all steps, or of a sample of every n-th short block."""
+    counted = count_steps(times, inner, every)
+    del counted[0]  # the step between events of one time
+    if not counted:
+        return 1 if every == 1 else _most_common(times, inner, 1)
+    # of equally common steps the smallest, so that the order in which they are counted does not matter
+    return min(counted, key=lambda step: (-counted[step], step))
+
+
+def count_steps(times: Int64s, inner: Int64s, every: int) -> Counter[int]:
+    """How often each step occurs: of all steps, or of a sample of every n-th short block; the rarest may be left out.
+
+    `inner` are the rows whose step to the next one leads to another entity.
+    """
+    if every > 1:
+        return _counted(_sampled(times, inner, every))
+    counted: Counter[int] = Counter()
+    for start in range(0, len(times) - 1, _BLOCK):
+        stop = min(start + _BLOCK, len(times) - 1)
+        steps = times[start + 1 : stop + 1] - times[start:stop]
+        counted.update(_counted(np.delete(steps, _within(inner, start, stop))))
+        if len(counted) > _MOST_STEPS:
+            counted = Counter(dict(counted.most_common(_MOST_STEPS // 2)))
+    return counted
+
+
+def _counted(steps: Int64s) -> Counter[int]:
+    values, counts = np.unique(steps, return_counts=True)
+    return Counter(dict(zip(values.tolist(), counts.tolist())))
+
+
+def _sampled(times: Int64s, inner: Int64s, every: int) -> Int64s:
+    """The steps of every n-th short block, all at once: at most twice `_SAMPLE`, whatever the number of rows."""
+    apart = _SHORT * every
+    blocks = np.lib.stride_tricks.sliding_window_view(times, min(_SHORT + 1, len(times)))[::apart]
+    rest = times[len(blocks) * apart :][: _SHORT + 1]
+    steps = np.concatenate([(blocks[:, 1:] - blocks[:, :-1]).reshape(-1), rest[1:] - rest[:-1]])
+    block, place = np.divmod(inner, apart)
+    is_sampled = place < _SHORT
+    return np.delete(steps, (_SHORT * block + place)[is_sampled])
