@@ -156,7 +156,11 @@ def folded(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def page() -> str:
     """A heading for everything that is shown, and what has been measured of it."""
-    parts = ["# Results\n\nMade by `benchmarks/table.py`; each script says at its top what it measures, and how."]
+    parts = [
+        "# Results\n\nMade by `benchmarks/table.py`; each script says at its top what it measures, and how.\n\n"
+        "Where machines stand side by side, a figure says how many times as fast the first contestant is as the one "
+        "beside it: the median of the rounds, with the lowest and the highest where they were kept."
+    ]
     for name in SHOWN:
         kinds = record.kinds(name)
         made = one_by_one(name, kinds) if name in ONE else side_by_side(kinds)

@@ -16,8 +16,7 @@ from tensorstash.columns.sharding import check_shard
 from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
 from tensorstash.columns.types import is_text
 from tensorstash.common.checks import one_of, shown
-from tensorstash.common.html import cut
-from tensorstash.common.text import type_text
+from tensorstash.common.text import cut, type_text
 from tensorstash.errors import SchemaError
 from tensorstash.ingest.like import Keys, check_like, columns_like, keys_like
 from tensorstash.ingest.plan_text import type_name

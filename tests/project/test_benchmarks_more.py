@@ -143,10 +143,6 @@ def test_the_ways_to_a_device_are_compared_on_any_machine() -> None:
     assert all(steps.endswith(" copy") for _, steps in simulated)
 
 
-def test_ways_to_scale_many_columns_yield_the_same_windows() -> None:
-    assert len(ways(run("bench_wide.py", "--quick"))) == 5
-
-
 def test_requests_are_served_and_compared_with_another_checkout() -> None:
     printed = run("bench_serve.py", "--quick", "--parent", str(BENCHMARKS.parent))
     cases = [row["case"] for row in results("bench_serve")]
