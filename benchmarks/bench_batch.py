@@ -1,6 +1,6 @@
 """The Loader's whole loop beside the raw gather of PyTorch, `memcpy`, and the fastest lines by hand.
 
-    python benchmarks/bench_batch.py                 # about three minutes on two cores, 4 GB
+    python benchmarks/bench_batch.py                 # about two minutes on two cores, 4 GB
     python benchmarks/bench_batch.py --only hand     # one section; nothing is saved
     python benchmarks/bench_batch.py --quick
 
@@ -44,7 +44,7 @@ class Effort:
 
     rows: int = 10_000_000
     rounds: int = 15
-    nbytes: int = 200_000_000  # enough to hide the clock, few enough to alternate often
+    nbytes: int = 120_000_000  # enough to hide the clock, few enough to alternate often
 
 
 QUICK = Effort(rows=300_000, rounds=1, nbytes=0)
@@ -94,7 +94,7 @@ def raw_gather(case: Case) -> Batches:
     touched = count * case.batch * max(LINE, case.length * row * 4)  # bytes
     ready = [
         (columns + torch.randint(case.stash.rows - case.length + 1, (case.batch,), generator=generator)).view(-1)
-        for _ in range(2 * Effort.nbytes // touched + 1)  # more than the caches hold
+        for _ in range(400_000_000 // touched + 1)  # more than the caches hold
     ]
     out = torch.empty((count * case.batch, case.length * row), dtype=torch.int32)
     result = out.view(torch.float32)
