@@ -50,7 +50,8 @@ def lead_to_guide(app: object, what: str, name: str, obj: object, options: objec
         return
     more = [f"Guide: :doc:`/{_GUIDE_OF[short]}`.", ""]
     if short in PICTURES:
-        more = [f".. image:: /pictures/{PICTURES[short]}", f"   :alt: {short}", "", *more]
+        picture = [f"   .. image:: /pictures/{PICTURES[short]}", f"      :alt: {short}"]
+        more = [".. container:: picture", "", *picture, "", *more]
     end = lines.index("") if "" in lines else len(lines)
     lines[end:end] = ["", *more]
 
@@ -67,8 +68,8 @@ def name_types(
 
 def leave_out_skips(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Leave out what an example does for machines without matplotlib alone."""
-    kept = [line.replace(", pytest", "") for line in lines if "pytest.importorskip" not in line]
-    lines[:] = [line for line in kept if line.strip() != ">>> import pytest"]
+    kept = [line for line in lines if "pytest.importorskip" not in line and "matplotlib.use(" not in line]
+    lines[:] = [re.sub(r"\bpytest, |, pytest\b", "", line) for line in kept]
 
 
 def list_errors(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:

@@ -205,6 +205,7 @@ def shard_command(*, to: str, shards: int, engine: Literal["ray"] | None, **opti
     "weather.parquet",
     "weather.parquet --columns temp,humid --entity origin --time time_hour --dtype float16",
     "weather.parquet --entity origin --time time_hour --html report.html",
+    "weather.parquet --entity origin --time time_hour --json | jq .times.gaps",
 )
 @with_options
 @known_option

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from tensorstash.cluster.manifest import INDEX, NAME, Manifest, ShardRecord, key_of, sealed, unsealed
 from tensorstash.cluster.shard_file import ShardReport, read_shard
 from tensorstash.cluster.store import Store
+from tensorstash.common.text import cut
 from tensorstash.common.threads import each, threads
 from tensorstash.errors import SegmentError
 
@@ -56,7 +57,7 @@ def resume(store: Store, arguments: Mapping[str, str], progress: bool | None) ->
         before, records = manifest.arguments, dict(enumerate(manifest.shards))
     for name in sorted({*before, *arguments}) if records else ():
         then, now = (str(texts.get(name)) for texts in (before, arguments))
-        then, now = (text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…" for text in (then, now))
+        then, now = (cut(text, _LONGEST) for text in (then, now))
         if before.get(name) != arguments.get(name):
             what = "from another source: " if name == "source" else f"with {name}="
             raise SegmentError(

@@ -3,17 +3,14 @@
 import html
 from collections.abc import Iterable, Sequence
 
+from tensorstash.common.text import cut
+
 _LONGEST = 80  # the most characters of a text
 
 
 def escaped(text: str) -> str:
     """Text for HTML, cut if it is long."""
     return html.escape(cut(text, _LONGEST))
-
-
-def cut(text: str, most: int) -> str:
-    """The text if it has at most `most` characters, else its beginning and an ellipsis."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:

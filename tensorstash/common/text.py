@@ -19,6 +19,11 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
+def cut(text: str, most: int) -> str:
+    """The text if it has at most `most` characters, else its beginning and an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def type_text(value: object) -> str:
     """The type of a value with its article: "a list", "an int"."""
     name = type(value).__name__

@@ -61,7 +61,6 @@ class TorchPlan:
     horizon: int
     is_on_host: bool
     is_dilated: bool  # whether any span steps over slots
-    is_apart: bool  # whether windows hold one column of a pack
 
     def tensors(self) -> list[torch.Tensor]:
         """All memory that is read."""
@@ -86,7 +85,6 @@ def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Seq
         horizon=0 if filling is None else filling.horizon,
         is_on_host=device.type == "cpu",
         is_dilated=any(span.step > 1 for span in spans),
-        is_apart=spans[0].variates is not None,
     )
 
 
@@ -103,19 +101,22 @@ def _group(memory: Memory, group: SpanGroup) -> TorchGroup:
     firsts = [block.names.index(span.column) * block.stride for span in group.spans]
     items, filling = block.items, memory.filling
     columns = [as_integers(memory.columns[span.column]) for span in group.spans]
-    apart = group.spans[0].variates is not None
+    apart = 1
+    if group.spans[0].variates is not None:  # a window is one column of rows with several
+        apart, columns = math.prod(columns[0].shape[1:]), [column.view(-1) for column in columns]
     return TorchGroup(
-        items=tuple(column.view(-1) if apart else column for column in columns),
+        items=tuple(columns),
         fills=() if filling is None else tuple(filling.fills[span.column].to(items.device) for span in group.spans),
-        strided=_strided(items, group) if items.is_cpu and group.spans[0].step == 1 and not apart else None,
+        strided=_strided(items, group, apart) if items.is_cpu and group.spans[0].step == 1 else None,
         offsets=torch.tensor([[at + span.start] for at, span in zip(firsts, group.spans)], device=items.device),
     )
 
 
-def _strided(items: torch.Tensor, group: SpanGroup) -> torch.Tensor:
-    """A window at each row of a block, whatever column it begins in."""
+def _strided(items: torch.Tensor, group: SpanGroup, apart: int) -> torch.Tensor:
+    """A window at each row of a block, whatever column it begins in; its items are `apart` from each other."""
     items, window, row = items.view(group.dtype), math.prod(group.shape), math.prod(group.shape[1:])
-    return items.as_strided((max(0, (items.numel() - window) // row + 1), window), (row, 1))
+    positions = (items.numel() - (window - 1) * apart - 1) // row + 1
+    return items.as_strided((max(0, positions), window), (row, apart))
 
 
 def fill(
@@ -145,8 +146,8 @@ def _fill(
     plan: TorchPlan, source: TorchSource, rows: Rows, buffers: Sequence[torch.Tensor], flags: Sequence[torch.Tensor]
 ) -> None:
     """Fill the buffers with windows of one memory."""
-    # elsewhere this would wait for the device
-    anchors = _whole(plan, source, rows) if plan.is_on_host and not plan.is_apart else None
+    anchors = _whole(plan, source, rows) if plan.is_on_host else None  # elsewhere this would wait for the device
+    variates = rows.variates if isinstance(rows, InSlots) else None
     if anchors is not None:
         found = [anchors[:, None] + slots for slots in plan.slots] if plan.is_dilated else []
         empty: list[torch.Tensor] = []
@@ -158,12 +159,15 @@ def _fill(
         for tensor, matrix in zip(flags, found):
             torch.ge(matrix, 0, out=tensor)
             matrix.clamp_(min=0)  # any row; what it holds is overwritten
-        if isinstance(rows, InSlots) and rows.variates is not None:
-            found = [matrix.mul_(source.width).add_(rows.variates[:, None]) for matrix in found]
+    if variates is not None:
+        found = [matrix.mul_(source.width).add_(variates[:, None]) for matrix in found]
     for group, columns, buffer, at in zip(plan.layout, source.groups, buffers, plan.at):
-        if anchors is not None and columns.strided is not None:
-            positions = (anchors + columns.offsets).view(-1)
-            torch.index_select(columns.strided, 0, positions, out=buffer.view(len(buffer), columns.strided.shape[1]))
+        strided = columns.strided
+        if anchors is not None and strided is not None:
+            positions = anchors + columns.offsets
+            if variates is not None:
+                positions = positions.mul_(source.width).add_(variates)
+            torch.index_select(strided, 0, positions.view(-1), out=buffer.view(len(buffer), strided.shape[1]))
             continue
         targets = as_integers(buffer).view(len(at), rows.windows, *group.shape)
         for k, number in enumerate(at):

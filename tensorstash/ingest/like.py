@@ -125,13 +125,6 @@ def check_time_like(time: Column, like: Stash, where: str) -> None:
         )
 
 
-def frequency_like(time: Column | None, like: Stash | None) -> int | str | None:
-    """The step of time that `like` keeps, for times of the same kind."""
-    if time is None or like is None or (time.unit, time.zone) != (like.clock.unit, like.clock.zone):
-        return None
-    return like.info.frequency
-
-
 def column_like(
     column: Column, spec: ColumnSpec, like: Stash | None, dtype: torch.dtype | None, unknown: Unknown
 ) -> Column:
@@ -166,7 +159,6 @@ def entity_like(column: Column, like: Stash | None, schema: pa.Schema, where: st
     return replace(column, codec=Ascending(tuple(like.entities)))
 
 
-def key_of_like(like: Stash) -> list[tuple[str, int | str]]:
-    """The checksums of the names that keep their numbers, and the step of time if there is one."""
-    step = [] if like.info.frequency is None else [("frequency=", like.info.frequency)]
-    return [("", names_checksum(like)), *((name, names_checksum(like, name)) for name in (*like, *like.static)), *step]
+def key_of_like(like: Stash) -> list[tuple[str, int]]:
+    """The checksums of the names that keep their numbers."""
+    return [("", names_checksum(like)), *((name, names_checksum(like, name)) for name in (*like, *like.static))]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from tensorstash.columns.codec import Validity
 from tensorstash.columns.column import Column, fits
 from tensorstash.common.clock import zone_of
-from tensorstash.common.html import cut
+from tensorstash.common.text import cut
 from tensorstash.errors import DataError
 from tensorstash.sources.scan import Range
 

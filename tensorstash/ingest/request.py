@@ -16,8 +16,7 @@ from tensorstash.columns.sharding import check_shard
 from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
 from tensorstash.columns.types import is_text
 from tensorstash.common.checks import one_of, shown
-from tensorstash.common.html import cut
-from tensorstash.common.text import type_text
+from tensorstash.common.text import cut, type_text
 from tensorstash.errors import SchemaError
 from tensorstash.ingest.like import Keys, check_like, columns_like, keys_like
 from tensorstash.ingest.plan_text import type_name
@@ -61,6 +60,7 @@ class Request:
     like: Stash | None = None  # the stash whose entities and codes keep their numbers
     of_like: frozenset[str] = frozenset()  # which of "columns" and "time" were left out, and are those of `like`
     carried: tuple[Column, ...] = ()  # static columns of `like`, whose values are taken over
+    frequency: int | str | None = None  # the step of time that `like` keeps, if its times are taken over
     unknown: Unknown = "keep"  # what becomes of entities and texts that `like` lacks
     duplicates: bool = False  # whether an entity may have several rows of one time
     table: "Request | None" = None  # the table that static columns are joined from
@@ -138,6 +138,7 @@ def parse_request(
         parsed,
         of_like=frozenset(name for name, given in (("columns", columns), ("time", time)) if given is None),
         carried=tuple(column for column in carried if column.name not in (parsed.columns or {})),
+        frequency=other.info.frequency if time is None else None,
     )
 
 

@@ -74,7 +74,8 @@ def argument_keys(request: Request) -> dict[str, object]:
 
 
 def _of_like(request: Request, like: Stash) -> tuple[object, ...]:
-    return key_of_like(like), request.unknown, carried_key(request.carried, like)
+    step = () if request.frequency is None else (request.frequency,)
+    return key_of_like(like), request.unknown, carried_key(request.carried, like), *step
 
 
 def check_version(version: object, request: Request, *, kept: bool) -> None:

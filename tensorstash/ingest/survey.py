@@ -17,7 +17,7 @@ from tensorstash.common.html import table
 from tensorstash.common.text import aligned, size_text
 from tensorstash.errors import ColumnError, SchemaError
 from tensorstash.ingest.entities import known_rows, of_shard
-from tensorstash.ingest.like import check_columns_like, check_time_like, column_like, entity_like, frequency_like
+from tensorstash.ingest.like import check_columns_like, check_time_like, column_like, entity_like
 from tensorstash.ingest.plan_text import (
     HEAD,
     NUMBERS,
@@ -70,7 +70,7 @@ class Planned:
     unknown: Unknown = "keep"  # what becomes of entities that `like=` lacks
     strangers: str = ""  # what was left out because `like=` lacks it, for a warning
     expressions: Mapping[str, str] = field(default_factory=dict)  # as the header of a stash keeps them
-    frequency: int | str | None = None  # that of `like=`
+    frequency: int | str | None = None  # the step of time that `like=` keeps
     table: "Planned | None" = None  # the same of the table of static columns, joined by entity
     keys: frozenset[str] = frozenset()  # source columns that come from the paths of the files
 
@@ -323,5 +323,5 @@ def _planned(request: Request, scanned: Scan, specs: Specs, derived: Inputs) -> 
         duplicates=request.duplicates,
         unknown=request.unknown,
         expressions=kept_expressions(request, columns),
-        frequency=frequency_like(time, like),
+        frequency=request.frequency,
     )

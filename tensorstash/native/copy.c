@@ -81,7 +81,9 @@ INLINE int64_t source_of(const Job *job, int64_t i) {
 }
 
 /* How many rows of stretch or window number i lie side by side. */
-INLINE int64_t width_at(const Job *job, int64_t i) { return job->apart ? job->plan->sources[source_of(job, i)].width : 1; }
+INLINE int64_t width_at(const Job *job, int64_t i) {
+  return job->apart ? job->plan->sources[source_of(job, i)].width : 1;
+}
 
 /* A span as it lies in the source of stretch or window number i. */
 INLINE Span span_in(const Job *job, const Span *span, int64_t i) {
@@ -254,7 +256,8 @@ void copy_spans(const Plan *plan, const Batch *batch, const Tile *tile, int64_t 
                 int64_t end) {
   const Plan one = *plan;
   const Batch part = *batch;
-  if (one.apart) copy_job(&(Job){&one, &part, tile, first, last, end, true}, s);
+  if (one.apart && tile) copy_job(&(Job){&one, &part, tile, first, last, end, true}, s);
+  else if (one.apart) copy_job(&(Job){&one, &part, NULL, first, last, end, true}, s);
   else if (tile) copy_job(&(Job){&one, &part, tile, first, last, end, false}, s);
   else copy_job(&(Job){&one, &part, NULL, first, last, end, false}, s);
 }

@@ -24,8 +24,8 @@ typedef struct {
   uint8_t mark[MARKS]; /* 1 for a slot with a row, 0 for an empty one */
 } Tile;
 
-/* Copies of the spans from s up to `end` the stretches from `first` up to `last` of a tile or, without one, such windows of
- * the batch, which then have no empty slots. */
+/* Copies of the spans from s up to `end` the stretches from `first` up to `last` of a tile or, without one, such windows
+ * of the batch, which then have no empty slots. */
 void copy_spans(const Plan *plan, const Batch *batch, const Tile *tile, int64_t first, int64_t last, int64_t s,
                 int64_t end);
 

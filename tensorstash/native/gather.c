@@ -284,8 +284,8 @@ static int64_t check_picked(const Plan *plan, const Batch *batch, const int64_t 
   return DONE;
 }
 
-/* The same from rows in any order, `(size, length)`, -1 for an empty slot: all spans are as long. The batch has no anchors,
- * and its windows no places. */
+/* The same from rows in any order, `(size, length)`, -1 for an empty slot: all spans are as long. The batch has neither
+ * anchors nor places. */
 EXPORT int64_t tensorstash_take(const Plan *plan, const Batch *batch, const int64_t *rows) {
   if (!are_buffers(batch) || !is_plan(plan) || !plan->span_count || plan->apart) return MALFORMED;
   for (int64_t s = 0; s < plan->span_count; s++)

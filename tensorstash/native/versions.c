@@ -1,4 +1,4 @@
-/* Rows by their times, as they were known: the newest one in each bucket of a stretch of time, or the newest few of it. */
+/* Rows by their times, as they were known: the newest one in each bucket of a stretch of time, or the newest few. */
 
 #include "kernel.h"
 
@@ -123,8 +123,8 @@ INLINE int64_t settled(const Versions *of, const Window *at, int64_t count, int6
   return count;
 }
 
-/* A row before which no row of the run that ends at `stop` lies in the stretch: the times of a run ascend, at least so far
- * apart. So the beginning of the run, which is as far away, need not be found as a rule. */
+/* A row before which no row of the run that ends at `stop` lies in the stretch: the times of a run ascend, at least so
+ * far apart. So the beginning of the run, which is as far away, need not be found as a rule. */
 INLINE int64_t before_stretch(const Versions *of, const Window *at, int64_t low, int64_t stop) {
   int64_t after;
   if (__builtin_mul_overflow(of->times[stop - 1], of->unit, &after)) return low;
@@ -177,12 +177,13 @@ INLINE void ask_for_window(const Versions *of, const Window *at, int64_t stop) {
   else if (of->reach && stop > at->low) __builtin_prefetch(&of->known[before_stretch(of, at, at->low, stop)]);
 }
 
-/* The rows of n windows, `(n, slots)`; -1 for an empty slot. What a window looks at is asked for in two steps: only
- * the first says where the second is. It asks for many pages at a time, because the program waits for each alone. */
+/* The rows of n windows, `(n, slots)`; -1 for an empty slot. What a window looks at is asked for in two steps, as only the
+ * first says where the second is: the first for many windows at once, because the processor looks up several pages in
+ * the time of one, and the program waits for them. */
 EXPORT int64_t tensorstash_pick(const Versions *of, const Moments *all, int64_t *rows) {
   int64_t bounds[FOUND_TOGETHER], stop[FOUND_TOGETHER], whole;
-  if (of->unit < 1 || of->apart < 1 || of->every < 0 || of->slots < 1 || of->rows < 0 || (of->reach && !of->known)) return MALFORMED;
-  if (of->known && !all->late) return MALFORMED;
+  if (of->unit < 1 || of->apart < 1 || of->every < 0 || of->slots < 1 || of->rows < 0) return MALFORMED;
+  if ((of->reach && !of->known) || (of->known && !all->late)) return MALFORMED;
   if (__builtin_mul_overflow(of->every, of->slots, &whole)) whole = -1;
   for (int64_t i = 0; i < all->n; i++) {
     int64_t length;
@@ -191,10 +192,12 @@ EXPORT int64_t tensorstash_pick(const Versions *of, const Moments *all, int64_t 
     if (of->every && length != whole) return i;
   }
   for (int64_t at = 0, some; at < all->n; at += some) {
+    const int64_t *low = all->low + at, *order = of->reach ? of->known : of->times;
     some = least(all->n - at, FOUND_TOGETHER);
-    for (int64_t i = 0; i < some; i++) bounds[i] = of->reach ? all->late[at + i] : at_or_after(all->end[at + i], of->unit);
-    tensorstash_first_rows(of->reach ? of->known : of->times, of->rows, all->low + at, all->high + at, bounds, some, stop);
-    for (int64_t i = 0; i < some; i++) ask_how_far(of, all->low[at + i], stop[i]);
+    for (int64_t i = 0; i < some; i++)
+      bounds[i] = of->reach ? all->late[at + i] : at_or_after(all->end[at + i], of->unit);
+    tensorstash_first_rows(order, of->rows, low, all->high + at, bounds, some, stop);
+    for (int64_t i = 0; i < some; i++) ask_how_far(of, low[i], stop[i]);
     for (int64_t i = -SOON; i < some; i++) {
       int64_t next = i + SOON;
       if (next < some) {

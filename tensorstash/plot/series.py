@@ -72,7 +72,8 @@ def series(
         >>> import pytest, tensorstash as ts
         >>> matplotlib = pytest.importorskip("matplotlib")
         >>> matplotlib.use("Agg")
-        >>> stash = ts.load({"shop": ["A", "A", "B"], "day": [1, 2, 1], "sold": [5, 6, 7]}, entity="shop", time="day")
+        >>> sales = {"shop": ["A", "A", "B"], "day": [1, 2, 1], "sold": [5, 6, 7]}
+        >>> stash = ts.load(sales, entity="shop", time="day")
         >>> axes = ts.plot.series(stash, ["A", "B"], ["sold"])
         >>> [text.get_text() for text in axes[0].get_legend().get_texts()]
         ['A', 'B']

@@ -116,7 +116,7 @@ def _too_short(placement: Placement, runs: Runs) -> NoWindowError:
             "in time, ts.During. See docs/guide/events.md."
         )
         if runs.steps and 2 * runs.steps[0][1] > runs.rows.sum():
-            remedy = f"Most steps are {runs.steps[0][0]}: leave frequency= out."
+            remedy = f"Most steps are {runs.steps[0][0]}: give it as frequency=."
     return NoWindowError(
         f"{needed}; the longest of {len(starts):,} runs has "
         f"{int((stops - starts).max(initial=padding)) - padding:,}{_steps_text(runs)}. {remedy}"

@@ -43,6 +43,8 @@ def find_runs(
     else:
         chosen, gaps = infer(times, inner, clock, tolerance)
         _check_tolerance(chosen)
+    if not len(gaps):
+        return replace(whole, frequency=chosen)
     # both ascend, and no gap is an entity's first row; numpy's own union is a hundred times slower
     first = np.sort(np.concatenate([whole.first, gaps]), kind="stable")
     rows = np.diff(first, append=len(times))

@@ -358,7 +358,7 @@ def test_help_has_examples_that_are_read(command: str) -> None:
     """Each example is a line that the command's own parser takes."""
     printed = run(command, "--help")
     examples = re.findall(rf"^  +tensorstash {command}(.*)$", printed.split("Examples:")[1], re.MULTILINE)
-    assert len(examples) == {"info": 1, "bench": 1, "inspect": 3}.get(command, 2)
+    assert len(examples) == {"info": 1, "bench": 1, "inspect": 4}.get(command, 2)
     for example in examples:
         words = [word.strip("'") for word in example.split(" | ")[0].split()]
         parsed(command, *words)

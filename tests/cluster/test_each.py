@@ -1,10 +1,6 @@
 """`ts.each` over shards: on any number of nodes the rows of one stash, and the same drawn columns.
 
-<<<<<<< HEAD
-It reaches inside `cluster` to hold several nodes in one process.
-=======
 It reaches inside `cluster` to hold the shards of several nodes in one process.
->>>>>>> main
 """
 
 from collections.abc import Iterator

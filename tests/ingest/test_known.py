@@ -342,6 +342,7 @@ def test_a_stash_has_known_times_wherever_it_is_kept(tmp_path: Path, label: str)
         "arrow": ts.load(stash.to_arrow(), ["wind"], known="known", **KEYS),
         "polars": ts.load(stash.to_polars(), ["wind"], known="known", **KEYS),
         "like": ts.load(tmp_path, like=stash, **options),
+        "like alone": ts.load(tmp_path, like=stash),
     }
     facts = (
         "known_name",

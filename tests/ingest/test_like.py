@@ -427,6 +427,11 @@ def test_unknown_needs_like(whole: ts.Stash) -> None:
         load(table(), like=whole, unknown="skip")
 
 
+def test_late_rows_find_their_places(path: Path) -> None:
+    rows = table().drop("zone", "size")
+    assert bits(ts.load(rows.sample(fraction=1.0, shuffle=True, seed=3), like=path)) == bits(ts.load(rows, like=path))
+
+
 @pytest.mark.usefixtures("shm")
 def test_a_shared_copy_is_of_its_reference(whole: ts.Stash) -> None:
     """The key covers what is taken over: columns, static values, and what becomes of others."""
@@ -434,7 +439,8 @@ def test_a_shared_copy_is_of_its_reference(whole: ts.Stash) -> None:
     other = table().with_columns(size=pl.col("size") + 1)
     loads: list[dict[str, Any]] = [
         {"like": whole},
-        {"like": whole.without_rows()},  # says the same
+        {"like": whole.without_rows()},  # also keeps the step of time, unless time= is given
+        {"like": whole.without_rows(), "time": "t"},
         {"like": whole, "unknown": "drop"},
         {"like": load(other)},
         {"like": load(table(), ["x"])},
@@ -442,8 +448,8 @@ def test_a_shared_copy_is_of_its_reference(whole: ts.Stash) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         paths = [ts.load(rows, share="like", **options).path for options in loads]
-    assert len({*paths}) == 4
-    assert paths[0] == paths[1]
+    assert len({*paths}) == 5
+    assert paths[0] == paths[2]
 
 
 def test_a_plan_says_what_it_takes_over(path: Path) -> None:

@@ -254,10 +254,10 @@ def test_a_page_of_the_reference_has_its_picture_and_its_guide_behind_the_first_
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     from docstrings import lead_to_guide, leave_out_skips
 
-    lines = ["A picture.", "", ">>> import numpy as np, pytest", '>>> plt = pytest.importorskip("matplotlib")']
+    lines = ["A picture.", "", ">>> import pytest, numpy as np", '>>> plt = pytest.importorskip("matplotlib")']
     lead_to_guide(None, "function", "tensorstash.plot.series", None, None, lines)
     leave_out_skips(None, "function", "tensorstash.plot.series", None, None, lines)
-    picture = [".. image:: /pictures/series.png", "   :alt: plot.series"]
+    picture = [".. container:: picture", "", "   .. image:: /pictures/series.png", "      :alt: plot.series"]
     assert lines == ["A picture.", "", *picture, "", "Guide: :doc:`/guide/gallery`.", "", "", ">>> import numpy as np"]
 
 

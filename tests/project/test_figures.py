@@ -95,7 +95,7 @@ def test_the_ranges_over_all_kinds_of_machines_are_those_of_the_results(saved: A
 
 
 def test_batch_sizes_are_those_of_the_results(saved: Any) -> None:
-    text = (ROOT / "docs" / "how-to" / "batch-size.md").read_text("utf-8")
+    text = (ROOT / "docs" / "how-to" / "slow.md").read_text("utf-8")
     _, rows = saved("bench_batch")[KIND]
     for row in [row for row in rows if row["section"] == "Windows per batch"]:
         seconds = median(row["seconds"]["loop"])

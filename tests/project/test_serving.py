@@ -7,7 +7,7 @@ It is a process of its own that never sees the file of the training rows, which 
 import json
 import pickle
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -40,7 +40,11 @@ for line in sys.stdin:
     folder = Path(job["folder"])
     rows = pl.read_ipc(path.with_suffix(".arrow"))
     stash = ts.load(rows, like=folder / "reference.safetensors", unknown="error", duplicates=job["duplicates"])
-    windows = ts.Windows(stash, **job["arguments"], at=job["at"])
+    tables = {
+        name: ts.load(pl.read_ipc(path.with_suffix(f".{name}.arrow")), like=folder / f"{name}.safetensors")
+        for name in job["tables"]
+    }
+    windows = ts.Windows(stash, **job["arguments"], at=job["at"], tables=tables)
     newest = windows if job["at"] is not None else windows.latest()
     scaler = ts.Scaler.from_state(json.loads((folder / "scaler.json").read_text())).bind(newest)
     batch = next(iter(ts.Loader(newest, len(newest), transform=[scaler], with_ids=job["with_ids"])))
@@ -105,14 +109,24 @@ def streams(draw: st.DrawFn, regular: bool) -> Stream:
     return Stream(frame, "error" if regular else "keep")
 
 
-def train(rows: pl.DataFrame, folder: Path, arguments: dict[str, Any], at: Any, duplicates: Any, by: Any) -> ts.Windows:
+def train(
+    rows: pl.DataFrame,
+    folder: Path,
+    arguments: dict[str, Any],
+    at: Any,
+    duplicates: Any,
+    by: Any,
+    tables: Mapping[str, ts.Stash] | None = None,
+) -> ts.Windows:
     """Train on the rows of a file, save what a service needs, and delete the file; the windows stay as a measure."""
     file = folder / "train.parquet"
     rows.write_parquet(file)
     options: dict[str, Any] = {"entity": "e", "time": "t", "dtype": torch.float32, "duplicates": duplicates}
     stash = ts.load(file, COLUMNS, static=["kind", "size"], **options)
     stash.without_rows().save(folder / "reference.safetensors")
-    windows = ts.Windows(stash, **arguments, at=at)
+    for name, table in (tables or {}).items():
+        table.without_rows().save(folder / f"{name}.safetensors")
+    windows = ts.Windows(stash, **arguments, at=at, tables=tables)
     scaler = ts.Scaler.fit(stash, ["y", "twice"], by=by, kind="robust")
     (folder / "scaler.json").write_text(json.dumps(scaler.state_dict()))
     generator = torch.Generator().manual_seed(1)
@@ -122,10 +136,18 @@ def train(rows: pl.DataFrame, folder: Path, arguments: dict[str, Any], at: Any, 
     return windows
 
 
-def answer(service: processes.Child, folder: Path, rows: pl.DataFrame, job: dict[str, Any]) -> Any:
+def answer(
+    service: processes.Child,
+    folder: Path,
+    rows: pl.DataFrame,
+    job: dict[str, Any],
+    tables: Mapping[str, pl.DataFrame] | None = None,
+) -> Any:
     path = folder / "job.pickle"
-    path.write_bytes(pickle.dumps(job | {"folder": str(folder)}))
+    path.write_bytes(pickle.dumps(job | {"folder": str(folder), "tables": [*(tables or {})]}))
     rows.write_ipc(path.with_suffix(".arrow"))
+    for name, table in (tables or {}).items():
+        table.write_ipc(path.with_suffix(f".{name}.arrow"))
     service.stdin.write(f"{path}\n")
     service.stdin.flush()
     if service.stdout.readline() != "served\n":

@@ -278,7 +278,7 @@ def resident(path):
     return next(int(line.split()[1]) for line in lines[at:] if line.startswith("Rss:"))
 
 stash = ts.open(sys.argv[1])
-shown = repr(stash)
+shown = repr(stash) + stash._repr_html_()
 print(resident(sys.argv[1]), "1,048,576 rows, 1,049 entities (e)" in shown, stash.rows, stash.nbytes)
 stash["y"].sum()
 print(resident(sys.argv[1]) >= 8 * 1024)

@@ -1,7 +1,9 @@
 """Spans over other stashes, against what polars finds for each window."""
 
+from dataclasses import replace
 from typing import Any
 
+import polars as pl
 import pytest
 import torch
 from hypothesis import given, settings
@@ -64,3 +66,27 @@ def test_windows_at_points_see_the_table_around_their_time(way: str, world: Worl
         assert all(equal(windows[one["window"]], {name: one[name] for name in batch}) for one in of_loader)
     for name, of_span in expected.items():
         check(batch, name, of_span, world.tick, known=world.known is not None)
+
+
+@pytest.mark.parametrize("way", kernel.WAYS)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    form=st.sampled_from(["same", "none"]),
+    versions=st.sampled_from(["none", "known", "events"]),
+    closed=st.sampled_from(["left", "right"]),
+)
+@settings(max_examples=30)
+def test_a_stash_is_seen_by_itself_as_a_table_is(way: str, seed: int, form: str, versions: str, closed: Any) -> None:
+    """Its own stretches and buckets, also over its own known times."""
+    with pytest.MonkeyPatch.context() as patch:
+        kernel.take(way, patch)
+        world = world_of(seed, form, versions)
+        world.own_unit = world.unit  # the times of the windows are those of the table
+        stash = world.loaded()
+        if not stash.rows:
+            return
+        at = stash.to_polars().select(pl.exclude("value", "issued")).gather_every(2)
+        spans = spans_of(world)
+        own = {name: replace(span, table=None) for name, span in spans.items()}
+        others = ts.Windows(stash, spans=spans, tables={"others": stash}, at=at, closed=closed)
+        assert equal(ts.Windows(stash, spans=own, at=at, closed=closed)[:], others[:])
