@@ -1,6 +1,6 @@
 """The Loader's whole loop beside the raw gather of PyTorch, `memcpy`, and the fastest lines by hand.
 
-    python benchmarks/bench_batch.py                 # about three minutes on two cores, 4 GB
+    python benchmarks/bench_batch.py                 # about two minutes on two cores, 4 GB
     python benchmarks/bench_batch.py --only hand     # one section; nothing is saved
     python benchmarks/bench_batch.py --quick
 
@@ -40,11 +40,11 @@ Batches = Iterator[Batch]
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: rows of the stash, rounds, and the bytes that each contestant makes in a round."""
+    """How much is measured: rows of the stash, rounds, and the bytes that each contestant reads in a round."""
 
     rows: int = 10_000_000
     rounds: int = 15
-    nbytes: int = 200_000_000  # enough to hide the clock, few enough to alternate often
+    nbytes: int = 120_000_000  # enough to hide the clock, few enough to alternate often
 
 
 QUICK = Effort(rows=300_000, rounds=1, nbytes=0)
@@ -70,9 +70,15 @@ class Case:
     def nbytes(self) -> int:
         return self.batch * self.length * COLUMNS * 4
 
+    @property
+    def touched(self) -> int:
+        """Bytes of the lines of the cache that a batch is read from."""
+        row, count = (COLUMNS, 1) if self.is_packed else (1, COLUMNS)
+        return count * self.batch * max(LINE, self.length * row * 4)
+
     def steps(self, nbytes: int) -> int:
-        """Batches of so many bytes together."""
-        return max(8, nbytes // self.nbytes)
+        """Batches that read so many bytes together."""
+        return max(8, nbytes // self.touched)
 
 
 # The contestants
@@ -91,10 +97,9 @@ def raw_gather(case: Case) -> Batches:
     view = block.items.as_strided((len(block.items) // row - case.length + 1, case.length * row), (row, 1))
     columns = torch.arange(count)[:, None] * block.stride
     generator = torch.Generator().manual_seed(0)
-    touched = count * case.batch * max(LINE, case.length * row * 4)  # bytes
     ready = [
         (columns + torch.randint(case.stash.rows - case.length + 1, (case.batch,), generator=generator)).view(-1)
-        for _ in range(2 * Effort.nbytes // touched + 1)  # more than the caches hold
+        for _ in range(case.steps(400_000_000))  # more than the caches hold
     ]
     out = torch.empty((count * case.batch, case.length * row), dtype=torch.int32)
     result = out.view(torch.float32)

@@ -1,6 +1,6 @@
 """What all processes hold together that share one stash, and how fast they are, as the first of them is 1.
 
-    python benchmarks/bench_share.py            # half a minute, 3 GB
+    python benchmarks/bench_share.py            # a minute, 3 GB
     python benchmarks/bench_share.py --quick
 
 A shared stash of 1 GB, packed; batches of 1,024 windows of 120 rows; a thread for each process. Before they are
