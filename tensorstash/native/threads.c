@@ -14,11 +14,12 @@
 #include <unistd.h>
 
 /* To wake a thread takes up to 100 us on a virtual machine, in which a hundred windows are copied. So a thread looks for
- * what it waits for before it sleeps: the caller 50 us for the last helper, as long as it copies a few parts, and helpers
- * 500 us for the next call, but only if the last one came as soon. Where batches are small, Python takes some 200 us to
- * hand out those of one call; a loop that trains on them takes milliseconds, and needs the processor itself. The clock
- * counts, not the looks, because a look takes ten times as long on one processor as on another. */
-enum { MOST_THREADS = 64, LOOKS = 16 /* without a look at the clock */, PATIENCE = 50000, SOON = 500000 /* ns */ };
+ * what it waits for before it sleeps: the caller 50 us for the last helper, as long as it copies a few parts, and
+ * helpers 300 us for the next call, but only if the last one came as soon. Where batches are small, Python takes 100 to
+ * 200 us to hand out those of one call. A step that trains on a call of 1 MB takes longer even with the smallest of
+ * models, and needs the processor itself. The clock counts, not the looks: a look takes ten times as long on one
+ * processor as on another. */
+enum { MOST_THREADS = 64, LOOKS = 16 /* without a look at the clock */, PATIENCE = 50000, SOON = 300000 /* ns */ };
 
 typedef struct {
   Parts parts;

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import tensorstash as ts
+from tensorstash.cluster.exchange import RankCounts, count_of_each_shard
 from tensorstash.cluster.sharded_windows import ShardedWindows
 from tensorstash.cluster.shards import Shards
 from tests import kernel
@@ -140,6 +141,15 @@ def test_a_state_of_other_tables_is_refused(path: Path, tmp_path: Path) -> None:
         (other,) = loaders_of(on_nodes(where, 1, make), 1, 4)
         with pytest.raises(ValueError, match=like("must continue the same windows ... these differ")):
             other.load_state_dict(state)
+
+
+def test_nodes_with_other_tables_are_told(path: Path) -> None:
+    """When they exchange counts; here the nodes are in one process."""
+    nodes = [ts.cluster.open(path, node, 2) for node in range(2)]
+    own = [ts.cluster.windows(shards, spans=SPANS, tables=tables(late)) for shards, late in zip(nodes, (1, 2))]
+    told = [RankCounts(node, 2, windows.described(), windows.counts_of_node()) for node, windows in enumerate(own)]
+    with pytest.raises(ValueError, match=like("the same spans, stride and tables, got")):
+        count_of_each_shard(told, 6)
 
 
 def test_splits_are_those_of_one_stash(path: Path) -> None:

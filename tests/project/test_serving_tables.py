@@ -48,9 +48,7 @@ def with_zone(frame: pl.DataFrame, zone: str | None) -> pl.DataFrame:
     """Times of UTC as times of a zone."""
     if zone is None:
         return frame
-    return frame.with_columns(
-        pl.col(pl.Datetime).dt.replace_time_zone("UTC").dt.convert_time_zone(zone)  # type: ignore[arg-type]
-    )
+    return frame.with_columns(pl.col(pl.Datetime).dt.replace_time_zone("UTC").dt.convert_time_zone(zone))
 
 
 @st.composite
@@ -148,8 +146,8 @@ def test_the_newest_windows_beside_tables(
             wanted = expected(whole if at_points else whole.latest(), folder)
         except (ts.errors.NoWindowError, ts.errors.DataError):
             continue
-        last = rows["t"].max() if at_points else rows.group_by("e").agg(pl.col("t").max())["t"].min()
-        first = now if at_points else last + HOUR  # type: ignore[operator]
+        last: Any = rows.group_by("e").agg(pl.col("t").max())["t"].min()
+        first = now if at_points else last + HOUR
         tail = kept(rows, windows.needs(), pl.lit(now))
         of_tables = zoned(kept_of(frames, windows.needs()["tables"], first))
         job = {"arguments": arguments, "at": at, "duplicates": "error", "with_ids": True}

@@ -26,8 +26,9 @@ def too_late(late: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def newest_of_all(table: Table) -> Any:
-    """Rows without their known times, so that each time has its last row, known or not."""
-    return replace(of_table(table), known=None, reach=None)
+    """Rows in the order of times without their known times, so that each time has its last row, known or not."""
+    versions = of_table(table)
+    return replace(versions, known=None) if versions.reach is None else versions
 
 
 def on_the_other_side(stretch: Any, members: Any) -> Any:
