@@ -130,6 +130,8 @@ def _gathered(chain: Chain, group: Group, steps: range, parts: int, memory: Memo
 
 def _rest(chain: Chain, group: Group, steps: range) -> Batch:
     """The entries of some steps that are not gathered in windows."""
+    if group.static_rows is None and not group.extras:
+        return {}
     among = group.among(steps)
     rows = None if group.static_rows is None else group.static_rows[among]
     return chain.beside(rows, {name: values[among] for name, values in group.extras.items()})
