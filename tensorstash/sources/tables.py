@@ -56,8 +56,10 @@ def _in_arrow(frame: Any) -> pa.Table:
     types = frame.schema
     texts = {name: pa.chunked_array(frame[name]) for name in types if str(types[name]) == "String"}
     others = [name for name in types if name not in texts]
-    table = frame[:, others].to_arrow() if others else None
-    return pa.Table.from_arrays([texts[name] if name in texts else table[name] for name in types], names=[*types])
+    table = frame[:, others].to_arrow() if others else pa.Table.from_arrays([], [])
+    fields = {field.name: field for field in table.schema}  # the metadata of one may mark an enum
+    schema = pa.schema([fields.get(name) or pa.field(name, texts[name].type) for name in types])
+    return pa.Table.from_arrays([texts[name] if name in texts else table[name] for name in types], schema=schema)
 
 
 def _refuse_objects(name: str, dtype: object, where: str) -> None:
