@@ -34,7 +34,7 @@ class Piece:
 
 def piece_of(array: pa.Array) -> Piece:
     """The distinct values of an array of text or integers; an `ArrowInvalid` if a text is not UTF-8."""
-    if pa.types.is_string_view(array.type) and not array.null_count:
+    if pa.types.is_string_view(array.type) and len(array) and not array.null_count:
         views = _views(array)
         if (starts := _long_runs(len(array), lambda rows: _differ(views[:rows]))) is not None:
             memory = [None, pa.py_buffer(views[starts]), *array.buffers()[2:]]

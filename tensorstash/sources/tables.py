@@ -53,10 +53,13 @@ def _together(frame: Any) -> Any:
 
 def _in_arrow(frame: Any) -> pa.Table:
     """A polars frame as a table; `to_arrow` alone would copy texts, because it makes no views of them."""
-    texts = {name: pa.chunked_array(frame[name]) for name, dtype in frame.schema.items() if str(dtype) == "String"}
-    others = frame[:, [name for name in frame.columns if name not in texts]].to_arrow()
-    arrays = [texts[name] if name in texts else others[name] for name in frame.columns]
-    return pa.Table.from_arrays(arrays, names=frame.columns)
+    types = frame.schema
+    texts = {name: pa.chunked_array(frame[name]) for name in types if str(types[name]) == "String"}
+    others = [name for name in types if name not in texts]
+    table = frame[:, others].to_arrow() if others else pa.Table.from_arrays([], [])
+    fields = {field.name: field for field in table.schema}  # the metadata of one may mark an enum
+    schema = pa.schema([fields.get(name) or pa.field(name, texts[name].type) for name in types])
+    return pa.Table.from_arrays([texts[name] if name in texts else table[name] for name in types], schema=schema)
 
 
 def _refuse_objects(name: str, dtype: object, where: str) -> None:

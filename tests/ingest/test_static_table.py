@@ -135,7 +135,7 @@ CHOICES_OF_SHOPS: dict[str, Any] = {"size": "size", "region": "region", "both": 
 def test_the_plan_shows_the_columns_and_their_cost() -> None:
     text = str(ts.plan(SALES, ["sales"], entity="shop", static=SHOPS))
     assert re.search(r"^  size +int64 +static number +int64 +<= 0\.0$", text, re.MULTILINE)
-    assert re.search(r"^  region +large_string +static category +int32 +<= 0\.0$", text, re.MULTILINE)
+    assert re.search(r"^  region +string_view +static category +int32 +<= 0\.0$", text, re.MULTILINE)
     assert "0.0 to 0.0 MB" in text
     assert "skipped: day\n" in f"{text}\n"
 
