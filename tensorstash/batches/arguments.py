@@ -1,7 +1,7 @@
 """The arguments of a `Loader`, checked."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,6 @@ from tensorstash.sampling.several import Several
 from tensorstash.transforms.cast import Cast
 from tensorstash.transforms.pack import PackSequences
 from tensorstash.transforms.scaler import Scaler
-from tensorstash.windows.placement import Placement
 from tensorstash.windows.windows import Windows
 
 Transform = Callable[[dict[str, torch.Tensor]], Any]  # each but the last returns the batch
@@ -59,11 +58,12 @@ def scaled_by(transforms: Sequence[Transform]) -> dict[str, bool]:
     return {span: True for step in transforms if isinstance(step, Scaler) for span in step.spans}
 
 
-def casts_on_host(transforms: Sequence[Any], placement: Placement) -> dict[str, torch.dtype]:
-    """The entries that `ts.Cast(..., on="host")` at the beginning of the transforms casts, and their new dtypes."""
+def casts_on_host(transforms: Sequence[Any], held: Mapping[str, torch.dtype]) -> dict[str, torch.dtype]:
+    """The entries that `ts.Cast(..., on="host")` at the beginning of the transforms casts, and their new dtypes.
+
+    `held` are the dtypes of spans and static columns.
+    """
     casts: dict[str, torch.dtype] = {}
-    held = {span.name: stash[span.columns[0]].dtype for span, stash in placement.sources}
-    held |= {name: tensor.dtype for name, tensor in placement.stash.static.items()}
     first: Any = None  # of the transforms that run after the copy
     for transform in transforms:
         if not on_host(transform):

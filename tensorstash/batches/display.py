@@ -3,21 +3,17 @@
 import html
 from collections.abc import Iterable, Mapping
 
-import torch
-
 from tensorstash.common.html import table
+from tensorstash.windows.contents import Entry
 
 _MOST = 20  # entries of a window
 
 
-def as_html(caption: str, parts: Iterable[object], window: Mapping[str, torch.Tensor]) -> str:
+def as_html(caption: str, parts: Iterable[object], contents: Mapping[str, Entry]) -> str:
     """The lines of `print`, without the spans of the windows, and a table of the entries of a batch of one window."""
     notes = (html.escape(str(part).splitlines()[0].partition(";")[0]) for part in parts)
     lines = "".join(f"<p>{note}</p>" for note in notes)
-    entries = [
-        (name, str(values.dtype).removeprefix("torch."), str(tuple(values.shape[1:])))
-        for name, values in window.items()
-    ]
+    entries = [(name, str(entry.dtype).removeprefix("torch."), str(entry.shape)) for name, entry in contents.items()]
     more = f"<p>and {len(entries) - _MOST:,} more entries</p>" if len(entries) > _MOST else ""
     head = f"<p><b>Loader</b>: {html.escape(caption)}</p>{lines}<p>Each window, before transforms:</p>"
     return f"{head}{table(('entry', 'dtype', 'shape'), entries[:_MOST])}{more}"

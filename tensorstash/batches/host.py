@@ -131,10 +131,8 @@ def _gathered(chain: Chain, group: Group, steps: range, parts: int, memory: Memo
 def _rest(chain: Chain, group: Group, steps: range) -> Batch:
     """The entries of some steps that are not gathered in windows."""
     among = group.among(steps)
-    rest = {} if group.static_rows is None else chain.static_values(group.static_rows[among])
-    for name, values in group.extras.items():
-        rest[name] = torch.from_numpy(values[among].copy())  # a view would keep the values of all steps
-    return rest
+    rows = None if group.static_rows is None else group.static_rows[among]
+    return chain.beside(rows, {name: values[among] for name, values in group.extras.items()})
 
 
 def _variates(chain: Chain, group: Group, step: int, memory: Memory) -> Batch:

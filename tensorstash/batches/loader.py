@@ -36,6 +36,7 @@ from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Tail
 from tensorstash.stash.scaled import noted
 from tensorstash.transforms.pack import PackSequences, check_packs
+from tensorstash.windows.contents import contents
 from tensorstash.windows.windows import Windows
 
 _MOST_AHEAD = 1 << 12  # batches, each of which takes memory
@@ -153,7 +154,11 @@ class Loader:
         self._making: Generator[Made, None, None] | None = None  # the batches of the last pass
         staged = copies_to(self.device) is not None and not resident  # a missing device is refused here
         placement = self._contents.chain.placements[0]
-        casts = casts_on_host(self.transform, placement)
+        casts: dict[str, torch.dtype] = {}
+        if any(map(on_host, self.transform)):
+            held = contents(self._contents.chain)
+            names = *(span.name for span in placement.shown), *placement.stash.static
+            casts = casts_on_host(self.transform, {name: held[name].dtype for name in names})
         check_packs(self.transform, placement.spans, [time_span.shown for time_span in placement.time_spans])
         early = before_copy(self.transform)
         if early and resident:
@@ -357,7 +362,7 @@ class Loader:
         return f"Loader: {self._caption()}\n  {self.sampler}\n  {self.dataset}"
 
     def _repr_html_(self) -> str:
-        return as_html(self._caption(), (self.sampler, self.dataset), self._contents.chain.gather([0]))
+        return as_html(self._caption(), (self.sampler, self.dataset), contents(self._contents.chain))
 
     def _caption(self) -> str:
         where = f"{self.device}, resident" if self.resident else str(self.device)

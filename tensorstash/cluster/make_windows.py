@@ -24,9 +24,10 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
     def windows(shards: Shards, /, *arguments: P.args, **named: P.kwargs) -> ShardedWindows:
         """The windows of shards, to be sampled by a `ts.Loader` on every rank of every node.
 
-        The arguments are those of `ts.Windows`, and mean the same for each shard; `where` is a column. The frequency is
-        by default the most common one of all shards, not of each. The windows have `split` and `split_fraction`. On
-        several nodes pass each part to `ts.cluster.exchange_counts` before you make its loader.
+        The arguments are those of `ts.Windows`, and mean the same for each shard; `where` is a column, and `tables` are
+        whole on every node. The frequency is by default the most common one of all shards, not of each. The windows
+        have `split` and `split_fraction`. On several nodes pass each part to `ts.cluster.exchange_counts` before you
+        make its loader.
 
         Raises:
             NoWindowError: this is the only node, and no shard has a window. For other errors see `ts.Windows`.

@@ -4,9 +4,9 @@ To gather, each pack of each memory is a memory of its own, of which a row holds
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,8 @@ from tensorstash.native.permutation import Uint64s, mix
 from tensorstash.segments.segment import Block
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64 from one number to the next
+
+Of = TypeVar("Of")
 
 # memory for an entry with this name, shape and dtype
 Take = Callable[[str, tuple[int, ...], torch.dtype], torch.Tensor]
@@ -164,6 +166,6 @@ def gather_rows(
     return as_batch(groups, names_of([plan.gather]), buffers) | flags | named(plan, numbers)
 
 
-def named(plan: VariatePlan, numbers: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def named(plan: VariatePlan, numbers: Mapping[str, Of]) -> dict[str, Of]:
     """What each row is, `(rows,)`, as entries of each span, which share these tensors."""
     return {f"{span.name}.{name}": tensor for span in plan.spans for name, tensor in numbers.items()}

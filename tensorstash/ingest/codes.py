@@ -1,7 +1,7 @@
 """Text and integers as codes: in ascending order, by a given vocabulary, or hashed."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from threading import Lock
@@ -34,13 +34,17 @@ class Piece:
 
 def piece_of(array: pa.Array) -> Piece:
     """The distinct values of an array of text or integers; an `ArrowInvalid` if a text is not UTF-8."""
+    if pa.types.is_string_view(array.type) and not array.null_count:
+        views = _views(array)
+        if (starts := _long_runs(len(array), lambda rows: _differ(views[:rows]))) is not None:
+            memory = [None, pa.py_buffer(views[starts]), *array.buffers()[2:]]
+            return _repeated(pa.Array.from_buffers(array.type, len(starts), memory), starts, len(array))
     array = without_views(array)
     if not pa.types.is_dictionary(array.type) or array.dictionary.null_count:
         array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-        if (starts := _long_runs(array)) is not None:
-            piece = piece_of(array.take(of_numbers(starts)))
-            sizes = np.append(starts[1:], len(array)) - starts
-            return Piece(np.repeat(piece.indices, sizes), piece.values)
+        starts = _long_runs(len(array), lambda rows: filled(pc.not_equal(array[1:rows], array[: rows - 1]), True))
+        if starts is not None:
+            return _repeated(array.take(of_numbers(starts)), starts, len(array))
         array = pc.dictionary_encode(array)
     indices = filled(array.indices.cast(pa.int32()), -1)
     occurs = np.zeros(len(array.dictionary) + 1, np.bool_)
@@ -54,18 +58,34 @@ def piece_of(array: pa.Array) -> Piece:
     return Piece(indices, values)
 
 
-def _long_runs(array: pa.Array) -> Int64s | None:
+def _repeated(firsts: pa.Array, starts: Int64s, rows: int) -> Piece:
+    """The piece of rows in runs, by the first values of the runs."""
+    piece = piece_of(firsts)
+    return Piece(np.repeat(piece.indices, np.append(starts[1:], rows) - starts), piece.values)
+
+
+def _views(texts: pa.Array) -> Int64s:
+    """`(n, 2)`, the views of texts: equal ones are of equal texts, but longer texts may be stored more than once."""
+    end = texts.offset + len(texts)
+    return np.frombuffer(texts.buffers()[1], np.int64, 2 * end).reshape(-1, 2)[texts.offset :]
+
+
+def _differ(views: Int64s) -> Bools:
+    return (views[1:, 0] != views[:-1, 0]) | (views[1:, 1] != views[:-1, 1])
+
+
+def _long_runs(rows: int, differs: Callable[[int], Bools]) -> Int64s | None:
     """Where runs of equal neighbours begin; `None` if they are short, so that only all values tell which are distinct.
 
     Most sources are grouped by entity, and to compare neighbours takes a tenth of the time of looking all texts up.
+    `differs(k)` compares the first k rows with the ones that follow them.
     """
-    if len(array) < _HEAD:
-        return None
     starts: Int64s = np.zeros(0, np.int64)
-    for part in (array[:_HEAD], array):
-        differs = filled(pc.not_equal(part[1:], part[:-1]), True)
-        starts = np.flatnonzero(np.append(True, differs))
-        if len(starts) * _LONG > len(part):
+    for upto in (_HEAD, rows):
+        if rows < upto:
+            return None
+        starts = np.flatnonzero(np.append(True, differs(upto)))
+        if len(starts) * _LONG > upto:
             return None
     return starts
 

@@ -17,6 +17,7 @@ from tensorstash.errors import SchemaError
 from tensorstash.sampling.components import components
 from tensorstash.sampling.mixed import MixedOrder
 from tensorstash.sampling.several import Several
+from tensorstash.windows.contents import each_window, window_or_batch
 from tensorstash.windows.identity import columns_of, meanings, where, widths_of
 from tensorstash.windows.ids import Ids
 from tensorstash.windows.placement import Chain, Placement
@@ -90,11 +91,11 @@ class Mix(Several):
 
     def __getitem__(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
-        return self.chain.window_or_batch(ids)
+        return window_or_batch(self.chain, ids)
 
     def __getitems__(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
         """Windows one by one, as PyTorch's `DataLoader` asks for them with `batch_size=`."""
-        return self.chain.each(ids)
+        return each_window(self.chain, ids)
 
     def fingerprint(self) -> dict[str, Any]:
         """A small JSON identity: equal mixes have equal fingerprints."""

@@ -42,13 +42,21 @@ def scan_polars(frame: Any, wanted: Wanted) -> Scan:
     check_for_polars(names)
     for name in names:
         _refuse_objects(name, types[name], "the polars frame")
-    table = _converted(lambda columns: _together(frame[:, columns]).to_arrow(), names, types, "the polars frame")
+    table = _converted(lambda columns: _in_arrow(_together(frame[:, columns])), names, types, "the polars frame")
     return _scan_wanted(table, types, "the polars frame")
 
 
 def _together(frame: Any) -> Any:
     """The frame; of a small one that others were appended to, a copy in one piece: each piece would be a unit."""
     return frame.rechunk() if frame.n_chunks() > 1 and frame.estimated_size() <= _SMALL_BYTES else frame
+
+
+def _in_arrow(frame: Any) -> pa.Table:
+    """A polars frame as a table; `to_arrow` alone would copy texts, because it makes no views of them."""
+    texts = {name: pa.chunked_array(frame[name]) for name, dtype in frame.schema.items() if str(dtype) == "String"}
+    others = frame[:, [name for name in frame.columns if name not in texts]].to_arrow()
+    arrays = [texts[name] if name in texts else others[name] for name in frame.columns]
+    return pa.Table.from_arrays(arrays, names=frame.columns)
 
 
 def _refuse_objects(name: str, dtype: object, where: str) -> None:

@@ -126,17 +126,17 @@ class Scaler:
                 its columns. A mix stands for the windows of its components, each row once whatever its weight. For
                 data on several nodes use `ts.cluster.fit_scaler`.
             columns: names of numeric columns; each number of a pack is scaled separately, but see `together`.
-            kind: `"standard"`: mean and standard deviation (divided by the number of values); `"minmax"`: minimum and
-                range; `"robust"`: median and interquartile range; `"maxabs"`: 0 and the largest absolute value.
-            by: `"entity"` for a centre and scale per entity. Batches then need `entity`, and those of a mix `source`:
-                `Loader(..., with_ids=True)`.
+            kind: `"standard"`, the default: mean and standard deviation (divided by the number of values); `"minmax"`:
+                minimum and range; `"robust"`: median and interquartile range; `"maxabs"`: 0 and the largest magnitude.
+            by: `"entity"` for a centre and scale per entity; by default all share one. Batches then need `entity`, and
+                those of a mix `source`: `Loader(..., with_ids=True)`.
             unknown: with `by="entity"`, for entities that the source does not have: `"pooled"` gives them the
-                statistics of all entities together; `"error"` raises a `DataError` on binding to windows of them.
-            together: whether all columns of a pack have one centre and one scale, those of all their values, as all
-                sensors of traffic benchmarks have; `columns` are then packs.
+                statistics of all entities together; `"error"`, the default, raises a `DataError` on binding.
+            together: all columns of a pack have one centre and one scale, those of all their values, as all sensors of
+                traffic benchmarks have; `columns` are then packs. By default each has its own.
             sample: the number of random rows, of all entities and components together, to take the statistics over;
                 `None`: all rows. Not for a mix with `by="entity"`.
-            seed: the seed of the sample.
+            seed: the seed of the sample, by default 0.
 
         Raises:
             ColumnError: a column does not exist, or has no span in the windows. SchemaError: it is not numeric.

@@ -8,6 +8,7 @@ from tensorstash.common.html import table
 from tensorstash.stash.printed import entity_text
 from tensorstash.windows.extent import extent
 from tensorstash.windows.placement import Placement
+from tensorstash.windows.slots import nearest_rows
 
 _MOST_SPANS = 20
 
@@ -55,4 +56,7 @@ def _examples(placement: Placement) -> tuple[list[str], list[tuple[str, ...]]]:
     form = str if stash.time is None else stash.clock.format
     for head, moments in zip(("from", "anchor", "to"), extent(placement, ids)):
         columns[head] = [form(moment) for moment in moments.tolist()]
+    if placement.points is None and stash.time is not None and placement.slots.frequency is None:
+        distance = nearest_rows(placement.slots, placement.anchor_slots(ids) + placement.label_offset)[1]
+        columns["anchor"] = [f"after {text}" if steps else text for text, steps in zip(columns["anchor"], distance)]
     return [*columns], [*zip(*columns.values())]

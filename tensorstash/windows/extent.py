@@ -10,8 +10,10 @@ from tensorstash.windows.slots import nearest_rows, times_at
 def extent(placement: Placement, ids: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """The first time that each window reads, its own time and the last time that it reads; rows of a stash without."""
     anchors = placement.anchor_slots(ids)
-    is_timed = placement.stash.time is not None
-    moments = placement.window_times(ids, anchors) if is_timed else placement.label_rows(anchors)
+    if placement.points is None:
+        moments = slot_times(placement, anchors + placement.label_offset)
+    else:
+        moments = placement.points.time[ids]
     starts, stops = [moments], [moments]
     for time_span in placement.time_spans:
         around, ticks = time_span.table.moments(moments), time_span.table.window_ticks

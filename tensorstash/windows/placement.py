@@ -10,22 +10,19 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s, as_array
-from tensorstash.gather.gather import GatherPlan, compile_plan, copy_into, gather, gather_into
+from tensorstash.gather.gather import GatherPlan, compile_plan
 from tensorstash.gather.memory import Filling, Memory, by_source, never_empty
 from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches
 from tensorstash.gather.span import Span, draws_of
-from tensorstash.gather.variates import VariatePlan, new_memory, variate_plans
+from tensorstash.gather.variates import VariatePlan, variate_plans
 from tensorstash.native.guide import Guide, find, find_and_locate, guide
-from tensorstash.stash.scaled import noted
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.fills import calendar_fills
-from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.intervals import Intervals, locate
 from tensorstash.windows.located import Located
 from tensorstash.windows.points import Points
 from tensorstash.windows.slots import Slots, fragments_of, nearest_rows, times_at
 from tensorstash.windows.time_spans import Candidates, TimeSpan, picked_of
-from tensorstash.windows.variates import check_undrawn, one_by_one, variate_entries
 
 _BLOCK = 1 << 17  # intervals computed at a time
 
@@ -327,46 +324,6 @@ class Chain:
         rows = [int(counts @ plan.most_rows) * plan.gather.window_bytes for plan in self.variates]
         return sum(plan.window_bytes for plan in self.plans) + sum(rows) // max(1, len(self))
 
-    def gather(self, ids: Ids) -> dict[str, torch.Tensor]:
-        """The batch of windows in fresh memory: spans, `observed`, and static columns."""
-        located = self.locate(check_ids(ids, len(self)))
-        batch = gather(self.plans, located.source, self.rows(located)) | self.static_of(located)
-        batch |= {name: torch.from_numpy(values) for name, values in self.labels(located).items()}
-        batch |= variate_entries(self.variates, located.source, located.anchors, None, {}, new_memory)
-        return noted(batch, self.scaled)
-
-    def gather_into(self, ids: Ids, out: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The batch in the tensors of an earlier one of as many windows."""
-        if self.placements[0].time_spans or self.placements[0].points is not None or self.variates:
-            copy_into(self.gather(ids), out)
-        else:
-            located = self.locate(check_ids(ids, len(self)))
-            gather_into(self.plan_apart, located.anchors, out)
-            copy_into(self.static_of(located), out)
-        return noted(dict(out), self.scaled)
-
-    def window_or_batch(self, ids: int | Ids) -> dict[str, torch.Tensor]:
-        """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
-        if self.variates:
-            check_undrawn(self.placements[0].spans)
-        if isinstance(ids, int) and not isinstance(ids, bool):
-            ids = np.array(ids)
-        if isinstance(ids, (np.ndarray, np.integer, torch.Tensor)) and not ids.ndim:
-            return noted(one_by_one(self.variates, self.gather(ids.reshape(1)), 1)[0], self.scaled)
-        return self.gather(ids)  # type: ignore[arg-type]  # a boolean is refused there
-
-    def each(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
-        """The windows of a batch one by one, which share its memory: PyTorch's `__getitems__`."""
-        if self.drawn:
-            (draw, *_) = draws_of(self.placements[0].spans)
-            raise TypeError(
-                "A ts.Draw needs the position of each window in the run, which PyTorch's DataLoader does not pass on; "
-                f"got {draw}. Use ts.Loader."
-            )
-        check_undrawn(self.placements[0].spans)
-        numbers = check_ids(ids, len(self))
-        return one_by_one(self.variates, self.gather(numbers), len(numbers))
-
     @cached_property
     def scaled(self) -> dict[str, bool]:
         """Whether the column of each span is scaled in one of the stashes."""
@@ -379,16 +336,18 @@ class Chain:
         """Whether a `Loader` draws the start of a span."""
         return bool(draws_of(self.placements[0].spans))
 
-    def static_of(self, located: Located) -> dict[str, torch.Tensor]:
-        """The static columns of a batch."""
-        return self.static_values(self.static_rows(located, self.entities(located))) if self.static else {}
+    def beside(self, static_rows: Int64s | None, entries: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
+        """The entries of a batch that are not gathered in windows: the static columns at rows, and other arrays.
 
-    def static_values(self, rows: Int64s) -> dict[str, torch.Tensor]:
-        """The static columns at rows `(batch,)`; by numpy, because torch's threads do not survive a fork."""
+        By numpy, because torch's threads do not survive a fork. Arrays are copied, as they may be parts of larger ones.
+        """
         batch: dict[str, torch.Tensor] = {}
-        for name, (items, dtype) in self._static_items.items():
-            values = torch.from_numpy(items.take(rows, 0))
-            batch[name] = values if values.dtype == dtype else values.view(dtype)
+        if static_rows is not None:
+            for name, (items, dtype) in self._static_items.items():
+                values = torch.from_numpy(items.take(static_rows, 0))
+                batch[name] = values if values.dtype == dtype else values.view(dtype)
+        for name, entry in entries.items():
+            batch[name] = torch.from_numpy(entry.copy())
         return batch
 
     @cached_property

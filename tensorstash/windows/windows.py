@@ -9,7 +9,7 @@ import torch
 from tensorstash.common.frequency import Duration
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.stash.stash import Stash
-from tensorstash.windows import splits
+from tensorstash.windows import contents, splits
 from tensorstash.windows.arguments import Arguments, check_stash, needs, newest, windows_of
 from tensorstash.windows.at import Unmatched
 from tensorstash.windows.display import as_html, as_text
@@ -139,11 +139,11 @@ class Windows:
 
     def __getitem__(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
-        return self.chain.window_or_batch(ids)
+        return contents.window_or_batch(self.chain, ids)
 
     def __getitems__(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
         """Windows one by one, as PyTorch's `DataLoader` asks for them with `batch_size=`."""
-        return self.chain.each(ids)
+        return contents.each_window(self.chain, ids)
 
     def gather(self, ids: Ids, out: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
         """The batch of the windows `ids`: a fresh `(batch, time, ...)` tensor per span, in the dtype of its column.
@@ -162,7 +162,7 @@ class Windows:
                     [2, 3]])
         """
         check_undrawn(self.placement.spans)
-        return self.chain.gather(ids) if out is None else self.chain.gather_into(ids, out)
+        return contents.batch_of(self.chain, ids) if out is None else contents.batch_into(self.chain, ids, out)
 
     def anchors(self, ids: Ids) -> dict[str, torch.Tensor]:
         """The `entity` (index into `stash.entities`) and the `time` of each window's anchor, both `(batch,)` int64.

@@ -14,7 +14,11 @@ def main(path: str, out: Path, run: str, batch_size: int, stop: int) -> None:
     """Train from where the last run stood, for so many steps."""
     dist.init_process_group("gloo")
     shards = ts.cluster.open(path, share="shards")
-    windows = ts.cluster.windows(shards, spans={"past": ("y", -2, 0), "next": ("y", 0, 1)})
+    # a table is whole on each node, in one copy for its ranks
+    rates = ts.load({"t": range(99), "rate": [*map(float, range(99))]}, ["rate"], time="t", share="rates")
+    rate = ts.During("rate", -1, 0, max_rows=1, table="rates")
+    spans = {"past": ("y", -2, 0), "next": ("y", 0, 1), "rate": rate}
+    windows = ts.cluster.windows(shards, spans=spans, tables={"rates": rates})
     train, _ = windows.split(30)
     train = ts.cluster.exchange_counts(train)
     scaler = ts.cluster.fit_scaler(train, ["y"])
@@ -26,6 +30,7 @@ def main(path: str, out: Path, run: str, batch_size: int, stop: int) -> None:
         sizes.append(len(batch["past"]))
         named = [shards.entities[entity] for entity in batch["entity"].tolist()]
         values = scaler.inverse(batch)["past"][:, 0].round().int().tolist()
+        assert (batch["rate"][:, 0] == batch["anchor"] - 1).all()
         rows = zip(named, batch["anchor"].tolist(), values, batch["valid"].tolist())
         seen += [row[:3] for row in rows if row[3]]
         if step == stop:

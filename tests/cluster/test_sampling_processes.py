@@ -59,11 +59,11 @@ def test_an_epoch_goes_on_from_two_nodes_to_one_and_to_three(tmp_path: Path, mac
 
 
 def check_copies(told: list[dict[str, Any]], ranks: int) -> None:
-    """Each machine holds its own shards once, and the index of all."""
+    """Each machine holds its own shards once, and the index and the table of all."""
     for rank, one in enumerate(told):
         assert one["held"] == told[rank // ranks * ranks]["held"]
         labels = {name.rpartition("-")[0] for name in one["here"]}
-        assert labels == {"shards.index", *(f"shards.{shard}" for shard in one["held"])}
+        assert labels == {"rates", "shards.index", *(f"shards.{shard}" for shard in one["held"])}
         assert len(one["here"]) == len(labels)
     held = [shard for one in told[::ranks] for shard in one["held"]]
     assert sorted(held) == [*range(len(held))]

@@ -5,6 +5,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -94,13 +95,32 @@ def test_rows_in_long_runs_give_the_piece_that_a_loop_over_rows_gives(
 
 
 def test_neighbours_are_compared_where_runs_are_long() -> None:
-    long, short = pa.array(np.repeat(["a", "b", "a"], 1000)), pa.array(["a", "b"] * 1500)
-    starts = codes_module._long_runs(long)
-    assert starts is not None
-    assert starts.tolist() == [0, 1000, 2000]
-    assert codes_module._long_runs(short) is None
-    assert codes_module._long_runs(pa.concat_arrays([long, short])) is None
-    assert codes_module._long_runs(long[:1000]) is None
+    def runs(values: np.ndarray[Any, Any]) -> list[int] | None:
+        starts = codes_module._long_runs(len(values), lambda rows: values[1:rows] != values[: rows - 1])
+        return None if starts is None else starts.tolist()
+
+    long, short = np.repeat([0, 1, 0], 1000), np.tile([0, 1], 1500)
+    assert runs(long) == [0, 1000, 2000]
+    assert runs(short) is None
+    assert runs(np.append(long, short)) is None
+    assert runs(long[:1000]) is None
+
+
+@pytest.mark.parametrize("length", [5, 20])  # longer texts are not in the views themselves
+@pytest.mark.parametrize("first", [0, 7])
+def test_texts_of_polars_are_read_without_a_copy_of_all(length: int, first: int) -> None:
+    """Rows of equal texts share their views, or each row has its own copy of a long text."""
+    names = [f"{k:0{length}d}" for k in (3, 1, 2, 1)]
+    shared = pl.Series(names).gather(np.repeat(np.arange(4), 1000))
+    own = pl.Series(np.repeat(names, 1000).tolist())
+    for series in (shared, own):
+        (texts,) = pa.chunked_array(series).chunks
+        assert pa.types.is_string_view(texts.type)
+        piece = piece_of(texts[first:])
+        assert piece.values.to_pylist() == names[:3]
+        assert piece.indices.tolist() == np.repeat([0, 1, 2, 1], 1000)[first:].tolist()
+    (views,) = pa.chunked_array(shared).chunks
+    assert piece_of(views).values.type == pa.large_string()
 
 
 @pytest.mark.parametrize("kind", ["texts", "integers"])

@@ -134,3 +134,16 @@ def test_keys_that_are_refused(tmp_path: Path, shm: Path) -> None:
             ts.load(source, version="monday", share="rows")
     reader = pa.table(data).to_reader()
     assert len(ts.load(reader, share="rows", version="monday")["y"]) == 3
+
+
+def test_equal_texts_have_one_key_however_polars_holds_them(shm: Path) -> None:
+    """Rows of equal texts share their memory, or each has its own."""
+    names = ["a longer name of a series", "short"]
+    shared = pl.Series("e", names).gather(np.repeat(np.arange(2), 9))
+    own = pl.Series("e", np.repeat(names, 9).tolist())
+    paths = []
+    for texts in (shared, own, pl.concat([own[:4], own[4:]], rechunk=False)):
+        frame = pl.DataFrame({"e": texts, "t": [*range(9)] * 2, "y": 0.5})
+        paths.append(ts.load(frame, ["y"], entity="e", time="t", share="texts").path)
+    assert len({*paths}) == 1
+    del shm

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/index.md", "docs/start/install.md")  # how to install it
 SECTIONS = ["Changed", "Added", "Removed", "Fixed", "Security"]
 
 
@@ -51,10 +52,17 @@ def numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(".")]
 
 
+def denials(texts: dict[str, str]) -> list[str]:
+    """The pages that still say how to do without a release."""
+    pattern = "There is no release yet|From a clone, until there is a release"
+    return [f"{name} says that there is no release" for name, text in texts.items() if re.search(pattern, text)]
+
+
 def here(tag: str | None = None) -> list[str]:
     """The problems of this tree."""
     changelog, citation = ((ROOT / name).read_text("utf-8") for name in ("CHANGELOG.md", "CITATION.cff"))
-    return problems(changelog, citation, version(), tag)
+    pages = {name: (ROOT / name).read_text("utf-8") for name in PAGES}
+    return problems(changelog, citation, version(), tag) + (denials(pages) if tag is not None else [])
 
 
 if __name__ == "__main__":

@@ -68,6 +68,13 @@ def test_a_date_in_the_citation_before_any_release_is_said() -> None:
     assert releases.problems(NEXT, CITATION.replace("date-released: 2026-11-22\n", ""), "0.2.0") == []
 
 
+def test_pages_deny_a_release_as_long_as_the_changelog_has_none() -> None:
+    texts = {name: (releases.ROOT / name).read_text("utf-8") for name in releases.PAGES}
+    released = re.search(r"^## \d", (releases.ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    expected = [] if released else [f"{name} says that there is no release" for name in texts]
+    assert releases.denials(texts) == expected
+
+
 def test_every_issue_form_asks_for_the_info_command() -> None:
     forms = [path for path in (releases.ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config"]
     assert len(forms) == 3

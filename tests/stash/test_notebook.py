@@ -36,6 +36,13 @@ def cells_of(page: str) -> list[list[str | None]]:
     return [[cell.text for cell in row] for row in parsed(page).iter("tr")]
 
 
+def test_anchors_after_the_rows_without_a_step_of_time_are_shown_behind_the_last_row() -> None:
+    stash = ts.load({"e": [*"aaabb"], "t": [1, 2, 5, 1, 4], "y": [0.0] * 5}, ["y"], entity="e", time="t")
+    windows = ts.Windows(stash, 2, 2, gaps="ignore", min_horizon=0)
+    shown = cells_of(windows._repr_html_())[-3:]
+    assert shown == [["0", "a", "1", "5", "5"], ["1", "a", "2", "after 5", "5"], ["2", "b", "1", "after 4", "4"]]
+
+
 def test_windows_show_their_spans_and_three_windows_over_the_data() -> None:
     days = np.arange("2024-01-01", "2024-01-11", dtype="M8[D]")
     frame = {"e": ["a & b"] * 10 + ["c"] * 10, "t": np.tile(days, 2), "y": np.arange(20.0)}
