@@ -133,7 +133,7 @@ def with_library(batches: Batches, other: Any) -> Batches:
 
 
 def without_prefetches(folder: str) -> Any:
-    """The kernel as it is, but that it does not ask for rows ahead; `None` without a compiler."""
+    """The kernel as it is, except that it does not ask for rows ahead; `None` without a compiler."""
     if importlib.util.find_spec("hatchling") is None or library.LIBRARY is None:
         return None
     sys.path.append(str(Path(__file__).parents[1]))
@@ -146,7 +146,8 @@ def without_prefetches(folder: str) -> Any:
 def in_spans(case: Case) -> Batches:
     """The same windows as a past of 96 slots and a future, by a loader."""
     spans = {"past": ("x", -96, 0), "future": ("x", 0, case.length - 96)}
-    yield from endless(ts.Loader(ts.Windows(case.stash, spans=spans), case.batch, shuffle=True, tail="drop"))
+    windows = ts.Windows(case.stash, spans=spans, require=[*spans])
+    yield from endless(ts.Loader(windows, case.batch, shuffle=True, tail="drop"))
 
 
 def chunked(case: Case, *, spans: bool = False, compiled: bool = False) -> Batches:
@@ -212,7 +213,7 @@ def hand(effort: Effort) -> Iterator[record.Row]:
     """Small to large batches beside chunks by hand; rounds are long, because torch's threads spin after theirs."""
     stash, before = known.packed(effort.rows), torch.get_num_threads()
     is_compiled = importlib.util.find_spec("numba") is not None
-    for threads in range(1, min(2, len(os.sched_getaffinity(0))) + 1):
+    for threads in range(1, min(2, os.cpu_count() or 1) + 1):
         torch.set_num_threads(threads)
         for spans in (False, True):
             for batch in (32, 128, 1024, 4096):
