@@ -6,11 +6,16 @@ the newest forecast that had arrived before t. A linear model trains on such win
 windows, whose horizon is tomorrow, see the newest run.
 
 That no window sees a forecast from its future is checked in two ways: by the times of arrival, and by poison, which
-changes all that arrives at some time or later and must not change a bit of the windows until then.
+changes all that arrives at some time or later and must not change a bit of the windows until then. `out/versions.png`
+shows one window and the versions that it sees.
 
+    pip install -e '.[plot]'
     python examples/forecast_runs.py
 """
 
+from pathlib import Path
+
+import matplotlib.pyplot as plt
 import numpy as np
 import polars as pl
 import torch
@@ -40,6 +45,9 @@ def main() -> None:
     with torch.no_grad():
         tomorrow = newest.to_frame(range(len(newest)), predicted(model, newest[:]), names=["load"])
     print(tomorrow)
+    out = Path(__file__).parent / "out"
+    out.mkdir(exist_ok=True)
+    save_picture(windows, runs, out / "versions.png")
 
 
 def made() -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -125,6 +133,24 @@ def errors(model: torch.nn.Linear, test: ts.Windows) -> tuple[float, float]:
         forecast = predicted(model, batch)
     of_model, of_day_before = (values - batch["target"] for values in (forecast, batch["past"][:, -AHEAD:]))
     return of_model.abs().mean().item(), of_day_before.abs().mean().item()
+
+
+def save_picture(windows: ts.Windows, runs: pl.DataFrame, path: Path) -> None:
+    """A window of the first site, and the runs around it: those that had arrived before t, and later ones."""
+    k = len(windows) // 6
+    t = windows.anchors([k])["time"].item() // HOUR
+    in_hours = runs.filter(site=0).with_columns(pl.col("valid", "issued").dt.epoch("s") // 3600 - t)
+    figure, axes = plt.subplots(figsize=(7.5, 4), layout="constrained")
+    for (issued,), run in in_hours.group_by("issued", maintain_order=True):
+        colour = "#9cc3e0" if int(str(issued)) + LATE < 0 else "#c8641b"
+        axes.plot(run["valid"], run["temp"], color=colour, lw=1)
+    axes.plot(range(AHEAD), windows[k]["temp"], "o", color="#14507a", label="seen at t")
+    axes.plot([], [], color="#9cc3e0", label="had arrived before t")
+    axes.plot([], [], color="#c8641b", label="had not")
+    axes.axvline(0, color="black")
+    axes.set(xlim=(-12, 30), xlabel="hours from t on", ylabel="temperature, °C")
+    axes.legend()
+    figure.savefig(path, dpi=200)
 
 
 if __name__ == "__main__":

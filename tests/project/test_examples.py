@@ -302,7 +302,7 @@ CLAIMS = {
 PICTURES: dict[str, list[str]] = {
     "backtest.py": [],
     "forecast.py": ["next_day.png"],
-    "forecast_runs.py": [],
+    "forecast_runs.py": ["versions.png"],
     "masked_mean.py": [],
     "quickstart.py": ["forecast.png", "coverage.png"],
     "serve.py": [],
