@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
@@ -39,7 +39,10 @@ def test_windows_in_slots_see_the_table_around_their_anchor(way: str, world: Wor
         stash, _ = world.own()
         own: dict[str, Any] = {"past": ("y", -2, 0), **({"next": ("y", 0, horizon)} if horizon else {})}
         others = spans_of(world)
-        windows = ts.Windows(stash, spans=own | others, tables={"others": world.loaded()})
+        try:
+            windows = ts.Windows(stash, spans=own | others, tables={"others": world.loaded()})
+        except ts.errors.NoWindowError:  # no series of this world has so many rows without a gap
+            reject()
         batch = windows[:]
     anchors = windows.anchors(range(len(windows)))
     series = [stash.entities[k] for k in anchors["entity"].tolist()]
