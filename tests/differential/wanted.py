@@ -30,6 +30,12 @@ WANTED: tuple[Wanted, ...] = (
     Wanted("points", case=6, reason=_TIMES, shows=_whole_times),
     Wanted("loader", case=225, reason=_TIMES, shows=_whole_times),
     Wanted(
+        "windows",
+        case=898,
+        reason="a notebook shows windows whose anchors lie behind the rows, also where the step of time is not known",
+        shows=lambda about, label: label == "windows shown refused" and {"gaps=ignore", "part=latest"} <= {*about},
+    ),
+    Wanted(
         "load",
         case=594,
         reason="like= supplies the columns, types and static columns that a load leaves out",
