@@ -18,7 +18,8 @@ def ahead(items: Iterator[Item], count: int) -> Generator[Item, None, None]:
     Closing it cancels items that have not begun and waits for the item under way. A forked child inherits no threads
     and so cannot continue the iteration: a `RuntimeError`.
     """
-    process = os.getpid()
+    own_process = os.getpid  # at interpreter exit the globals of modules may be gone
+    process = own_process()
     thread = ThreadPoolExecutor(1, "tensorstash-prefetch")
     waiting: deque[Future[Item | None]] = deque()
     try:
@@ -28,7 +29,7 @@ def ahead(items: Iterator[Item], count: int) -> Generator[Item, None, None]:
             yield item
             del item
     finally:
-        if os.getpid() == process:
+        if own_process() == process:
             # not shutdown(cancel_futures=True): at interpreter exit, modules that it needs may be gone
             for future in waiting:
                 future.cancel()
