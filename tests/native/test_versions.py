@@ -240,7 +240,7 @@ def test_rows_in_any_order_are_copied_and_other_slots_filled(
 def test_the_kernel_copies_no_row_that_is_not_there(row: int) -> None:
     column, target = np.arange(5.0), np.zeros(3)
     plan = kernel.compile_plan([kernel.SlotRange(-3, 3, 1, 0)], [kernel.Source([column], None, None)], 3, 0)
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="Rows must lie in their source"):
         kernel.take(plan, np.array([[0, row, 1]]), [target.ctypes.data], [0])
     assert not target.any()
 
