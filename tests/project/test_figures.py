@@ -66,7 +66,7 @@ def test_every_figure_of_the_readme_is_in_the_results(saved: Any) -> None:
     columns = round(row["gb_per_s"] * 1e9 / row["windows_per_s"] / row["width"] / 4)
     megabytes = row["rows"] * columns * 4 / 1e6
     batches = (
-        f"batches of {row['batch']:,} random windows of {row['width']} steps, {columns} columns of {megabytes:.0f} MB"
+        f"batches of {row['batch']:,} random windows of {row['width']} steps, {megabytes:.0f} MB in {columns} columns"
     )
     expected = [
         batches,
