@@ -50,7 +50,7 @@ def train(about: record.Row, rows: list[record.Row]) -> Figure:
                 whiskers(axes, at, length, share.lowest, share.highest)
             text = f"{share}" if own else "1"
             axes.annotate(f"{text}   {record.round_number(row['epoch_s'])} s", (end, at), **BESIDE)
-    axes.set_xlim(0, 1.35 * max(1.0, *((share.highest or share.share) for *_, share in pairs)))
+    axes.set_xlim(0, 1.5 * max(1.0, *((share.highest or share.share) for *_, share in pairs)))
     axes.set_xlabel("an epoch of training, as a share of that with Dataset and DataLoader in the same round")
     figure.legend(loc="outside upper center", ncols=3, fontsize=8, frameon=False)
     return finished(figure, axes, [name for name, *_ in pairs], about)
