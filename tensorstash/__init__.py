@@ -31,8 +31,8 @@ if TYPE_CHECKING:  # type checkers and editors cannot read the tables below
     from tensorstash.sampling.sampler import Sampler as Sampler
     from tensorstash.sampling.weighted import Weighted as Weighted
     from tensorstash.segments import shared as shared
+    from tensorstash.serving.open import open as open  # noqa: A004  ts.open is the natural name
     from tensorstash.stash.open import attach as attach
-    from tensorstash.stash.open import open as open  # noqa: A004  ts.open is the natural name
     from tensorstash.stash.stash import Stash as Stash
     from tensorstash.transforms.cast import Cast as Cast
     from tensorstash.transforms.cross import Cross as Cross
@@ -68,7 +68,7 @@ _HOMES = {
     "hashed": "columns.spec",
     "is_valid": "columns.spec",
     "load": "ingest.load",
-    "open": "stash.open",
+    "open": "serving.open",
     "plan": "ingest.load",
 }
 _MODULES = {"cluster": "cluster", "errors": "errors", "plot": "plot", "shared": "segments.shared"}

@@ -10,7 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,7 +21,6 @@ from tensorstash.batches.read_ahead import ReadAhead
 from tensorstash.common.dtypes import DTYPES
 from tensorstash.gather.gather import GatherPlan, groups_of, names_of, select
 from tensorstash.gather.layout import as_batches
-from tensorstash.sampling.steps import Progress
 from tensorstash.segments.limits import no_room_for_batch
 from tensorstash.windows.placement import Chain
 from tensorstash.windows.variates import variate_entries
@@ -61,13 +60,8 @@ class Failed:
         raise self.error
 
 
-class Made(NamedTuple):
-    """The batches of some steps of an epoch, made together."""
-
-    epoch: int
-    progress: Sequence[Progress]  # of the epoch after each step
-    batches: list[Batch | Pending]
-    windows: int
+# some steps of a group, and their batches
+Made = tuple[Group, range, list[Batch | Pending]]
 
 
 class Memory(Protocol):
@@ -93,14 +87,13 @@ def host_batches(
     """The batches of all groups, in whichever thread iterates. `disk` asks for the pages of those that follow."""
     portions = _portions(chain, groups, memory)
     for portion in portions if disk is None else disk.ahead(portions):
-        group, steps, _ = portion
+        group, steps, parts = portion
         if disk is not None:
             disk.ask()
-        batches = _gathered(chain, *portion, memory)
+        batches = _gathered(chain, group, steps, parts, memory)
         if disk is not None:
             disk.count()
-        progress = group.steps.progress[steps.start : steps.stop]
-        yield Made(group.steps.epoch, progress, batches, len(steps) * group.count)  # whose batches the loop takes away
+        yield group, steps, batches  # which the loop takes away
 
 
 def _portions(chain: Chain, groups: Iterable[Group], memory: Memory) -> Iterator[Portion]:
@@ -232,7 +225,8 @@ class Recycled:
         """
         batches = as_batches(self._groups, self._names, buffers, rest, len(variates))
         for batch, entries in zip(batches, variates):
-            batch.update(entries)
+            if entries:
+                batch.update(entries)
         return batches if self._early is None else [self._early(batch) for batch in batches]
 
 

@@ -201,8 +201,9 @@ class Loader:
         self._making = made
         hand_out, clock, taken = self.sampler.hand_out, time.perf_counter, 0  # at exit modules may be gone
         try:
-            for epoch, progress, batches, _ in awaited:
-                for after in progress:
+            for group, steps, batches in awaited:
+                epoch, progress = group.steps.epoch, group.steps.progress
+                for step in steps:
                     batch = batches.pop(0)  # or its memory could not serve the next portion
                     if not isinstance(batch, dict):
                         began = clock()
@@ -215,7 +216,7 @@ class Loader:
                         batch = self._transformed(self._late, batch)
                         times.changed(clock() - began)
                     taken += 1
-                    times.now = hand_out(start, taken, epoch, after)
+                    times.now = hand_out(start, taken, epoch, progress[step])
                     yield batch
                     del batch  # likewise
                     if self._making is not made:

@@ -177,9 +177,8 @@ def resident_batches(
     """
     for group in groups:
         on_device = _sent(columns, group, integers)
-        for step, progress in enumerate(group.steps.progress):
-            batch = _ungathered(columns, group, step, on_device, values)
-            yield Made(group.steps.epoch, [progress], [batch], group.count)
+        for step in range(len(group.steps.ids)):
+            yield group, range(step, step + 1), [_ungathered(columns, group, step, on_device, values)]
 
 
 def _sent(columns: ResidentColumns, group: Group, staging: Staging) -> _OnDevice:

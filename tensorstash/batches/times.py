@@ -7,6 +7,7 @@ from typing import Any
 
 from tensorstash.batches.host import Made
 from tensorstash.sampling.passes import Position
+from tensorstash.sampling.steps import Progress
 
 _clock = time.perf_counter
 _START = Position()
@@ -25,24 +26,24 @@ class Times:
     copied: float = 0.0
     windows: int = 0  # that were gathered
     start: Position = _START  # where the pass began
-    now: Position = _START  # where it stands
+    now: tuple[int, Progress, int, int] = _START  # the position where it stands
 
-    def made(self, seconds: float, copying: float, made: Made | None) -> None:
+    def made(self, seconds: float, copying: float, windows: int) -> None:
         """Some batches were made in so much time, a part of which went into copies."""
         self.copied += copying
         self.gathered += seconds - copying
-        self.windows += 0 if made is None else made.windows
+        self.windows += windows
 
-    def waited_for(self, seconds: float, copying: float, _: Made | None) -> None:
+    def waited_for(self, seconds: float, copying: float, _: int) -> None:
         """The loop waited for them."""
         self.waited += seconds
         self.waited_for_copies += copying
 
-    def made_in_loop(self, seconds: float, copying: float, made: Made | None) -> None:
+    def made_in_loop(self, seconds: float, copying: float, windows: int) -> None:
         """The loop made them itself."""
         self.waited += seconds
         self.waited_for_copies += copying
-        self.made(seconds, copying, made)
+        self.made(seconds, copying, windows)
 
     def completed(self, seconds: float, *, by_gather: bool) -> None:
         """The loop completed a batch: it gathered, or waited for a copy."""
@@ -62,7 +63,7 @@ class Times:
         """The times as they are shown."""
         ended = _clock() if self.ended is None else self.ended
         return {
-            "steps": self.now.taken - self.start.taken,
+            "steps": Position(*self.now).taken - self.start.taken,
             "seconds": ended - self.started,
             "wait_seconds": self.waited,
             "wait_gather_seconds": self.waited - self.waited_for_copies - self.transformed,
@@ -77,13 +78,16 @@ class Times:
 def timed(
     batches: Iterator[Made],
     copying: Callable[[], float],
-    note: Callable[[float, float, Made | None], None],
+    note: Callable[[float, float, int], None],
 ) -> Generator[Made, None, None]:
-    """The same batches; `note` is told how long each took, and how much of that is time of `copying`, a clock."""
+    """The same batches; `note` is told how long each took, how much of that by the clock `copying`, and its windows."""
     while True:
         began, before = _clock(), copying()
         made = next(batches, None)
-        note(_clock() - began, copying() - before, made)
+        seconds, waited = _clock() - began, copying() - before
         if made is None:
+            note(seconds, waited, 0)
             return
+        group, steps, _ = made
+        note(seconds, waited, len(steps) * group.count)
         yield made

@@ -89,22 +89,24 @@ def as_batches(
     share a tensor in `rest` share one per batch. Keep the number of operations low: after a gather, their code is no
     longer in the CPU caches.
     """
-    batches: list[Batch] = [{} for _ in range(steps)]
+    found: dict[str, Sequence[torch.Tensor]] = {}  # of each entry, the tensors of all steps
     for group, buffer in zip(groups, buffers):
         count = len(group.names)
         if group.plain:
             every = _cut(buffer, count * steps)
+            for k, name in enumerate(group.names):
+                found[name] = every[k * steps : (k + 1) * steps]
         else:
             typed = map(_typed, _cut(buffer, count), group.dtypes)
-            every = [part for whole in typed for part in _cut(whole, steps)]
-        for step, batch in enumerate(batches):
-            batch.update(zip(group.names, every[step::steps]))
-    if len(groups) > 1:
-        batches = [{name: batch[name] for name in names} for batch in batches]
-    parts = {id(tensor): _cut(tensor, steps) for tensor in rest.values()}
-    for name, tensor in rest.items():
-        for batch, part in zip(batches, parts[id(tensor)]):
-            batch[name] = part
+            found.update((name, _cut(whole, steps)) for name, whole in zip(group.names, typed))
+    entries = found if len(groups) == 1 else {name: found[name] for name in names}
+    if rest:
+        parts = {id(tensor): _cut(tensor, steps) for tensor in rest.values()}
+        entries.update((name, parts[id(tensor)]) for name, tensor in rest.items())
+    batches: list[Batch] = [{} for _ in range(steps)]
+    for name, of_steps in entries.items():
+        for batch, tensor in zip(batches, of_steps):
+            batch[name] = tensor
     return batches
 
 

@@ -17,7 +17,7 @@ from tensorstash.columns.types import is_text
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError, SegmentError
 from tensorstash.stash.header import names_checksum
-from tensorstash.stash.open import open as open_stash
+from tensorstash.stash.open import open_stash
 from tensorstash.stash.stash import Stash
 
 

@@ -1,4 +1,4 @@
-"""`ts.open` and `ts.attach`: a stash that exists already, in a file or in shared memory."""
+"""A stash that exists already, in a file or, by `ts.attach`, in shared memory."""
 
 import os
 
@@ -8,23 +8,8 @@ from tensorstash.segments.segment import attach_newest, open_saved
 from tensorstash.stash.stash import Stash
 
 
-def open(path: str | os.PathLike[str]) -> Stash:  # noqa: A001  its name is ts.open
-    """Map a stash that `stash.save` wrote. Values are read when they are used, so it may be larger than memory.
-
-    Do not truncate or rewrite the file in place while it is open: values would change, and reading missing bytes ends
-    the process (SIGBUS). `stash.save` and `os.replace` replace the whole file, which is safe.
-
-    Raises:
-        SegmentError: there is no such file, or it is not a whole stash. Its header is checked here, the checksums of
-            entities and vocabularies when they are first used; the values of columns have no checksum.
-
-    Example:
-        >>> import tensorstash as ts, tempfile, os
-        >>> path = os.path.join(tempfile.mkdtemp(), "small.safetensors")
-        >>> ts.load({"y": [1.0, 2.0]}).save(path)
-        >>> ts.open(path)["y"]
-        tensor([1., 2.], dtype=torch.float64)
-    """
+def open_stash(path: str | os.PathLike[str]) -> Stash:
+    """Map a stash that `stash.save` wrote; `ts.open` says more."""
     return Stash(open_saved(os.path.abspath(path_of(path, "path"))))
 
 

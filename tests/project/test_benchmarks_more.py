@@ -146,7 +146,7 @@ def test_the_ways_to_a_device_are_compared_on_any_machine() -> None:
 def test_requests_are_served_and_compared_with_another_checkout() -> None:
     printed = run("bench_serve.py", "--quick", "--parent", str(BENCHMARKS.parent))
     cases = [row["case"] for row in results("bench_serve")]
-    parts = ("load", "windows", "batch", "whole", "first")
+    parts = ("load", "windows", "batch", "whole", "first", "opening")
     assert cases == [f"{series} series, {part}" for series in (20, 7) for part in parts]
     assert ways(printed) == ["here", "parent"] * len(cases)
 

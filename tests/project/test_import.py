@@ -1,11 +1,14 @@
 """What is imported when: a rank does without the libraries that only a load needs, the command line without torch."""
 
 import ast
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -74,6 +77,85 @@ print([name for name in sys.argv[2:] if name in sys.modules])
 """
     unwanted = ["pandas", "pyarrow.fs", "pyarrow.dataset", "pyarrow.parquet", "pyarrow.csv", "fsspec"]
     assert run(program, str(tmp_path / "reference.safetensors"), *unwanted) == "[]\n"
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> str:
+    """A folder with what a service has: a reference, a scaler, and rows."""
+    hours = pl.datetime_range(pl.datetime(2024, 1, 1), pl.datetime(2024, 1, 2), "1h", eager=True)
+    rows = pl.DataFrame({"e": ["a", "b"] * 25, "t": hours.repeat_by(2).explode(), "y": [0.5 * k for k in range(50)]})
+    rows = rows.with_columns(kind=pl.col("e"), sky=pl.when(pl.col("y") > 3).then(pl.lit("clear")))
+    columns: dict[str, Any] = {"y": "y", "pack": ["y", "y"], "sky": ts.column("sky", fill="none")}
+    columns |= {"given": ts.column("sky", vocabulary=["clear"]), "hour": ts.calendar("hour")}
+    columns |= {"twice": pl.col("y") * 2, "there": ts.is_valid("y")}
+    stash = ts.load(rows, columns, entity="e", time="t", static=["kind"])
+    stash.without_rows().save(tmp_path / "reference.safetensors")
+    scaler = ts.Scaler.fit(stash, ["y"], by="entity").state_dict()
+    (tmp_path / "scaler.json").write_text(json.dumps(scaler), "utf-8")
+    rows.write_ipc(tmp_path / "rows.arrow")
+    return str(tmp_path)
+
+
+# starts as a service does, and then answers
+STARTED = """
+import json, os, sys, polars as pl, torch, tensorstash as ts
+from pathlib import Path
+folder = Path(sys.argv[1])
+reference = ts.open(folder / "reference.safetensors")
+scaler = ts.Scaler.from_state(json.loads(folder.joinpath("scaler.json").read_text()))
+rows = pl.read_ipc(folder / "rows.arrow")
+def answer():
+    spans = {"past": ("y", -4, 0), "packs": ("pack", -4, 0), "sky": ("sky", -4, 0), "hour": ("hour", -4, 2)}
+    newest = ts.Windows(ts.load(rows, like=reference, unknown="drop"), spans=spans, gaps="mask", min_horizon=0).latest()
+    batch = next(iter(ts.Loader(newest, len(newest), transform=[scaler], with_ids=True)))
+    values = scaler.bind(newest).inverse(batch["past"][:, -2:], "y", entity=batch["entity"])
+    return newest.to_frame(range(len(newest)), values, names=["y"])["y"].round(3).to_list()
+"""
+
+
+@pytest.mark.parametrize("native", ["0", "1"])
+def test_the_first_request_after_a_reference_is_opened_imports_nothing_anew(trained: str, native: str) -> None:
+    program = f"""{STARTED}
+before = set(sys.modules)
+assert answer() == [23.0, 24.0, 23.5, 24.5]
+libraries = ("tensorstash", "pyarrow", "polars", "pandas", "torch", "numpy")
+print([name for name in set(sys.modules) - before if name.split(".")[0] in libraries])
+"""
+    assert run(program, trained, environment={"TENSORSTASH_NATIVE": native}) == "[]\n"
+
+
+def test_a_process_may_fork_after_it_has_opened_a_reference(trained: str) -> None:
+    """Servers open what all workers need, then fork; expressions need the threads of polars, which a fork loses."""
+    program = STARTED.replace(
+        "rows = ",
+        "opened = os.fork()\nif opened: sys.exit(os.waitstatus_to_exitcode(os.waitpid(opened, 0)[1]))\nrows = ",
+    )
+    program += "torch.set_num_threads(1)\nprint(answer())"
+    assert run(program, trained) == "[23.0, 24.0, 23.5, 24.5]\n"
+
+
+def test_to_open_a_reference_imports_neither_polars_nor_pandas_and_draws_no_number(trained: str) -> None:
+    program = """
+import random, sys, numpy as np, torch, tensorstash as ts
+def states():
+    return [random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()]
+before = states()
+ts.open(sys.argv[1] + "/reference.safetensors")
+assert states() == before
+print([name for name in ("pandas", "polars") if name in sys.modules])
+"""
+    assert run(program, trained) == "[]\n"
+
+
+def test_a_forked_process_with_several_threads_opens_a_reference(trained: str) -> None:
+    program = """
+import os, sys, torch, tensorstash as ts
+torch.set_num_threads(2)
+if child := os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(ts.open(sys.argv[1] + "/reference.safetensors").entities)
+"""
+    assert run(program, trained) == "['a', 'b']\n"
 
 
 def test_a_rank_that_attaches_what_another_has_loaded_imports_no_engine(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ ROOMS = [
     "sampling",
     "transforms",
     "batches",
+    "serving",
     "cluster",
     "plot",
     "cli",
