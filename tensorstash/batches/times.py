@@ -84,10 +84,10 @@ def timed(
     while True:
         began, before = _clock(), copying()
         made = next(batches, None)
-        seconds, waited = _clock() - began, copying() - before
+        seconds, copied = _clock() - began, copying() - before
         if made is None:
-            note(seconds, waited, 0)
+            note(seconds, copied, 0)
             return
         group, steps, _ = made
-        note(seconds, waited, len(steps) * group.count)
+        note(seconds, copied, len(steps) * group.count)
         yield made

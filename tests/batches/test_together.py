@@ -40,6 +40,13 @@ def test_each_batch_is_that_of_its_ids_up_to_the_last(batch_size: int, prefetch:
         assert all(oracle.same(batch[name], expected[name]) for name in expected)
 
 
+def test_entries_come_in_the_order_of_their_spans_whichever_share_memory() -> None:
+    spans = {"past": ("f32", -4, 0), "pack": ("pack", -4, 2), "next": ("f32", 0, 4), "flag": ("flag", 0, 2)}
+    own = ts.Windows(Table([250, 250], [*range(250), *range(250)]).stash(), spans=spans)
+    for batch in ts.Loader(own, 7, with_valid=True):
+        assert list(batch) == [*spans, "valid"]
+
+
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_writing_into_a_batch_leaves_the_autograd_of_others_alone(prefetch: int) -> None:
     """Not even the other columns of the batch notice. Views of one `unbind` would share a counter of writes."""
