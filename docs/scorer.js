@@ -1,7 +1,7 @@
 // of the search: the page of a topic comes first, then the guide and recipes; what lists or explains follows, decisions last
 const PAGES = {
   resume: "guide/ranks", checkpoint: "guide/ranks", shuffle: "guide/orders", seed: "guide/orders", ddp: "how-to/torchrun",
-  known: "guide/stash", nan: "guide/columns", categorical: "guide/columns",
+  known: "how-to/forecasts-as-inputs", nan: "guide/columns", categorical: "guide/columns",
   split: "guide/splits", test: "guide/splits", gpu: "guide/devices", cuda: "guide/devices", memory: "guide/sharing",
   save: "guide/on-disk", pandas: "guide/sources", polars: "guide/sources", parquet: "guide/sources",
   dataloader: "coming-from/dataset", serving: "how-to/serve", csv: "guide/csv", gaps: "guide/windows",

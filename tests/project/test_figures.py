@@ -92,6 +92,8 @@ def test_the_ranges_over_all_kinds_of_machines_are_those_of_the_results(saved: A
     for of_kinds, end in ((raw, "times as fast as one bare"), (hand, "times as fast as the best lines by hand")):
         low, high = min(low for low, _ in of_kinds), max(high for _, high in of_kinds)
         assert f"{low:.1f} to {high:.1f} {end}" in text
+    low, high = extent(saved, KIND, "The whole loop", "loop, no prefetches")
+    assert f"Without them, the loop takes {low:.1f} to {high:.1f} times as long on the AMD server" in text
 
 
 def test_batch_sizes_are_those_of_the_results(saved: Any) -> None:

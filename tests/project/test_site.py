@@ -180,7 +180,7 @@ FIRST = {
     "resume": "guide/ranks",
     "shuffle": "guide/orders",
     "DDP": "how-to/torchrun",
-    "as known": "guide/stash",
+    "as known": "how-to/forecasts-as-inputs",
     "GPU": "guide/devices",
     "missing values": "guide/columns",
     "gaps": "guide/windows",
