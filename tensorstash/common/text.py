@@ -15,8 +15,10 @@ def size_text(nbytes: float) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things, named in the singular: "1 null", "2,000 nulls"."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+    """A number of things, named in the singular: "1 null", "2,000 nulls", "3 entities"."""
+    if number == 1:
+        return f"1 {what}"
+    return f"{number:,} {what[:-1]}ies" if what.endswith("ty") else f"{number:,} {what}s"
 
 
 def cut(text: str, most: int) -> str:

@@ -125,7 +125,7 @@ def known_rows(scanned: Scan, entity: Entity, known: Sequence[Any], progress: bo
     if not strangers:
         return kept, ""
     rows = counted(sum(count for _, count in others), "row")
-    entities = "1 entity" if len(strangers) == 1 else f"{len(strangers):,} entities"
+    entities = counted(len(strangers), "entity")
     return kept, f"unknown='drop' leaves out {rows} of {entities} that like= lacks, such as {min(strangers)!r}."
 
 

@@ -71,7 +71,7 @@ class Sampler:
 
     Raises:
         ValueError: an argument is out of range, with the range; or `shuffle=True` and `order` are both given.
-            TypeError: `shuffle` is no bool, or `order` no order.
+        TypeError: `shuffle` is no bool, or `order` no order.
 
     Warns:
         UserWarning: the process group has more ranks than `num_replicas`.

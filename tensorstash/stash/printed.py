@@ -7,7 +7,7 @@ import numpy as np
 
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.html import table
-from tensorstash.common.text import aligned
+from tensorstash.common.text import aligned, counted
 from tensorstash.segments.format import Entry
 from tensorstash.stash.header import StashLike
 
@@ -73,7 +73,7 @@ def _lines(stash: StashLike) -> list[tuple[str, ...]]:
 
 def _caption(stash: StashLike) -> str:
     count = stash.segment.entries["__offsets"].shape[0] - 1
-    entities = f"{count:,} entities ({', '.join(stash.entity_names)}), " if stash.entity_names else ""
+    entities = f"{counted(count, 'entity')} ({', '.join(stash.entity_names)}), " if stash.entity_names else ""
     nbytes = sum(entry.nbytes for _, _, entry, _, _ in _held(stash))
     first, last = stash.time_range
     span = ""
