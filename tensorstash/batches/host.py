@@ -225,8 +225,7 @@ class Recycled:
         """
         batches = as_batches(self._groups, self._names, buffers, rest, len(variates))
         for batch, entries in zip(batches, variates):
-            if entries:
-                batch.update(entries)
+            batch.update(entries)
         return batches if self._early is None else [self._early(batch) for batch in batches]
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from tensorstash.batches.host import Made
 from tensorstash.sampling.passes import Position
-from tensorstash.sampling.steps import Progress
 
 _clock = time.perf_counter
 _START = Position()
@@ -26,7 +25,7 @@ class Times:
     copied: float = 0.0
     windows: int = 0  # that were gathered
     start: Position = _START  # where the pass began
-    now: tuple[int, Progress, int, int] = _START  # the position where it stands
+    now: Position = _START  # where it stands
 
     def made(self, seconds: float, copying: float, windows: int) -> None:
         """Some batches were made in so much time, a part of which went into copies."""
@@ -63,7 +62,7 @@ class Times:
         """The times as they are shown."""
         ended = _clock() if self.ended is None else self.ended
         return {
-            "steps": Position(*self.now).taken - self.start.taken,
+            "steps": self.now.taken - self.start.taken,
             "seconds": ended - self.started,
             "wait_seconds": self.waited,
             "wait_gather_seconds": self.waited - self.waited_for_copies - self.transformed,

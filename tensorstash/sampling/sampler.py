@@ -114,8 +114,7 @@ class Sampler:
         self.order.check_tail(self.tail, varies=self._varies)
         self._ranks = None if num_replicas is None or rank is None else _checked(num_replicas, rank)
         self._run = _Run(self.order)
-        # the position after the last step, or where the next pass begins; a plain tuple, which a loop makes faster
-        self._here: tuple[int, Progress, int, int] = Position()
+        self._here = Position()  # after the last step, or where the next pass begins
         if self._ranks is not None:
             self.order.check_layout(self._layout())
             _warn_of_shared_parts(self._ranks[0])
@@ -259,13 +258,13 @@ class Sampler:
         """The steps of the next pass, and where it begins."""
         schedule = self._schedule()
         self.order.check_layout(schedule.layout)
-        start = schedule.next(Position(*self._here), self._run.start is not None, self._run.asked)
+        start = schedule.next(self._here, self._run.start is not None, self._run.asked)
         self.order.begin(self.seed, start.epoch)
         return schedule, start
 
-    def hand_out(self, start: Position, taken: int, epoch: int, progress: Progress) -> tuple[int, Progress, int, int]:
-        """Record that the loop received step number `taken` of the pass that began at `start`: its position then."""
-        here = epoch, progress, start.number, start.taken + taken
+    def hand_out(self, start: Position, taken: int, epoch: int, progress: Progress) -> Position:
+        """Record that the loop received step number `taken` of the pass that began at `start`: where it is then."""
+        here = Position(epoch, progress, start.number, start.taken + taken)
         if self._run.start is start:
             self._here = here
         elif taken == 1:  # otherwise a state was loaded or another pass has begun, and this one no longer counts
@@ -276,7 +275,7 @@ class Sampler:
         """Record that the pass that began at `start` is over, after `taken` steps."""
         run = self._run
         if run.start is start or not taken:
-            self._here = self._schedule().after(Position(*self._here) if taken else start)
+            self._here = self._schedule().after(self._here if taken else start)
             self._run = _Run(run.order, None, run.asked if taken else None)
 
     def _layout(self) -> Layout:
@@ -300,10 +299,9 @@ class Sampler:
     def _current(self) -> Position:
         """The position of the last pass until the next one begins, or what set_epoch() chose after a finished pass."""
         run = self._run
-        here = Position(*self._here)
         if run.start is not None or run.asked is None:
-            return here
-        return self._schedule().next(here, begun=False, asked=run.asked)
+            return self._here
+        return self._schedule().next(self._here, begun=False, asked=run.asked)
 
     def __repr__(self) -> str:
         replicas, rank, source = self.ranks

@@ -161,7 +161,7 @@ def test_what_is_cut_off_is_found(site: Path, address: str) -> None:
     assert (found["cut"], found["lost"], found["pale"]) == ([long[:60]], [long[:60]], ["pale"])
 
 
-def found(address: str, words: str) -> list[str]:
+def pages_found(address: str, words: str) -> list[str]:
     """The pages that a search finds, the best first."""
     query = urllib.parse.quote(words)
     return re.findall(
@@ -171,7 +171,7 @@ def found(address: str, words: str) -> list[str]:
 
 @pytest.mark.parametrize("words", ["workers", "copy", "order"])
 def test_a_search_finds_guides_before_decisions(address: str, words: str) -> None:
-    parts = [page.split("/")[0] for page in found(address, words)]
+    parts = [page.split("/")[0] for page in pages_found(address, words)]
     assert {"guide", "how-to", "start"} & {*parts[:3]}
     assert "decisions" not in parts[:5]
 
@@ -192,7 +192,7 @@ FIRST = {
 
 @pytest.mark.parametrize("words", FIRST)
 def test_a_search_finds_the_page_of_a_topic_first(address: str, words: str) -> None:
-    assert found(address, words)[0] == FIRST[words]
+    assert pages_found(address, words)[0] == FIRST[words]
 
 
 def test_the_pages_of_topics_exist() -> None:
