@@ -159,6 +159,8 @@ def test_the_readme_is_short_and_its_promises_are_those_of_the_page() -> None:
     promised = re.findall(r"^\d+\. (.*)$", readme, re.MULTILINE)
     assert len(promised) == 4
     assert {*promised} <= {*re.findall(r"^\| +\d+ \| (.*?) \| `tests", PROMISES.read_text("utf-8"), re.MULTILINE)}
+    (not_for,) = re.findall(r"^\*\*Not for\*\*(.*?)\n\n", readme, re.MULTILINE | re.DOTALL)
+    assert "(docs/how-to/serve.md)" in not_for  # rows that arrive while one trains are not those that a service gets
 
 
 def test_llms_txt_lists_the_pages_in_the_order_of_the_site(tmp_path: Path) -> None:
