@@ -201,9 +201,9 @@ class Loader:
         self._making = made
         hand_out, clock, taken = self.sampler.hand_out, time.perf_counter, 0  # at exit modules may be gone
         try:
-            for group, steps, batches in awaited:
-                epoch, progress = group.steps.epoch, group.steps.progress
-                for step in steps:
+            for steps, some, batches in awaited:
+                epoch, progress = steps.epoch, steps.progress
+                for step in some:
                     batch = batches.pop(0)  # or its memory could not serve the next portion
                     if not isinstance(batch, dict):
                         began = clock()
@@ -241,7 +241,7 @@ class Loader:
 
         Memory is made here, in the thread of the loop: each thread has a current device of its own.
         """
-        chain, groups = self._contents.chain, self._contents.groups(schedule, start)
+        chain, groups = self._contents.chain, self._contents.located(schedule, start)
         if self.resident:
             assert self._staging is not None
             return resident_batches(self._resident, groups, self._staging, self._values)
