@@ -8,7 +8,7 @@ refers to it.
 import math
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -78,9 +78,9 @@ class Memory(Protocol):
         """A buffer for each group of spans in batches of `count` windows together."""
 
     def finish(
-        self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], variates: Sequence[Batch]
-    ) -> Sequence[Batch | Pending]:
-        """The batches of the filled buffers and of other tensors, one for each of the `variates`."""
+        self, buffers: Sequence[Sequence[torch.Tensor]], rest: Sequence[Batch], variates: Sequence[Batch]
+    ) -> list[Batch | Pending]:
+        """The batches of filled buffers and of the other tensors of each, with the `variates` of each step."""
 
 
 def host_batches(
@@ -114,13 +114,10 @@ def _gathered(chain: Chain, located: Located, each: int, parts: int, memory: Mem
     """The batches of `parts` buffers with `each` steps. Nothing else keeps their memory when this has returned."""
     count = len(located.ids) // parts
     buffers = [memory.take(count) for _ in range(parts)]
-    observed = select(chain.plans, located.source, chain.rows(located), buffers)
-    batches: list[Batch | Pending] = []
-    for k, (filled, flags) in enumerate(zip(buffers, observed)):
-        of_part = located if parts == 1 else located.of(slice(k * count, (k + 1) * count))
-        variates = _variates(chain, of_part, each, memory)
-        batches += memory.finish(filled, flags | chain.beside(of_part), variates)
-    return batches
+    rest = select(chain.plans, located.source, chain.rows(located), buffers)
+    for k, entries in enumerate(() if located.is_bare else rest):
+        entries.update(chain.beside(located.of(slice(k * count, (k + 1) * count))))
+    return memory.finish(buffers, rest, _variates(chain, located, each * parts, memory))
 
 
 def _variates(chain: Chain, located: Located, steps: int, memory: Memory) -> list[Batch]:
@@ -212,16 +209,16 @@ class Recycled:
         return [pool.take(count) for pool in self.pools]
 
     def finish(
-        self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], variates: Sequence[Batch]
-    ) -> Sequence[Batch | Pending]:
-        """The batches of some steps: of the filled buffers and of other tensors, which stay on the host.
+        self, buffers: Sequence[Sequence[torch.Tensor]], rest: Sequence[Batch], variates: Sequence[Batch]
+    ) -> list[Batch | Pending]:
+        """The batches of some steps: of filled buffers and of other tensors, which stay on the host.
 
         `variates` are the entries of each step that have a row for each column of each window.
         """
-        batches = as_batches(self._groups, self._names, buffers, rest, len(variates))
+        batches = as_batches(self._groups, self._names, buffers, rest, len(variates) // len(rest))
         for batch, entries in zip(batches, variates):
             batch.update(entries)
-        return batches if self._early is None else [self._early(batch) for batch in batches]
+        return [*batches] if self._early is None else [*map(self._early, batches)]
 
 
 class Entries:

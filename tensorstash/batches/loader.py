@@ -202,8 +202,8 @@ class Loader:
         hand_out, clock, taken = self.sampler.hand_out, time.perf_counter, 0  # at exit modules may be gone
         try:
             for steps, some, batches in awaited:
-                epoch, progress = steps.epoch, steps.progress
-                for step in some:
+                progress = steps.progress[some.start : some.stop]
+                for here in start.after_each(steps.epoch, progress, taken):
                     batch = batches.pop(0)  # or its memory could not serve the next portion
                     if not isinstance(batch, dict):
                         began = clock()
@@ -216,7 +216,8 @@ class Loader:
                         batch = self._transformed(self._late, batch)
                         times.changed(clock() - began)
                     taken += 1
-                    times.now = hand_out(start, taken, epoch, progress[step])
+                    times.now = here
+                    hand_out(start, here)
                     yield batch
                     del batch  # likewise
                     if self._making is not made:

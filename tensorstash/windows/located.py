@@ -25,6 +25,11 @@ class Located(NamedTuple):
     static_rows: Int64s | None = None  # the rows of the static columns, if there are any
     entries: Mapping[str, NDArray[Any]] = MappingProxyType({})  # other entries of their batches, such as ids
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether their batches hold nothing beside spans."""
+        return self.static_rows is None and not self.entries
+
     def of(self, among: slice) -> "Located":
         """Some of the windows."""
         return Located(
