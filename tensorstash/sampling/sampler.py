@@ -213,7 +213,9 @@ class Sampler:
         """The position of the run: `consumed` windows of the epoch's order were handed out, over all ranks together.
 
         The steps handed to the loop count, the current one included. The values are plain, the same on every rank, and
-        valid on any number of ranks. With `steps=` the state also has the `pass` and the `steps` taken in it.
+        valid on any number of ranks. With `steps=` the state also has the `pass` and the `steps` taken in it. Under a
+        `DataLoader` with worker processes the sampler is ahead of the loop: set `consumed` to the number of windows that
+        all ranks have seen.
         """
         here = self._current()
         # the rest of a pass that has begun follows the order of that pass
