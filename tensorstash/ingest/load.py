@@ -249,8 +249,8 @@ def load(
         entity: the text or integer column that identifies the series of each row, or a list of such columns: then an
             entity is a tuple of their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64. Text in ISO 8601
-            is read as timestamps in microseconds. Without it rows keep their order. Local times without a zone repeat an
-            hour when clocks are set back: first give them their zone, with `dt.replace_time_zone` of polars.
+            is read as timestamps in microseconds. Without it rows keep their order. Local times without a zone repeat
+            an hour when clocks are set back: first give them their zone, with `dt.replace_time_zone` of polars.
         known: when each row became known, for a table of forecasts or of revised figures: a column like that of `time`,
             or an expression such as `pl.col("issued") + pl.duration(hours=5)`. Rows of one entity and time are then
             versions. See `docs/guide/stash.md`.

@@ -58,8 +58,7 @@ class Windows:
         gaps: `"split"` ends a run where a time step is missing; `"mask"` puts empty slots there, if the next row is a
             whole number of steps away; `"ignore"` treats an entity as one run.
         frequency: the step of time, as polars writes it ("15m", "1h", "1mo", "1bd"), a `timedelta`, or an integer for
-            integer times; `None`: that of a reference, `like=` of the load, else the most common one. Days and months
-            follow the clock of the zone.
+            integer times; `None`: that of a reference, `like=` of the load, else the most common one.
         tolerance: how far a step may deviate from the frequency, written likewise; at most half of it.
         require: columns or spans; windows with a missing value in one of them are left out: NaN, code -1, a value of
             `fill=` where `ts.is_valid` of the column is false, or an empty slot. A column is checked over the whole
@@ -206,7 +205,7 @@ class Windows:
         """Predictions for the windows `ids` as a polars frame: a row per slot of the horizon, with entity and time.
 
         The entity and time columns have their names in the source. Slots after the last row have the times that follow
-        from the frequency, in the zone of the times, or null without one, as with `gaps="ignore"`. Without a horizon
+        from the frequency by the clock of their zone, or null without one, as with `gaps="ignore"`. Without a horizon
         the rows are the slots of the whole window; slots before its run (`min_history`) are left out.
 
         Args:
