@@ -83,6 +83,11 @@ class Sampler:
         >>> sampler = ts.Sampler(5, 2, steps=2)
         >>> [[ids.tolist() for ids in sampler] for _ in range(3)]
         [[[0, 1], [2, 3]], [[4], [0, 1]], [[2, 3], [4]]]
+        >>> from torch.utils.data import DataLoader
+        >>> windows = ts.Windows(ts.load({"y": range(6)}), history=2)
+        >>> loader = DataLoader(windows, sampler=ts.Sampler(len(windows), 4), batch_size=None)
+        >>> [batch["y"].shape for batch in loader]
+        [torch.Size([4, 2]), torch.Size([1, 2])]
     """
 
     def __init__(
@@ -213,7 +218,9 @@ class Sampler:
         """The position of the run: `consumed` windows of the epoch's order were handed out, over all ranks together.
 
         The steps handed to the loop count, the current one included. The values are plain, the same on every rank, and
-        valid on any number of ranks. With `steps=` the state also has the `pass` and the `steps` taken in it.
+        valid on any number of ranks. With `steps=` the state also has the `pass` and the `steps` taken in it. Under a
+        `DataLoader` with worker processes the sampler is ahead of the loop: set `consumed` to the number of windows
+        that all ranks have seen.
         """
         here = self._current()
         # the rest of a pass that has begun follows the order of that pass
