@@ -1,4 +1,4 @@
-"""The drawings of spans, stretches, draws, packing and mixes: `python docs/drawings.py` writes them anew."""
+"""Drawings of spans, stretches, draws, packing, mixes and versions: `python docs/drawings.py` writes them anew."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -121,12 +121,30 @@ def mix() -> str:
     return svg(108, "Windows of two components in shares of three to one", parts)
 
 
+def versions() -> str:
+    """Runs of a forecast over the hours of a day, and those that a window sees."""
+    left, pitch, first, last, t = 214, 22, 12, 36, 28  # hours from the midnight before the last one on
+    parts = [text(left + pitch * (h - first), 18, f"{h % 24}:00", "small", "middle") for h in range(first, last + 1, 4)]
+    for k, (issued, arrival) in enumerate(((12, "arrived 17:00"), (18, "arrived 23:00"), (24, "arrives 5:00"))):
+        parts.append(text(16, 45 + 30 * k, f"{issued % 24}:00, {arrival}"))
+        for hour in range(issued, min(issued + 16, last)):
+            kind = "empty" if issued == 24 else "past" if issued == 18 and hour >= t else "row"
+            parts.append(rect(left + pitch * (hour - first), 30 + 30 * k, kind))
+    parts.append(text(16, 145, "seen at t = 4:00"))
+    kinds = ["past"] * 6 + ["empty"] * 2
+    parts += [rect(left + pitch * (t + k - first), 130, kind) for k, kind in enumerate(kinds)]
+    at = left + pitch * (t - first) - 1
+    parts += [line(at, 24, at, 156), text(at, 172, "t", "code", "middle")]
+    return svg(180, "Three runs of a forecast, and the hours that a window sees of those that had arrived", parts)
+
+
 DRAWINGS: dict[str, Callable[[], str]] = {
     "spans": spans,
     "during": during,
     "draw": draw,
     "packing": packing,
     "mix": mix,
+    "versions": versions,
 }
 
 

@@ -4,7 +4,6 @@ Windows and mixes are sampled in the same way: windows are a mix of one.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int64s
 from tensorstash.gather.span import draws_of
-from tensorstash.native.permutation import Uint64s
 from tensorstash.sampling.passes import Position, Schedule
 from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Steps
@@ -24,38 +22,6 @@ from tensorstash.windows.variates import drawn_packs
 from tensorstash.windows.windows import Windows
 
 Batch = dict[str, torch.Tensor]
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A few steps whose windows were located together, because numpy costs time per call.
-
-    All arrays hold the windows of one step after those of the other, `(steps * batch,)`.
-    """
-
-    steps: Steps
-    count: int  # windows of each batch
-    located: Located
-    static_rows: Int64s | None  # the rows of the static columns, if there are any
-    extras: dict[str, NDArray[Any]]  # other entries of the batches, such as ids
-    skips: Int64s | None  # (draws, steps * batch) the slots that each `ts.Draw` leaves out, if there are any
-    keys: dict[str, Uint64s]  # hashes by which columns of packs are drawn, by pack
-
-    def among(self, steps: range) -> slice:
-        """Where the windows of consecutive steps stand."""
-        return slice(steps.start * self.count, steps.stop * self.count)
-
-    def skips_of(self, among: slice) -> Int64s | None:
-        """The slots that windows leave out, `(draws, windows)`."""
-        return None if self.skips is None else np.ascontiguousarray(self.skips[:, among])
-
-    def keys_of(self, among: slice) -> dict[str, Uint64s]:
-        """The hashes of windows, by pack."""
-        return {pack: keys[among] for pack, keys in self.keys.items()}
-
-
-# some steps of a group that are made in one call, and how many buffers their batches share
-Portion = tuple[Group, range, int]
 
 
 class Contents:
@@ -72,31 +38,28 @@ class Contents:
         if isinstance(windows, Several):
             self._source, self._first_entity = windows.numbers()
 
-    def groups(self, schedule: Schedule, start: Position) -> Iterator[Group]:
-        """The steps of a pass, located a few at a time."""
-        return (self.locate(steps, schedule) for steps in schedule.groups(start))
+    def located(self, schedule: Schedule, start: Position) -> Iterator[tuple[Steps, Located]]:
+        """The steps of a pass, a few at a time, and their windows."""
+        return ((steps, self.locate(steps, schedule)) for steps in schedule.groups(start))
 
-    def locate(self, steps: Steps, schedule: Schedule) -> Group:
-        """Where the windows of these steps are, and everything that follows from their ids alone."""
+    def locate(self, steps: Steps, schedule: Schedule) -> Located:
+        """The windows of these steps, one step after the other, and everything that follows from their ids alone."""
         shape, chain = steps.ids.shape, self.chain
         located = chain.locate(steps.ids.reshape(-1))
         entities = chain.entities(located) if self._with_ids or chain.static else None
-        extras: dict[str, NDArray[Any]] = {}
+        entries: dict[str, NDArray[Any]] = {}
         if self._with_valid or schedule.layout.masked or schedule.order.has_filler:
-            extras["valid"] = np.broadcast_to(np.arange(shape[1]) < steps.valid, shape)
-        extras |= schedule.order.entries(steps, schedule.layout, chain, located.anchors.reshape(shape))
+            entries["valid"] = np.broadcast_to(np.arange(shape[1]) < steps.valid, shape)
+        entries |= schedule.order.entries(steps, schedule.layout, chain, located.anchors.reshape(shape))
         if self._with_ids and entities is not None:
-            extras |= self._ids(located, entities)
-            extras["window.key"] = window_keys(schedule.seed, steps)
-        extras |= chain.labels(located)
-        return Group(
-            steps,
-            shape[1],
-            located,
-            chain.static_rows(located, entities) if chain.static and entities is not None else None,
-            {name: values.reshape(-1) for name, values in extras.items()},
-            self._skips(schedule.seed, steps),
-            {pack: variate_keys(schedule.seed, steps, pack).reshape(-1) for pack in self._packs},
+            entries |= self._ids(located, entities)
+            entries["window.key"] = window_keys(schedule.seed, steps)
+        entries |= chain.labels(located)
+        return located._replace(
+            skips=self._skips(schedule.seed, steps),
+            keys={pack: variate_keys(schedule.seed, steps, pack).reshape(-1) for pack in self._packs},
+            static_rows=chain.static_rows(located, entities) if chain.static and entities is not None else None,
+            entries={name: values.reshape(-1) for name, values in entries.items()},
         )
 
     def _skips(self, seed: int, steps: Steps) -> Int64s | None:

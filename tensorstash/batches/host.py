@@ -8,7 +8,7 @@ refers to it.
 import math
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,12 +16,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.batches.contents import Batch, Group, Portion
-from tensorstash.batches.read_ahead import ReadAhead
+from tensorstash.batches.contents import Batch
+from tensorstash.batches.read_ahead import Portion, ReadAhead
 from tensorstash.common.dtypes import DTYPES
 from tensorstash.gather.gather import GatherPlan, groups_of, names_of, select
 from tensorstash.gather.layout import as_batches
+from tensorstash.sampling.steps import Steps
 from tensorstash.segments.limits import no_room_for_batch
+from tensorstash.windows.located import Located
 from tensorstash.windows.placement import Chain
 from tensorstash.windows.variates import variate_entries
 
@@ -60,8 +62,8 @@ class Failed:
         raise self.error
 
 
-# some steps of a group, and their batches
-Made = tuple[Group, range, list[Batch | Pending]]
+# some of the steps that were located together, and their batches
+Made = tuple[Steps, range, list[Batch | Pending]]
 
 
 class Memory(Protocol):
@@ -76,65 +78,55 @@ class Memory(Protocol):
         """A buffer for each group of spans in batches of `count` windows together."""
 
     def finish(
-        self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], variates: Sequence[Batch]
-    ) -> Sequence[Batch | Pending]:
-        """The batches of the filled buffers and of other tensors, one for each of the `variates`."""
+        self, buffers: Sequence[Sequence[torch.Tensor]], rest: Sequence[Batch], variates: Sequence[Batch]
+    ) -> list[Batch | Pending]:
+        """The batches of filled buffers and of the other tensors of each, with the `variates` of each step."""
 
 
 def host_batches(
-    chain: Chain, groups: Iterable[Group], memory: Memory, disk: ReadAhead | None = None
+    chain: Chain, groups: Iterable[tuple[Steps, Located]], memory: Memory, disk: ReadAhead | None = None
 ) -> Iterator[Made]:
-    """The batches of all groups, in whichever thread iterates. `disk` asks for the pages of those that follow."""
+    """The batches of all steps, in whichever thread iterates. `disk` asks for the pages of those that follow."""
     portions = _portions(chain, groups, memory)
     for portion in portions if disk is None else disk.ahead(portions):
-        group, steps, parts = portion
+        steps, some, located, parts = portion
         if disk is not None:
             disk.ask()
-        batches = _gathered(chain, group, steps, parts, memory)
+        batches = _gathered(chain, located, len(some) // parts, parts, memory)
         if disk is not None:
             disk.count()
-        yield group, steps, batches  # which the loop takes away
+        yield steps, some, batches  # which the loop takes away
 
 
-def _portions(chain: Chain, groups: Iterable[Group], memory: Memory) -> Iterator[Portion]:
-    """The steps of all groups in portions that are made in one call."""
-    for group in groups:
-        left = range(len(group.steps.ids))
-        most, buffers = memory.at_once(max(1, group.count * chain.window_bytes))
+def _portions(chain: Chain, groups: Iterable[tuple[Steps, Located]], memory: Memory) -> Iterator[Portion]:
+    """The steps in portions that are made in one call."""
+    for steps, located in groups:
+        count, batch = steps.ids.shape
+        left = range(count)
+        most, buffers = memory.at_once(max(1, batch * chain.window_bytes))
         while left:
-            filled = max(1, min(buffers, len(left) // most))
-            yield group, left[: filled * most], filled
-            left = left[filled * most :]
+            parts = max(1, min(buffers, len(left) // most))
+            some, left = left[: parts * most], left[parts * most :]
+            yield steps, some, located.of(steps.windows(some)), parts
 
 
-def _gathered(chain: Chain, group: Group, steps: range, parts: int, memory: Memory) -> list[Batch | Pending]:
-    """The batches of a portion. Nothing else keeps their memory when this has returned."""
-    each, among = len(steps) // parts, group.among(steps)
-    located, skips = group.located.of(among), group.skips_of(among)
-    buffers = [memory.take(each * group.count) for _ in range(parts)]
-    observed = select(chain.plans, located.source, chain.rows(located, skips), buffers)
-    batches: list[Batch | Pending] = []
-    for first, filled, flags in zip(range(steps.start, steps.stop, each), buffers, observed):
-        of_part = range(first, first + each)
-        variates = [_variates(chain, group, step, memory) for step in of_part] if chain.variates else [Batch()] * each
-        batches += memory.finish(filled, flags | _rest(chain, group, of_part), variates)
-    return batches
+def _gathered(chain: Chain, located: Located, each: int, parts: int, memory: Memory) -> list[Batch | Pending]:
+    """The batches of `parts` buffers with `each` steps. Nothing else keeps their memory when this has returned."""
+    count = len(located.ids) // parts
+    buffers = [memory.take(count) for _ in range(parts)]
+    rest = select(chain.plans, located.source, chain.rows(located), buffers)
+    for k, entries in enumerate(() if located.is_bare else rest):
+        entries.update(chain.beside(located.of(slice(k * count, (k + 1) * count))))
+    return memory.finish(buffers, rest, _variates(chain, located, each * parts, memory))
 
 
-def _rest(chain: Chain, group: Group, steps: range) -> Batch:
-    """The entries of some steps that are not gathered in windows."""
-    if group.static_rows is None and not group.extras:
-        return {}
-    among = group.among(steps)
-    rows = None if group.static_rows is None else group.static_rows[among]
-    return chain.beside(rows, {name: values[among] for name, values in group.extras.items()})
-
-
-def _variates(chain: Chain, group: Group, step: int, memory: Memory) -> Batch:
-    """The entries of spans of `ts.each` in the batch of a step."""
-    among = group.among(range(step, step + 1))
-    located, skips, keys = group.located.of(among), group.skips_of(among), group.keys_of(among)
-    return variate_entries(chain.variates, located.source, located.anchors, skips, keys, memory.entries.take)
+def _variates(chain: Chain, located: Located, steps: int, memory: Memory) -> list[Batch]:
+    """The entries of spans of `ts.each` in the batch of each step."""
+    if not chain.variates:
+        return [Batch()] * steps
+    count = len(located.ids) // steps
+    of_steps = [located.of(slice(first, first + count)) for first in range(0, len(located.ids), count)]
+    return [variate_entries(chain.variates, of_step, memory.entries.take) for of_step in of_steps]
 
 
 class _Lease(weakref.ref["NDArray[Any]"]):
@@ -217,16 +209,16 @@ class Recycled:
         return [pool.take(count) for pool in self.pools]
 
     def finish(
-        self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], variates: Sequence[Batch]
-    ) -> Sequence[Batch | Pending]:
-        """The batches of some steps: of the filled buffers and of other tensors, which stay on the host.
+        self, buffers: Sequence[Sequence[torch.Tensor]], rest: Sequence[Batch], variates: Sequence[Batch]
+    ) -> list[Batch | Pending]:
+        """The batches of some steps: of filled buffers and of other tensors, which stay on the host.
 
         `variates` are the entries of each step that have a row for each column of each window.
         """
-        batches = as_batches(self._groups, self._names, buffers, rest, len(variates))
+        batches = as_batches(self._groups, self._names, buffers, rest, len(variates) // len(rest))
         for batch, entries in zip(batches, variates):
             batch.update(entries)
-        return batches if self._early is None else [self._early(batch) for batch in batches]
+        return [*batches] if self._early is None else [*map(self._early, batches)]
 
 
 class Entries:

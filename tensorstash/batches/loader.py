@@ -201,9 +201,9 @@ class Loader:
         self._making = made
         hand_out, clock, taken = self.sampler.hand_out, time.perf_counter, 0  # at exit modules may be gone
         try:
-            for group, steps, batches in awaited:
-                epoch, progress = group.steps.epoch, group.steps.progress
-                for step in steps:
+            for steps, some, batches in awaited:
+                progress = steps.progress[some.start : some.stop]
+                for here in start.after_each(steps.epoch, progress, taken):
                     batch = batches.pop(0)  # or its memory could not serve the next portion
                     if not isinstance(batch, dict):
                         began = clock()
@@ -216,7 +216,8 @@ class Loader:
                         batch = self._transformed(self._late, batch)
                         times.changed(clock() - began)
                     taken += 1
-                    times.now = hand_out(start, taken, epoch, progress[step])
+                    times.now = here
+                    hand_out(start, here)
                     yield batch
                     del batch  # likewise
                     if self._making is not made:
@@ -241,7 +242,7 @@ class Loader:
 
         Memory is made here, in the thread of the loop: each thread has a current device of its own.
         """
-        chain, groups = self._contents.chain, self._contents.groups(schedule, start)
+        chain, groups = self._contents.chain, self._contents.located(schedule, start)
         if self.resident:
             assert self._staging is not None
             return resident_batches(self._resident, groups, self._staging, self._values)

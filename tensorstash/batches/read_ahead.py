@@ -12,15 +12,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensorstash.batches.contents import Portion
 from tensorstash.common.dtypes import Int64s
 from tensorstash.gather.rows import Stretches
 from tensorstash.gather.span import Span
+from tensorstash.sampling.steps import Steps
 from tensorstash.segments.segment import Segment
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.located import Located
 from tensorstash.windows.placement import Chain, Placement
 from tensorstash.windows.slots import rows_from
 from tensorstash.windows.time_spans import Candidates, TimeSpan
+
+# some of the steps that were located together, made in one call: their windows, and how many buffers they share
+Portion = tuple[Steps, range, Located, int]
 
 # windows of one stash: the slots of their anchors, and where the rows of each span in time are
 InStash = tuple[Placement, tuple[Int64s, Sequence[Stretches | Candidates]]]
@@ -77,8 +81,7 @@ class ReadAhead:
         self._read = (self._read[1], pages_read(self._before, used()))
 
     def _ask(self, portion: Portion) -> None:
-        group, steps, _ = portion
-        located = group.located.of(group.among(steps))
+        _, _, located, _ = portion
         asked = ranges(
             (placement, (anchors, [rows.of(which) for rows in located.stretches]))
             for placement, which, _, anchors in self._chain.parts(located)

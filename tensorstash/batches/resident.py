@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.batches.contents import Batch, Group
+from tensorstash.batches.contents import Batch
 from tensorstash.batches.devices import module_of
 from tensorstash.batches.host import Made
 from tensorstash.batches.staging import Sent, Staging
@@ -30,12 +30,13 @@ from tensorstash.gather.gather import GatherPlan, compile_plan, gather_on_device
 from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import InSlots, Picked, Stretches
 from tensorstash.gather.variates import variate_plans
+from tensorstash.sampling.steps import Steps
 from tensorstash.segments.limits import Limit, check_free, memory_limits
 from tensorstash.segments.segment import Block
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.located import Located
 from tensorstash.windows.placement import Chain
 from tensorstash.windows.time_spans import KNOWN_TIMES, ROW_TIMES
-from tensorstash.windows.variates import keys_of
 
 _RULE = "With resident=True the columns of the spans are held in the memory of the device"
 # names that no entry of a batch has
@@ -113,7 +114,7 @@ def free_bytes(device: torch.device) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _OnDevice:
-    """The integers of a group on their way to the device."""
+    """The integers of a few steps on their way to the device."""
 
     source: Int32s | None  # (steps, batch) on the host: the stash of each window, ascending in each step
     integers: Batch  # (steps * batch,) each, on the device
@@ -125,7 +126,7 @@ class _Ungathered:
     """A batch that the loop gathers."""
 
     columns: "ResidentColumns"
-    group: Group
+    located: Located  # its windows
     step: int
     on_device: _OnDevice
     computed: list[ComputedValues]
@@ -169,33 +170,35 @@ class ResidentColumns:
 
 
 def resident_batches(
-    columns: ResidentColumns, groups: Iterable[Group], integers: Staging, values: Staging
+    columns: ResidentColumns, groups: Iterable[tuple[Steps, Located]], integers: Staging, values: Staging
 ) -> Iterator[Made]:
-    """The batches of all groups, one by one, which the loop gathers.
+    """The batches of all steps, one by one, which the loop gathers.
 
-    Staging memory for the integers of a group, and for what the host computes for a batch.
+    Staging memory for the integers of a few steps, and for what the host computes for a batch.
     """
-    for group in groups:
-        on_device = _sent(columns, group, integers)
-        for step in range(len(group.steps.ids)):
-            yield group, range(step, step + 1), [_ungathered(columns, group, step, on_device, values)]
+    for steps, located in groups:
+        on_device = _sent(columns, located, len(steps.ids), integers)
+        for step in range(len(steps.ids)):
+            some = range(step, step + 1)
+            of_step = located.of(steps.windows(some))
+            yield steps, some, [_ungathered(columns, of_step, step, on_device, values)]
 
 
-def _sent(columns: ResidentColumns, group: Group, staging: Staging) -> _OnDevice:
-    """Send the integers of a group."""
-    (source, _, anchors, stretches), skips = group.located, group.skips
-    integers: dict[str, NDArray[np.generic]] = {**group.extras, _ANCHORS: anchors}
-    for k, part in enumerate(stretches):
+def _sent(columns: ResidentColumns, located: Located, steps: int, staging: Staging) -> _OnDevice:
+    """Send the integers of steps."""
+    source, skips = located.source, located.skips
+    integers: dict[str, NDArray[np.generic]] = {**located.entries, _ANCHORS: located.anchors}
+    for k, part in enumerate(located.stretches):
         arrays = part if isinstance(part, Stretches) else (part.origin,)
         integers |= {f"{_STRETCH}{k}.{number}": array for number, array in enumerate(arrays)}
     if source is not None:
-        source = source.reshape(-1, group.count)
+        source = source.reshape(steps, -1)
         order = np.argsort(source, axis=1, kind="stable")
         source = np.take_along_axis(source, order, 1)
         integers[_ORDER] = order.reshape(-1)
     integers |= {f"{_SKIPS}{draw}": of_draw for draw, of_draw in enumerate(() if skips is None else skips)}
-    if group.static_rows is not None:
-        integers[_STATIC] = group.static_rows
+    if located.static_rows is not None:
+        integers[_STATIC] = located.static_rows
     # a copy, because some are read-only views of one row
     flat = [torch.from_numpy(np.array(values)) for values in integers.values()]
     sent = staging.copy_in(flat, columns.memory)
@@ -203,18 +206,14 @@ def _sent(columns: ResidentColumns, group: Group, staging: Staging) -> _OnDevice
 
 
 def _ungathered(
-    columns: ResidentColumns, group: Group, step: int, on_device: _OnDevice, staging: Staging
+    columns: ResidentColumns, located: Located, step: int, on_device: _OnDevice, staging: Staging
 ) -> _Ungathered:
     """The batch of a step, after what the host computes for it was sent."""
-    chain, among = columns.chain, group.among(range(step, step + 1))
-    located, skips, keys = group.located.of(among), group.skips_of(among), group.keys_of(among)
-    rows = InSlots(located.anchors, skips)
+    chain, rows = columns.chain, InSlots(located.anchors, located.skips)
     every = [one for plan in columns.plans for one in plan.computed]
     computed = [values for one in every for values in computed_values(one, located.source, rows)]
-    picked = [torch.from_numpy(rows.rows) for rows in chain.in_time(located) if isinstance(rows, Picked)]
-    of_variates = [
-        rows_on_host(plan, located.source, located.anchors, skips, keys_of(plan, keys)) for plan in columns.variates
-    ]
+    picked = [torch.from_numpy(found.rows) for found in chain.in_time(located) if isinstance(found, Picked)]
+    of_variates = [rows_on_host(plan, located) for plan in columns.variates]
     values = [tensor for one in computed for tensor in (one.at, one.values)]
     values += [tensor for of_plan in of_variates for tensor in of_plan.tensors]
     sent = staging.copy_in(picked + values) if picked or values else None
@@ -223,17 +222,18 @@ def _ungathered(
         picked = [*islice(left, len(picked))]
         computed = [replace(one, at=next(left), values=next(left)) for one in computed]
         of_variates = [one.received(left) for one in of_variates]
-    return _Ungathered(columns, group, step, on_device, computed, picked, of_variates, sent)
+    return _Ungathered(columns, located, step, on_device, computed, picked, of_variates, sent)
 
 
 def _gathered(of: _Ungathered) -> Batch:
     """Gather a batch, in the thread and the stream of the loop."""
-    columns, group, source = of.columns, of.group, of.on_device.source
-    among = group.among(range(of.step, of.step + 1))
+    columns, located, source = of.columns, of.located, of.on_device.source
+    count = len(located.ids)
+    among = slice(of.step * count, (of.step + 1) * count)
     integers = {name: values[among] for name, values in of.on_device.integers.items()}
     skips = [values for name, values in integers.items() if name.startswith(_SKIPS)]
     stretches, picked = list[Stretches | Picked](), iter(of.picked)
-    for k, part in enumerate(group.located.stretches):
+    for k, part in enumerate(located.stretches):
         of_part = [values for name, values in integers.items() if name.startswith(f"{_STRETCH}{k}.")]
         stretches.append(Stretches(*of_part) if isinstance(part, Stretches) else Picked(next(picked), *of_part))
     slots = InSlots(integers[_ANCHORS], torch.stack(skips) if skips else None)
@@ -242,7 +242,7 @@ def _gathered(of: _Ungathered) -> Batch:
     batch = gather_on_device(columns.plans, sources, rows, of.computed)
     for name, tensor in columns.static.items():
         batch[name] = _typed(tensor.index_select(0, integers[_STATIC]), columns.chain.static[name].dtype)
-    for name in group.extras:
+    for name in located.entries:
         batch[name] = integers[name].clone()  # a view would keep the values of all steps
     for variates, of_variates in zip(columns.variates, of.rows):
         batch |= gather_variates(variates, of_variates)

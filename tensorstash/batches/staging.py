@@ -14,7 +14,7 @@ import torch
 
 from tensorstash.batches.contents import Batch
 from tensorstash.batches.devices import Copies, Event
-from tensorstash.batches.host import Entries, Recycled
+from tensorstash.batches.host import Entries, Pending, Recycled
 from tensorstash.gather.gather import GatherPlan, groups_of, names_of
 from tensorstash.gather.layout import as_batch
 
@@ -148,24 +148,24 @@ class Staged:
         return [self._staging.part(k, group.buffer_shape(count), group.dtype) for k, group in groups]
 
     def finish(
-        self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], variates: Sequence[Batch]
-    ) -> list[Copied]:
-        """The batch of the filled buffers and of its other tensors, which is being copied to the device."""
-        (entries,) = variates  # each batch is copied by itself
-        rest = {**rest, **entries}
+        self, buffers: Sequence[Sequence[torch.Tensor]], rest: Sequence[Batch], variates: Sequence[Batch]
+    ) -> list[Batch | Pending]:
+        """The batch of filled buffers and of its other tensors, which is being copied to the device."""
+        (filled,), (others,), (entries,) = buffers, rest, variates  # each batch is copied by itself
+        others = others | entries
         if self._gathered is not None:
-            buffers, rest = [], as_batch(self._groups, self._names, buffers) | dict(rest)
-            rest = rest if self._early is None else self._early(rest)
-        staged = [*buffers]
+            filled, others = [], as_batch(self._groups, self._names, filled) | others
+            others = others if self._early is None else self._early(others)
+        staged = [*filled]
         # entries that share a tensor share one on the device: jagged tensors can be added only with the same offsets
         numbers: dict[tuple[int, torch.dtype], int] = {}
         places: dict[str, int] = {}
-        for name, tensor in rest.items():
+        for name, tensor in others.items():
             dtype = self._casts.get(name, tensor.dtype)
             places[name] = numbers.setdefault((id(tensor), dtype), len(staged))
             if places[name] == len(staged):
                 staged.append(self._staging.part(len(staged), tensor.shape, dtype).copy_(tensor))
         sent = self._staging.send(staged)
-        batch = as_batch(self._groups, self._names, sent.tensors[: len(buffers)]) if buffers else {}
+        batch = as_batch(self._groups, self._names, sent.tensors[: len(filled)]) if filled else {}
         batch.update((name, sent.tensors[k]) for name, k in places.items())
         return [Copied(batch, sent)]

@@ -87,6 +87,6 @@ def timed(
         if made is None:
             note(seconds, copied, 0)
             return
-        group, steps, _ = made
-        note(seconds, copied, len(steps) * group.count)
+        steps, some, _ = made
+        note(seconds, copied, len(some) * steps.ids.shape[1])
         yield made

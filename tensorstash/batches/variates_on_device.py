@@ -7,12 +7,12 @@ from itertools import islice
 import numpy as np
 import torch
 
-from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.gather.computed import ComputedValues, computed_values
 from tensorstash.gather.gather import gather_on_device
 from tensorstash.gather.rows import InSlots
 from tensorstash.gather.variates import VariatePlan, in_slots, named, rows_of
-from tensorstash.native.permutation import Uint64s
+from tensorstash.windows.located import Located
+from tensorstash.windows.variates import keys_of
 
 Batch = dict[str, torch.Tensor]
 
@@ -38,12 +38,10 @@ class DeviceRows:
         return DeviceRows(self.packs, self.counts, integers, computed)
 
 
-def rows_on_host(
-    plan: VariatePlan, source: Int32s | None, anchors: Int64s, skips: Int64s | None, keys: Uint64s | None
-) -> DeviceRows:
-    """The rows of windows, to be sent to a device; the arguments are those of `rows_of` and `in_slots`."""
-    rows = rows_of(plan, source, len(anchors), keys)
-    slots = in_slots(plan, rows, anchors, skips)
+def rows_on_host(plan: VariatePlan, located: Located) -> DeviceRows:
+    """The rows of windows, to be sent to a device."""
+    rows = rows_of(plan, located.source, len(located.ids), keys_of(plan, located.keys))
+    slots = in_slots(plan, rows, located.anchors, located.skips)
     packs, counts = np.unique(rows.source, return_counts=True)
     arrays = [np.argsort(rows.source, kind="stable"), rows.window, rows.variate, rows.pack, slots.anchors]
     arrays += [] if slots.skips is None else [*slots.skips]

@@ -72,40 +72,44 @@ def flags_of(spans: Sequence[Span]) -> Flags:
 
 def as_batch(groups: Sequence[SpanGroup], names: Sequence[str], buffers: Sequence[torch.Tensor]) -> Batch:
     """Filled buffers, on any device, as one `(batch, time, ...)` tensor per span, all views of them."""
-    (batch,) = as_batches(groups, names, buffers, {}, 1)
+    (batch,) = as_batches(groups, names, [buffers], [{}], 1)
     return batch
 
 
 def as_batches(
     groups: Sequence[SpanGroup],
     names: Sequence[str],
-    buffers: Sequence[torch.Tensor],
-    rest: Mapping[str, torch.Tensor],
+    buffers: Sequence[Sequence[torch.Tensor]],
+    rest: Sequence[Mapping[str, torch.Tensor]],
     steps: int,
 ) -> list[Batch]:
-    """Filled buffers and the tensors `rest`, all of equally many windows, as the batches of some steps.
+    """The batches of a call, `steps` of them in each set of buffers, beside the other tensors of `rest`.
 
     `names` are those of the spans in the order of a batch. Each tensor has a counter of writes of its own; entries that
     share a tensor in `rest` share one per batch. Keep the number of operations low: after a gather, their code is no
     longer in the CPU caches.
     """
-    batches: list[Batch] = [{} for _ in range(steps)]
-    for group, buffer in zip(groups, buffers):
-        count = len(group.names)
-        if group.plain:
-            every = _cut(buffer, count * steps)
-        else:
-            typed = map(_typed, _cut(buffer, count), group.dtypes)
-            every = [part for whole in typed for part in _cut(whole, steps)]
-        for step, batch in enumerate(batches):
-            batch.update(zip(group.names, every[step::steps]))
-    if len(groups) > 1:
-        batches = [{name: batch[name] for name in names} for batch in batches]
-    parts = {id(tensor): _cut(tensor, steps) for tensor in rest.values()}
-    for name, tensor in rest.items():
-        for batch, part in zip(batches, parts[id(tensor)]):
-            batch[name] = part
-    return batches
+    of_name: dict[str, list[torch.Tensor]] = {}  # those of all batches
+    for k, group in enumerate(groups):
+        pieces = [_pieces(group, of_part[k], steps) for of_part in buffers]
+        for j, name in enumerate(group.names):
+            of_name[name] = [piece for part in pieces for piece in part[j * steps : (j + 1) * steps]]
+    cuts = [{id(tensor): _cut(tensor, steps) for tensor in of_part.values()} for of_part in rest]
+    for name in rest[0]:
+        of_name[name] = [piece for cut, of_part in zip(cuts, rest) for piece in cut[id(of_part[name])]]
+    in_order = (*names, *rest[0])
+    if not in_order:
+        return [{} for _ in range(steps * len(rest))]
+    return [dict(zip(in_order, batch)) for batch in zip(*map(of_name.__getitem__, in_order))]
+
+
+def _pieces(group: SpanGroup, buffer: torch.Tensor, steps: int) -> Sequence[torch.Tensor]:
+    """The tensors of each span in a buffer, one for each step."""
+    count = len(group.names)
+    if group.plain:
+        return _cut(buffer, count * steps)
+    typed = map(_typed, _cut(buffer, count), group.dtypes)
+    return [piece for span in typed for piece in _cut(span, steps)]
 
 
 def _cut(tensor: torch.Tensor, count: int) -> Sequence[torch.Tensor]:

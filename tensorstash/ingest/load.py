@@ -29,7 +29,7 @@ class Plan:
     A plan looks at its source once, when it is printed, one of its properties is read, or a load needs it. Then schemas
     and footers are read, and no values. The exceptions are one column of Arrow files, because only their batches have
     the number of rows; the first batch of lists, for their length; CSV files and streams; the columns of a filter; and
-    with `shard=` the entity columns.
+    with `shard=` the entity columns. A stream that can be read only once is then loaded with `plan.load()`.
 
     When printed, a plan shows the type of each column in the source; its nulls, minimum and maximum, if Parquet files
     have statistics of them; the number of row groups that remain after a filter; and notes: differences between the
@@ -239,8 +239,9 @@ def load(
         source: files of Parquet, Arrow or CSV: a path, a glob, a directory, a URL such as `s3://bucket/weather/*.parquet`,
             or a list of them; a polars or pandas frame; a Table, RecordBatch or Dataset of pyarrow; a Hugging Face
             Dataset; a mapping of arrays or tensors. Also what is read once, into an unnamed file in `TMPDIR`: a polars
-            LazyFrame, a reader or Scanner of pyarrow, a Ray Dataset, and whatever has `__arrow_c_stream__`. See
-            `docs/guide/sources.md`.
+            LazyFrame, a reader or Scanner of pyarrow, a Ray Dataset, and whatever has `__arrow_c_stream__`. A damaged
+            value of a Parquet file is found only if the file has page checksums, `write_page_checksum=True` of pyarrow.
+            See `docs/guide/sources.md`.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
             `(rows, k)` column), a `ts.column`, `ts.hashed`, `ts.is_valid` or `ts.calendar`, or a polars expression that
             computes each value from its own row. A field of a struct has a dotted path, `"wind.speed"`. Only these are
@@ -248,7 +249,8 @@ def load(
         entity: the text or integer column that identifies the series of each row, or a list of such columns: then an
             entity is a tuple of their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64. Text in ISO 8601
-            is read as timestamps in microseconds. Without it rows keep their order.
+            is read as timestamps in microseconds. Without it rows keep their order. Local times without a zone repeat
+            an hour when clocks are set back: first give them their zone, with `dt.replace_time_zone` of polars.
         known: when each row became known, for a table of forecasts or of revised figures: a column like that of `time`,
             or an expression such as `pl.col("issued") + pl.duration(hours=5)`. Rows of one entity and time are then
             versions. See `docs/guide/stash.md`.

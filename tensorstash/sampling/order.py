@@ -97,7 +97,22 @@ class Order(ABC):
 class SequenceOrder(Order):
     """An order whose epochs are sequences of ids, cut into steps of equal size; their progress is a position.
 
-    A subclass sets `name`, `fingerprint` and `positions`, and defines `at`.
+    A subclass sets `name`, `fingerprint` and `positions`, and defines `at`. What a `Sampler` or a `Loader` takes as
+    `order=` is whatever has a method `bind(windows)` that returns one.
+
+    Example:
+        >>> import tensorstash as ts
+        >>> from tensorstash.sampling.order import SequenceOrder
+        >>> class Rotated(SequenceOrder):
+        ...     name, fingerprint = "rotated", {}  # what must be equal in a state
+        ...     def bind(self, windows):
+        ...         self.positions = len(windows)
+        ...         return self
+        ...     def at(self, seed, epoch):
+        ...         return lambda positions: (positions + 2 * epoch) % self.positions
+        >>> sampler = ts.Sampler(5, 3, order=Rotated())
+        >>> [[ids.tolist() for ids in sampler] for epoch in range(2)]
+        [[[0, 1, 2], [3, 4]], [[2, 3, 4], [0, 1]]]
     """
 
     block: int = BLOCK  # positions that are best evaluated together

@@ -1,6 +1,6 @@
 """Passes: the position of a run among its epochs, where its next pass begins, and the steps of that pass."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +15,10 @@ class Position(NamedTuple):
     progress: Progress = None  # of the epoch, over all ranks together
     number: int = 0  # the number of the pass
     taken: int = 0  # steps taken in the pass
+
+    def after_each(self, epoch: int, progress: Sequence[Progress], taken: int) -> list["Position"]:
+        """Where a pass that began here stands after each of some steps; `taken` steps were taken before them."""
+        return [Position(epoch, one, self.number, self.taken + k) for k, one in enumerate(progress, taken + 1)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tensorstash.sampling.differences import differences
 from tensorstash.sampling.order import Count, Order
 from tensorstash.sampling.passes import Position, Schedule
 from tensorstash.sampling.several import Several
-from tensorstash.sampling.steps import Layout, Progress, Tail
+from tensorstash.sampling.steps import Layout, Tail
 from tensorstash.windows.windows import Windows
 
 VERSION = 1
@@ -83,6 +83,11 @@ class Sampler:
         >>> sampler = ts.Sampler(5, 2, steps=2)
         >>> [[ids.tolist() for ids in sampler] for _ in range(3)]
         [[[0, 1], [2, 3]], [[4], [0, 1]], [[2, 3], [4]]]
+        >>> from torch.utils.data import DataLoader
+        >>> windows = ts.Windows(ts.load({"y": range(6)}), history=2)
+        >>> loader = DataLoader(windows, sampler=ts.Sampler(len(windows), 4), batch_size=None)
+        >>> [batch["y"].shape for batch in loader]
+        [torch.Size([4, 2]), torch.Size([1, 2])]
     """
 
     def __init__(
@@ -182,9 +187,9 @@ class Sampler:
         schedule, start = self.begin()
         taken = 0
         for steps in schedule.groups(start):
-            for ids, progress in zip(steps.ids, steps.progress):
+            for ids, here in zip(steps.ids, start.after_each(steps.epoch, steps.progress, taken)):
                 taken += 1
-                self.hand_out(start, taken, steps.epoch, progress)
+                self.hand_out(start, here)
                 yield ids
         self.finish(start, taken)
 
@@ -213,7 +218,9 @@ class Sampler:
         """The position of the run: `consumed` windows of the epoch's order were handed out, over all ranks together.
 
         The steps handed to the loop count, the current one included. The values are plain, the same on every rank, and
-        valid on any number of ranks. With `steps=` the state also has the `pass` and the `steps` taken in it.
+        valid on any number of ranks. With `steps=` the state also has the `pass` and the `steps` taken in it. Under a
+        `DataLoader` with worker processes the sampler is ahead of the loop: set `consumed` to the number of windows
+        that all ranks have seen.
         """
         here = self._current()
         # the rest of a pass that has begun follows the order of that pass
@@ -262,14 +269,12 @@ class Sampler:
         self.order.begin(self.seed, start.epoch)
         return schedule, start
 
-    def hand_out(self, start: Position, taken: int, epoch: int, progress: Progress) -> Position:
-        """Record that the loop received step number `taken` of the pass that began at `start`: where it is then."""
-        here = Position(epoch, progress, start.number, start.taken + taken)
+    def hand_out(self, start: Position, here: Position) -> None:
+        """Record that the loop received a step of the pass that began at `start`, and is `here` then."""
         if self._run.start is start:
             self._here = here
-        elif taken == 1:  # otherwise a state was loaded or another pass has begun, and this one no longer counts
+        elif here.taken == start.taken + 1:  # otherwise a state was loaded or another pass has begun
             self._run, self._here = _Run(self.order, start), here
-        return here
 
     def finish(self, start: Position, taken: int) -> None:
         """Record that the pass that began at `start` is over, after `taken` steps."""

@@ -46,6 +46,11 @@ class Steps(NamedTuple):
     epoch: int
     progress: Sequence[Progress]  # of the epoch after each step
 
+    def windows(self, steps: range) -> slice:
+        """Where the windows of some of the steps are among all windows, one step after the other."""
+        count = self.ids.shape[1]
+        return slice(steps.start * count, steps.stop * count)
+
 
 def share(starts: Int64s, count: int | Int64s, layout: Layout) -> tuple[Int64s, int | Int64s]:
     """This rank's positions, `(steps, batch)`, in steps that begin at `starts`, and how many of each are not filler.

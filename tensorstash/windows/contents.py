@@ -58,15 +58,16 @@ def _gathered(plans: list[GatherPlan]) -> tuple[dict[str, Entry], dict[str, Entr
 
 def batch_of(chain: Chain, ids: Ids) -> Batch:
     """The batch of windows in fresh memory."""
-    located = chain.locate(check_ids(ids, len(chain)))
-    batch = gather(chain.plans, located.source, chain.rows(located)) | _beside(chain, located)
-    batch |= variate_entries(chain.variates, located.source, located.anchors, None, {}, new_memory)
+    located = _locate(chain, ids)
+    batch = gather(chain.plans, located.source, chain.rows(located)) | chain.beside(located)
+    batch |= variate_entries(chain.variates, located, new_memory)
     return noted(batch, chain.scaled)
 
 
-def _beside(chain: Chain, located: Located) -> Batch:
+def _locate(chain: Chain, ids: Ids) -> Located:
+    located = chain.locate(check_ids(ids, len(chain)))
     rows = chain.static_rows(located, chain.entities(located)) if chain.static else None
-    return chain.beside(rows, chain.labels(located))
+    return located._replace(static_rows=rows, entries=chain.labels(located))
 
 
 def batch_into(chain: Chain, ids: Ids, out: Mapping[str, torch.Tensor]) -> Batch:
@@ -74,9 +75,9 @@ def batch_into(chain: Chain, ids: Ids, out: Mapping[str, torch.Tensor]) -> Batch
     if chain.placements[0].time_spans or chain.placements[0].points is not None or chain.variates:
         copy_into(batch_of(chain, ids), out)
     else:
-        located = chain.locate(check_ids(ids, len(chain)))
+        located = _locate(chain, ids)
         gather_into(chain.plan_apart, located.anchors, out)
-        copy_into(_beside(chain, located), out)
+        copy_into(chain.beside(located), out)
     return noted(dict(out), chain.scaled)
 
 

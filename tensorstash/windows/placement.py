@@ -299,9 +299,9 @@ class Chain:
             found if isinstance(found, Stretches) else picked_of(parts, found, located.source) for found, parts in every
         ]
 
-    def rows(self, located: Located, skips: Int64s | None = None) -> list[Rows]:
-        """The rows of windows for each of the plans. `skips` as in `InSlots`."""
-        rows: list[Rows] = [InSlots(located.anchors, skips)] if self.has_slots else []
+    def rows(self, located: Located) -> list[Rows]:
+        """The rows of windows for each of the plans."""
+        rows: list[Rows] = [InSlots(located.anchors, located.skips)] if self.has_slots else []
         return [*rows, *self.in_time(located)] if located.stretches else rows
 
     @cached_property
@@ -336,17 +336,17 @@ class Chain:
         """Whether a `Loader` draws the start of a span."""
         return bool(draws_of(self.placements[0].spans))
 
-    def beside(self, static_rows: Int64s | None, entries: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
-        """The entries of a batch that are not gathered in windows: the static columns at rows, and other arrays.
+    def beside(self, located: Located) -> dict[str, torch.Tensor]:
+        """The entries of a batch that are not gathered in windows: its static columns, and other arrays.
 
         By numpy, because torch's threads do not survive a fork. Arrays are copied, as they may be parts of larger ones.
         """
         batch: dict[str, torch.Tensor] = {}
-        if static_rows is not None:
+        if located.static_rows is not None:
             for name, (items, dtype) in self._static_items.items():
-                values = torch.from_numpy(items.take(static_rows, 0))
+                values = torch.from_numpy(items.take(located.static_rows, 0))
                 batch[name] = values if values.dtype == dtype else values.view(dtype)
-        for name, entry in entries.items():
+        for name, entry in located.entries.items():
             batch[name] = torch.from_numpy(entry.copy())
         return batch
 

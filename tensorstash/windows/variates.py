@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.gather.span import Span
 from tensorstash.gather.variates import Take, VariatePlan, gather_rows, rows_of
 from tensorstash.native.permutation import Uint64s
+from tensorstash.windows.located import Located
 
 Batch = dict[str, torch.Tensor]
 
@@ -29,28 +29,18 @@ def check_undrawn(spans: Sequence[Span]) -> None:
             )
 
 
-def variate_entries(  # noqa: PLR0917  as `gather_rows`
-    plans: Sequence[VariatePlan],
-    source: Int32s | None,
-    anchors: Int64s,
-    skips: Int64s | None,
-    keys: Mapping[str, Uint64s],
-    take: Take,
-) -> Batch:
+def variate_entries(plans: Sequence[VariatePlan], located: Located, take: Take) -> Batch:
     """The entries of all spans of `ts.each` in a batch of windows, `(rows, ...)`.
 
     Args:
         plans: how the spans are gathered.
-        source: the number of the stash of each window, `(windows,)`; `None` if there is one.
-        anchors: the slots of their anchors, `(windows,)`.
-        skips: the slots that each draw leaves out, `(draws, windows)`, or nothing is left out.
-        keys: hashes `(windows,)` by which columns are drawn, by pack; none: all columns are rows.
+        located: the windows. Without hashes, all columns of a pack are rows.
         take: memory for the values.
     """
     batch: Batch = {}
     for plan in plans:
-        rows = rows_of(plan, source, len(anchors), keys_of(plan, keys))
-        batch |= gather_rows(plan, rows, anchors, skips, take)
+        rows = rows_of(plan, located.source, len(located.ids), keys_of(plan, located.keys))
+        batch |= gather_rows(plan, rows, located.anchors, located.skips, take)
     return batch
 
 

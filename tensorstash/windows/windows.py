@@ -205,7 +205,7 @@ class Windows:
         """Predictions for the windows `ids` as a polars frame: a row per slot of the horizon, with entity and time.
 
         The entity and time columns have their names in the source. Slots after the last row have the times that follow
-        from the frequency, in the zone of the times, or null without one, as with `gaps="ignore"`. Without a horizon
+        from the frequency by the clock of their zone, or null without one, as with `gaps="ignore"`. Without a horizon
         the rows are the slots of the whole window; slots before its run (`min_history`) are left out.
 
         Args:

@@ -382,7 +382,6 @@ def test_the_commands_of_the_guide_run(shm: Path) -> None:
             assert stash.path == str(path)
             del stash
     assert sorted([*printed, "shard"]) == NAMES  # shards have a page of their own
-    page = (ROOT / "docs" / "guide" / "inspecting.md").read_text("utf-8")
     (times,) = re.findall(r"^```text\n(times:.*?)^```$", page, re.DOTALL | re.MULTILINE)
     assert printed["inspect"].endswith(times)
     assert printed["ls"].splitlines()[1].startswith("nyc-weather ")

@@ -127,10 +127,10 @@ def test_the_mean_over_ranks_in_the_guide_is_that_of_one_process(monkeypatch: py
 
 
 def test_the_mean_over_ranks_of_the_example_is_that_of_the_guide() -> None:
-    """Apart from the lines that it is broken into."""
+    """Apart from the types of its arguments, and the lines that it is broken into."""
     texts = [(ROOT / "examples" / "masked_mean.py").read_text("utf-8"), "\n".join(blocks(RANKS))]
     parts = [part for text in texts for part in ast.parse(text).body if isinstance(part, ast.FunctionDef)]
-    one, other = (ast.dump(part) for part in parts if part.name == "mean_over_ranks")
+    one, other = ([ast.dump(line) for line in part.body] for part in parts if part.name == "mean_over_ranks")
     assert one == other
 
 
