@@ -226,7 +226,7 @@ def test_drawings_are_those_of_their_code(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_messages_of_the_reference_are_those_of_the_package() -> None:
     page = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8").split("\n## The most common ones\n")[1]
     messages = re.findall(r"^\| `(\w+ .*?)`", page, re.MULTILINE)
-    assert len(messages) > 10
+    assert len(messages) > 5
     package = "".join(path.read_text("utf-8") for path in (ROOT / "tensorstash").rglob("*.py"))
     assert [message for message in messages if f'"{message}' not in package] == []
 
