@@ -4,7 +4,8 @@ A batch whose windows are all whole is one `index_select` of a strided view for 
 the columns are in the memory of the host: other devices may copy such a view first. Anything else is gathered by a
 matrix of rows for each span. As measured, `index_select` along dimension 0 of a strided view is several times faster
 than by such a matrix; along a later dimension it first copies the whole view; and of a view that steps over rows it is
-slower. Values viewed as integers are exact for every dtype.
+slower. So spans that step over a few single items are cut out of all items between. Values viewed as integers are exact
+for every dtype.
 """
 
 import math
@@ -20,6 +21,8 @@ from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import FragmentTensors, InSlots, Rows
 from tensorstash.gather.span import Span, draws_of
 
+_MOST_STEPS = 4  # of single items: beyond it, and for packs, a matrix is faster than gathering all rows between
+
 # the number of each memory, and the index of its windows, (n,) int64; None: of all windows
 Sources = Sequence[tuple[int, torch.Tensor | None]]
 
@@ -30,7 +33,7 @@ class TorchGroup:
 
     items: tuple[torch.Tensor, ...]  # of each span, (rows, ...) integers of its width; of `ts.each` (rows * columns,)
     fills: tuple[torch.Tensor, ...]  # of each span, () what an empty slot holds; none if no slot can be empty
-    strided: torch.Tensor | None  # (positions, items of a window); None if spans step over slots, and on other devices
+    strided: torch.Tensor | None  # (positions, items from the first row to the last); None: by a matrix of rows
     offsets: torch.Tensor  # (spans, 1) from the row of an anchor to the position of the span
 
 
@@ -60,7 +63,7 @@ class TorchPlan:
     history: int  # slots of a window
     horizon: int
     is_on_host: bool
-    is_dilated: bool  # whether any span steps over slots
+    needs_rows: bool  # whether a group has no strided view
 
     def tensors(self) -> list[torch.Tensor]:
         """All memory that is read."""
@@ -75,16 +78,17 @@ def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Seq
     filling = fillings[0] if fillings else None
     places = {id(some.fragments): some.fragments for some in fillings}  # packs of one memory share them
     fragments = {k: FragmentTensors.of(some, device) for k, some in places.items() if some is not None}
+    sources = tuple(_source(memory, layout, fragments) for memory in memories)
     return TorchPlan(
         layout=tuple(layout),
         slots=tuple(torch.tensor([*slots], dtype=torch.int64, device=device) for slots, _ in alike),
         draws=tuple(-1 if draw is None else drawn.index(draw) for _, draw in alike),
         at=tuple(tuple(alike.index(span.slots) for span in group.spans) for group in layout),
-        sources=tuple(_source(memory, layout, fragments) for memory in memories),
+        sources=sources,
         history=0 if filling is None else filling.history,
         horizon=0 if filling is None else filling.horizon,
         is_on_host=device.type == "cpu",
-        is_dilated=any(span.step > 1 for span in spans),
+        needs_rows=any(group.strided is None for source in sources for group in source.groups),
     )
 
 
@@ -101,20 +105,21 @@ def _group(memory: Memory, group: SpanGroup) -> TorchGroup:
     firsts = [block.names.index(span.column) * block.stride for span in group.spans]
     items, filling = block.items, memory.filling
     columns = [as_integers(memory.columns[span.column]) for span in group.spans]
-    apart = 1
+    apart, most = 1, 1 if group.shape[1:] else _MOST_STEPS
     if group.spans[0].variates is not None:  # a window is one column of rows with several
-        apart, columns = math.prod(columns[0].shape[1:]), [column.view(-1) for column in columns]
+        apart, most, columns = math.prod(columns[0].shape[1:]), 1, [column.view(-1) for column in columns]
     return TorchGroup(
         items=tuple(columns),
         fills=() if filling is None else tuple(filling.fills[span.column].to(items.device) for span in group.spans),
-        strided=_strided(items, group, apart) if items.is_cpu and group.spans[0].step == 1 else None,
+        strided=_strided(items, group, apart) if items.is_cpu and group.spans[0].step <= most else None,
         offsets=torch.tensor([[at + span.start] for at, span in zip(firsts, group.spans)], device=items.device),
     )
 
 
 def _strided(items: torch.Tensor, group: SpanGroup, apart: int) -> torch.Tensor:
     """A window at each row of a block, whatever column it begins in; its items are `apart` from each other."""
-    items, window, row = items.view(group.dtype), math.prod(group.shape), math.prod(group.shape[1:])
+    slots, row = group.spans[0].slots[0], math.prod(group.shape[1:])
+    items, window = items.view(group.dtype), (slots[-1] - slots[0] + 1) * row
     positions = (items.numel() - (window - 1) * apart - 1) // row + 1
     return items.as_strided((max(0, positions), window), (row, apart))
 
@@ -149,7 +154,7 @@ def _fill(
     anchors = _whole(plan, source, rows) if plan.is_on_host else None  # elsewhere this would wait for the device
     variates = rows.variates if isinstance(rows, InSlots) else None
     if anchors is not None:
-        found = [anchors[:, None] + slots for slots in plan.slots] if plan.is_dilated else []
+        found = [anchors[:, None] + slots for slots in plan.slots] if plan.needs_rows else []
         empty: list[torch.Tensor] = []
         for tensor in flags:
             tensor.fill_(True)
@@ -167,7 +172,7 @@ def _fill(
             positions = anchors + columns.offsets
             if variates is not None:
                 positions = positions.mul_(source.width).add_(variates)
-            torch.index_select(strided, 0, positions.view(-1), out=buffer.view(len(buffer), strided.shape[1]))
+            _select(strided, positions.view(-1), buffer, group.spans[0].step)
             continue
         targets = as_integers(buffer).view(len(at), rows.windows, *group.shape)
         for k, number in enumerate(at):
@@ -175,6 +180,14 @@ def _fill(
             torch.index_select(columns.items[k], 0, found[number].view(-1), out=target.view(-1, *group.shape[1:]))
             if empty and columns.fills:
                 target.masked_fill_(empty[number].view(*target.shape[:2], *[1] * (target.ndim - 2)), columns.fills[k])
+
+
+def _select(strided: torch.Tensor, positions: torch.Tensor, buffer: torch.Tensor, step: int) -> None:
+    """Fill a buffer with one in `step` of the items at each position."""
+    if step == 1:
+        torch.index_select(strided, 0, positions, out=buffer.view(len(buffer), strided.shape[1]))
+    else:
+        buffer.copy_(strided.index_select(0, positions)[:, ::step])
 
 
 def _whole(plan: TorchPlan, source: TorchSource, rows: Rows) -> torch.Tensor | None:
