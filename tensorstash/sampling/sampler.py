@@ -39,8 +39,8 @@ class Sampler:
     """The ids of each step: an epoch is an order of `0..n-1`, cut into steps of `num_replicas * batch_size`.
 
     Each id comes exactly once per epoch over all ranks (except with `tail="drop"`), and all ranks have equally many
-    steps. The order is a function of `(seed, epoch)` alone, so the state is a few integers that are the same on every
-    rank, and it stays valid for another number of ranks and another batch size.
+    steps. The order is a function of `(seed, epoch)` alone, on every platform and in every release. So the state is a
+    few integers that are the same on every rank, and stays valid for another number of ranks and another batch size.
 
     One `for` loop is a pass. It begins with its first step. Without `steps=` a pass is an epoch. Breaking out ends the
     pass, and the next one is the next epoch.
