@@ -22,6 +22,7 @@ from tensorstash.gather.rows import FragmentTensors, InSlots, Rows
 from tensorstash.gather.span import Span, draws_of
 
 _MOST_STEPS = 4  # of single items: beyond it, and for packs, a matrix is faster than gathering all rows between
+_BYTES_BETWEEN = 1 << 18  # of these rows, gathered at a time: they stay in the L2 cache until they are cut
 
 # the number of each memory, and the index of its windows, (n,) int64; None: of all windows
 Sources = Sequence[tuple[int, torch.Tensor | None]]
@@ -133,64 +134,109 @@ def fill(
     for k, which in sources:
         if which is None:
             _fill(plan, plan.sources[k], rows, buffers, flags)
-            continue
-        count = len(which)
-        parts = [buffer.new_empty(group.buffer_shape(count)) for group, buffer in zip(plan.layout, buffers)]
-        seen = [tensor.new_empty(count, tensor.shape[1]) for tensor in flags]
-        _fill(plan, plan.sources[k], rows.of(which), parts, seen)
-        for group, buffer, part in zip(plan.layout, buffers, parts):
-            spans = len(group.spans)
-            target = as_integers(buffer).view(spans, rows.windows, *group.shape)
-            values = as_integers(part).view(spans, count, *group.shape)
-            target.index_copy_(1, which, values)
-        for tensor, part in zip(flags, seen):
-            tensor.index_copy_(0, which, part)
+        else:
+            _fill_some(plan, plan.sources[k], rows, which, buffers, flags)
+
+
+def _fill_some(  # noqa: PLR0917  as `fill`
+    plan: TorchPlan,
+    source: TorchSource,
+    rows: Rows,
+    which: torch.Tensor,
+    buffers: Sequence[torch.Tensor],
+    flags: Sequence[torch.Tensor],
+) -> None:
+    """Fill the buffers with some of the windows, by their index."""
+    count = len(which)
+    parts = [buffer.new_empty(group.buffer_shape(count)) for group, buffer in zip(plan.layout, buffers)]
+    seen = [tensor.new_empty(count, tensor.shape[1]) for tensor in flags]
+    _fill(plan, source, rows.of(which), parts, seen)
+    for group, buffer, part in zip(plan.layout, buffers, parts):
+        spans = len(group.spans)
+        target = as_integers(buffer).view(spans, rows.windows, *group.shape)
+        values = as_integers(part).view(spans, count, *group.shape)
+        target.index_copy_(1, which, values)
+    for tensor, part in zip(flags, seen):
+        tensor.index_copy_(0, which, part)
 
 
 def _fill(
     plan: TorchPlan, source: TorchSource, rows: Rows, buffers: Sequence[torch.Tensor], flags: Sequence[torch.Tensor]
 ) -> None:
-    """Fill the buffers with windows of one memory."""
-    anchors = _whole(plan, source, rows) if plan.is_on_host else None  # elsewhere this would wait for the device
-    variates = rows.variates if isinstance(rows, InSlots) else None
-    if anchors is not None:
-        found = [anchors[:, None] + slots for slots in plan.slots] if plan.needs_rows else []
-        empty: list[torch.Tensor] = []
-        for tensor in flags:
-            tensor.fill_(True)
+    """Fill the buffers with windows of one memory: whole ones by their anchors, and others again by their rows."""
+    if not plan.is_on_host:  # there, asking which windows are whole would wait for the device
+        _fill_by_rows(plan, source, rows, buffers, flags)
+        return
+    anchors, whole = rows.whole(source.fragments, plan.history, plan.horizon)
+    others = None if whole is None else (~whole).nonzero().view(-1)
+    if others is None or not len(others):
+        _fill_whole(plan, source, rows, anchors, buffers, flags)
+    elif 2 * len(others) > len(anchors):
+        _fill_by_rows(plan, source, rows, buffers, flags)
     else:
-        found = [rows.matrix(source.fragments, slots, draw) for slots, draw in zip(plan.slots, plan.draws)]
-        empty = [matrix < 0 for matrix in found] if flags else []
-        for tensor, matrix in zip(flags, found):
-            torch.ge(matrix, 0, out=tensor)
-            matrix.clamp_(min=0)  # any row; what it holds is overwritten
+        assert whole is not None
+        _fill_whole(plan, source, rows, anchors.where(whole, anchors[whole][0]), buffers, flags)
+        _fill_some(plan, source, rows, others, buffers, flags)
+
+
+def _fill_whole(  # noqa: PLR0917  as `fill`
+    plan: TorchPlan,
+    source: TorchSource,
+    rows: Rows,
+    anchors: torch.Tensor,
+    buffers: Sequence[torch.Tensor],
+    flags: Sequence[torch.Tensor],
+) -> None:
+    """Fill the buffers with windows without an empty slot, by the rows of their anchors."""
+    variates = rows.variates if isinstance(rows, InSlots) else None
+    found = [anchors[:, None] + slots for slots in plan.slots] if plan.needs_rows else []
+    if variates is not None:
+        found = [matrix.mul_(source.width).add_(variates[:, None]) for matrix in found]
+    for tensor in flags:
+        tensor.fill_(True)
+    for group, columns, buffer, at in zip(plan.layout, source.groups, buffers, plan.at):
+        if columns.strided is None:
+            targets = as_integers(buffer).view(len(at), rows.windows, *group.shape)
+            for k, number in enumerate(at):
+                _take(columns.items[k], found[number], targets[k])
+            continue
+        positions = anchors + columns.offsets
+        if variates is not None:
+            positions = positions.mul_(source.width).add_(variates)
+        _select(columns.strided, positions.view(-1), buffer, group.spans[0].step)
+
+
+def _fill_by_rows(
+    plan: TorchPlan, source: TorchSource, rows: Rows, buffers: Sequence[torch.Tensor], flags: Sequence[torch.Tensor]
+) -> None:
+    """Fill the buffers with the rows of all slots, and empty slots with what stands for them."""
+    variates = rows.variates if isinstance(rows, InSlots) else None
+    found = [rows.matrix(source.fragments, slots, draw) for slots, draw in zip(plan.slots, plan.draws)]
+    empty = [matrix < 0 for matrix in found] if flags else []
+    for tensor, matrix in zip(flags, found):
+        torch.ge(matrix, 0, out=tensor)
+        matrix.clamp_(min=0)  # any row; what it holds is overwritten
     if variates is not None:
         found = [matrix.mul_(source.width).add_(variates[:, None]) for matrix in found]
     for group, columns, buffer, at in zip(plan.layout, source.groups, buffers, plan.at):
-        strided = columns.strided
-        if anchors is not None and strided is not None:
-            positions = anchors + columns.offsets
-            if variates is not None:
-                positions = positions.mul_(source.width).add_(variates)
-            _select(strided, positions.view(-1), buffer, group.spans[0].step)
-            continue
         targets = as_integers(buffer).view(len(at), rows.windows, *group.shape)
         for k, number in enumerate(at):
-            target = targets[k]
-            torch.index_select(columns.items[k], 0, found[number].view(-1), out=target.view(-1, *group.shape[1:]))
+            _take(columns.items[k], found[number], targets[k])
             if empty and columns.fills:
-                target.masked_fill_(empty[number].view(*target.shape[:2], *[1] * (target.ndim - 2)), columns.fills[k])
+                shape = (*targets[k].shape[:2], *[1] * (targets[k].ndim - 2))
+                targets[k].masked_fill_(empty[number].view(shape), columns.fills[k])
+
+
+def _take(items: torch.Tensor, found: torch.Tensor, target: torch.Tensor) -> None:
+    torch.index_select(items, 0, found.view(-1), out=target.view(-1, *target.shape[2:]))
 
 
 def _select(strided: torch.Tensor, positions: torch.Tensor, buffer: torch.Tensor, step: int) -> None:
     """Fill a buffer with one in `step` of the items at each position."""
     if step == 1:
         torch.index_select(strided, 0, positions, out=buffer.view(len(buffer), strided.shape[1]))
-    else:
-        buffer.copy_(strided.index_select(0, positions)[:, ::step])
-
-
-def _whole(plan: TorchPlan, source: TorchSource, rows: Rows) -> torch.Tensor | None:
-    """The rows of the anchors, if no slot of any window is empty."""
-    anchors, whole = rows.whole(source.fragments, plan.history, plan.horizon)
-    return anchors if whole is None or bool(whole.all()) else None
+        return
+    some = max(1, _BYTES_BETWEEN // (strided.shape[1] * strided.itemsize))
+    for first in range(0, len(positions), some):
+        among = slice(first, first + some)
+        buffer[among] = strided.index_select(0, positions[among])[:, ::step]
