@@ -28,20 +28,13 @@ from tensorstash.windows.placement import Chain
 from tensorstash.windows.variates import variate_entries
 
 _CACHE_LINE = 64  # bytes
-_MOST_TOGETHER = 16  # steps: more save hardly any time
-_BYTES_TOGETHER = 1 << 19  # they stay in the L2 cache until the loop uses them
-_BYTES_OF_CALL = 1 << 22  # for such a call its fixed time is little, and several threads share it
-_MOST_PARTS = 8
+_MOST_TOGETHER = 128  # steps: more save hardly any time
+_BYTES_TOGETHER = 1 << 22  # the fixed time of a call is little beside that of so many, and several threads share them
 
 
 def together(batch_bytes: int) -> int:
     """How many batches of that size are made together, in one buffer."""
     return max(1, min(_MOST_TOGETHER, _BYTES_TOGETHER // batch_bytes))
-
-
-def parts(batch_bytes: int) -> int:
-    """How many buffers of such batches the kernel fills in one call."""
-    return max(1, min(_MOST_PARTS, _BYTES_OF_CALL // (together(batch_bytes) * batch_bytes)))
 
 
 class Pending(Protocol):
@@ -71,16 +64,14 @@ class Memory(Protocol):
 
     entries: "Entries"
 
-    def at_once(self, batch_bytes: int) -> tuple[int, int]:
-        """How many steps are made in one buffer, and how many such buffers in one call."""
+    def at_once(self, batch_bytes: int) -> int:
+        """How many steps are made in one call."""
 
     def take(self, count: int) -> list[torch.Tensor]:
         """A buffer for each group of spans in batches of `count` windows together."""
 
-    def finish(
-        self, buffers: Sequence[Sequence[torch.Tensor]], rest: Sequence[Batch], variates: Sequence[Batch]
-    ) -> list[Batch | Pending]:
-        """The batches of filled buffers and of the other tensors of each, with the `variates` of each step."""
+    def finish(self, buffers: Sequence[torch.Tensor], rest: Batch, variates: Sequence[Batch]) -> list[Batch | Pending]:
+        """The batches of filled buffers and of other tensors of all of them, with the `variates` of each step."""
 
 
 def host_batches(
@@ -89,10 +80,10 @@ def host_batches(
     """The batches of all steps, in whichever thread iterates. `disk` asks for the pages of those that follow."""
     portions = _portions(chain, groups, memory)
     for portion in portions if disk is None else disk.ahead(portions):
-        steps, some, located, parts = portion
+        steps, some, located = portion
         if disk is not None:
             disk.ask()
-        batches = _gathered(chain, located, len(some) // parts, parts, memory)
+        batches = _gathered(chain, located, len(some), memory)
         if disk is not None:
             disk.count()
         yield steps, some, batches  # which the loop takes away
@@ -103,21 +94,19 @@ def _portions(chain: Chain, groups: Iterable[tuple[Steps, Located]], memory: Mem
     for steps, located in groups:
         count, batch = steps.ids.shape
         left = range(count)
-        most, buffers = memory.at_once(max(1, batch * chain.window_bytes))
+        most = memory.at_once(max(1, batch * chain.window_bytes))
         while left:
-            parts = max(1, min(buffers, len(left) // most))
-            some, left = left[: parts * most], left[parts * most :]
-            yield steps, some, located.of(steps.windows(some)), parts
+            some, left = left[:most], left[most:]
+            yield steps, some, located.of(steps.windows(some))
 
 
-def _gathered(chain: Chain, located: Located, each: int, parts: int, memory: Memory) -> list[Batch | Pending]:
-    """The batches of `parts` buffers with `each` steps. Nothing else keeps their memory when this has returned."""
-    count = len(located.ids) // parts
-    buffers = [memory.take(count) for _ in range(parts)]
+def _gathered(chain: Chain, located: Located, steps: int, memory: Memory) -> list[Batch | Pending]:
+    """The batches of some steps. Nothing else keeps their memory when this has returned."""
+    buffers = memory.take(len(located.ids))
     rest = select(chain.plans, located.source, chain.rows(located), buffers)
-    for k, entries in enumerate(() if located.is_bare else rest):
-        entries.update(chain.beside(located.of(slice(k * count, (k + 1) * count))))
-    return memory.finish(buffers, rest, _variates(chain, located, each * parts, memory))
+    if not located.is_bare:
+        rest.update(chain.beside(located))
+    return memory.finish(buffers, rest, _variates(chain, located, steps, memory))
 
 
 def _variates(chain: Chain, located: Located, steps: int, memory: Memory) -> list[Batch]:
@@ -192,30 +181,32 @@ class Recycled:
     """Memory of batches that stay on the host: they are handed out as they were gathered."""
 
     def __init__(
-        self, plans: Sequence[GatherPlan], spare: int, early: Callable[[Batch], Batch | Pending] | None = None
+        self,
+        plans: Sequence[GatherPlan],
+        spare: int,
+        entries: "Entries",
+        early: Callable[[Batch], Batch | Pending] | None = None,
     ) -> None:
-        """`early` is called on each batch, in the thread that makes it."""
+        """`entries` is memory of what is made for each step. `early` is called on each batch, where it is made."""
         self._early = early
         self.pools = [Pool(group.buffer_shape(1), group.dtype, spare) for group in groups_of(plans)]
         self._groups, self._names = groups_of(plans), names_of(plans)
-        self.entries = Entries(spare)
+        self.entries = entries
 
-    def at_once(self, batch_bytes: int) -> tuple[int, int]:
-        """How many steps are made in one buffer, and how many such buffers in one call."""
-        return together(batch_bytes), parts(batch_bytes)
+    def at_once(self, batch_bytes: int) -> int:
+        """How many steps are made in one call."""
+        return together(batch_bytes)
 
     def take(self, count: int) -> list[torch.Tensor]:
         """A buffer for each group of spans in a batch of `count` windows."""
         return [pool.take(count) for pool in self.pools]
 
-    def finish(
-        self, buffers: Sequence[Sequence[torch.Tensor]], rest: Sequence[Batch], variates: Sequence[Batch]
-    ) -> list[Batch | Pending]:
+    def finish(self, buffers: Sequence[torch.Tensor], rest: Batch, variates: Sequence[Batch]) -> list[Batch | Pending]:
         """The batches of some steps: of filled buffers and of other tensors, which stay on the host.
 
         `variates` are the entries of each step that have a row for each column of each window.
         """
-        batches = as_batches(self._groups, self._names, buffers, rest, len(variates) // len(rest))
+        batches = as_batches(self._groups, self._names, buffers, rest, len(variates))
         for batch, entries in zip(batches, variates):
             batch.update(entries)
         return [*batches] if self._early is None else [*map(self._early, batches)]

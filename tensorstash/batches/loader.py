@@ -21,7 +21,7 @@ from tensorstash.batches.arguments import (
 from tensorstash.batches.contents import Batch, Contents
 from tensorstash.batches.devices import PlainCopies, copies_to, device_of
 from tensorstash.batches.display import as_html
-from tensorstash.batches.host import Entries, Failed, Made, Pending, Recycled, host_batches, parts, together
+from tensorstash.batches.host import Entries, Failed, Made, Pending, Recycled, host_batches, together
 from tensorstash.batches.prefetch import ahead
 from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
 from tensorstash.batches.resident import ResidentColumns, resident_batches
@@ -55,7 +55,7 @@ class Loader:
 
     A batch is yours for as long as anything refers to it: a tensor, slice, numpy array, autograd graph or DLPack
     capsule. Then its memory is used again. Columns of one item size share memory, and so do small batches on the CPU,
-    up to 512 KB: to keep a part of many batches, keep its `.clone()`.
+    up to 4 MB: to keep a part of many batches, keep its `.clone()`.
 
     Args:
         dataset: the windows to sample, a `ts.Mix` of several, or `ts.cluster.windows` of several machines.
@@ -291,8 +291,9 @@ class Loader:
         plans = self._contents.chain.plans
         if self._staging is not None:
             return Staged(plans, self._staging, self._casts, self._before_copy if self._early else None)
-        spare = self.prefetch + _SPARE_BUFFERS + parts(self._batch_bytes) - 1
-        return Recycled(plans, spare, self._in_thread if self._early else None)
+        spare = self.prefetch + _SPARE_BUFFERS
+        entries = Entries(spare + together(self._batch_bytes) - 1)
+        return Recycled(plans, spare, entries, self._in_thread if self._early else None)
 
     @cached_property
     def _resident(self) -> ResidentColumns:
@@ -310,7 +311,7 @@ class Loader:
 
     @cached_property
     def _packed(self) -> Entries:
-        ahead = parts(self._batch_bytes) * together(self._batch_bytes) if self._early else 1  # packed at once
+        ahead = together(self._batch_bytes) if self._early else 1  # packed at once
         return Entries(_SPARE_BUFFERS + ahead - 1)
 
     def set_epoch(self, epoch: int) -> None:

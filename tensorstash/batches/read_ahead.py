@@ -23,8 +23,8 @@ from tensorstash.windows.placement import Chain, Placement
 from tensorstash.windows.slots import rows_from
 from tensorstash.windows.time_spans import Candidates, TimeSpan
 
-# some of the steps that were located together, made in one call: their windows, and how many buffers they share
-Portion = tuple[Steps, range, Located, int]
+# some of the steps that were located together, made in one call, and their windows
+Portion = tuple[Steps, range, Located]
 
 # windows of one stash: the slots of their anchors, and where the rows of each span in time are
 InStash = tuple[Placement, tuple[Int64s, Sequence[Stretches | Candidates]]]
@@ -81,7 +81,7 @@ class ReadAhead:
         self._read = (self._read[1], pages_read(self._before, used()))
 
     def _ask(self, portion: Portion) -> None:
-        _, _, located, _ = portion
+        _, _, located = portion
         asked = ranges(
             (placement, (anchors, [rows.of(which) for rows in located.stretches]))
             for placement, which, _, anchors in self._chain.parts(located)

@@ -132,12 +132,12 @@ class Staged:
         self._staging = staging
         self._casts = casts
         self._early = early
-        self._gathered = Recycled(plans, spare=1) if casts or early else None  # holds batches until then
+        self._gathered = Recycled(plans, 1, Entries(1)) if casts or early else None  # holds batches until then
         self.entries = Entries(1)
 
-    def at_once(self, batch_bytes: int) -> tuple[int, int]:  # noqa: ARG002  as `Recycled`
+    def at_once(self, batch_bytes: int) -> int:  # noqa: ARG002  as `Recycled`
         """One step at a time."""
-        return 1, 1
+        return 1
 
     def take(self, count: int) -> list[torch.Tensor]:
         """A buffer for each group of spans in a batch of `count` windows."""
@@ -147,12 +147,10 @@ class Staged:
         groups = enumerate(self._groups)
         return [self._staging.part(k, group.buffer_shape(count), group.dtype) for k, group in groups]
 
-    def finish(
-        self, buffers: Sequence[Sequence[torch.Tensor]], rest: Sequence[Batch], variates: Sequence[Batch]
-    ) -> list[Batch | Pending]:
+    def finish(self, buffers: Sequence[torch.Tensor], rest: Batch, variates: Sequence[Batch]) -> list[Batch | Pending]:
         """The batch of filled buffers and of its other tensors, which is being copied to the device."""
-        (filled,), (others,), (entries,) = buffers, rest, variates  # each batch is copied by itself
-        others = others | entries
+        (entries,) = variates  # each batch is copied by itself
+        filled, others = buffers, rest | entries
         if self._gathered is not None:
             filled, others = [], as_batch(self._groups, self._names, filled) | others
             others = others if self._early is None else self._early(others)

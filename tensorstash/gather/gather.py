@@ -91,7 +91,7 @@ def names_of(plans: Sequence[GatherPlan]) -> tuple[str, ...]:
 def gather(plans: Sequence[GatherPlan], source: Int32s | None, rows: Sequence[Rows]) -> Batch:
     """A fresh batch of the windows at `rows` of the memories `source`, `(batch,)`; see `select`."""
     buffers = new_buffers(plans, rows[0].windows if rows else 0)
-    (flags,) = select(plans, source, rows, [buffers])
+    flags = select(plans, source, rows, buffers)
     return as_batch(groups_of(plans), names_of(plans), buffers) | flags
 
 
@@ -104,37 +104,33 @@ def new_buffers(plans: Sequence[GatherPlan], count: int, device: Any = None) -> 
 
 
 def select(
-    plans: Sequence[GatherPlan], source: Int32s | None, rows: Sequence[Rows], buffers: Sequence[Sequence[torch.Tensor]]
-) -> list[Batch]:
-    """Fill buffers on the host, of several batches of as many windows each.
+    plans: Sequence[GatherPlan], source: Int32s | None, rows: Sequence[Rows], buffers: Sequence[torch.Tensor]
+) -> Batch:
+    """Fill buffers on the host.
 
-    Returns `<span>.observed` of each batch where slots may be empty: a `(windows, time)` bool tensor per span.
+    Returns `<span>.observed` where slots may be empty: a `(windows, time)` bool tensor per span.
 
     Args:
         plans: how windows are taken, for each kind of rows.
         source: the number of the memory of each window, `(windows,)`; `None` if there is one memory.
         rows: of each plan, the rows of all windows.
-        buffers: of each batch, one per group, of its `buffer_shape` and dtype.
+        buffers: one per group, of its `buffer_shape` and dtype.
     """
-    every: list[Batch] = [{} for _ in buffers]
+    flags: Batch = {}
     at = 0
     for plan, of_plan in zip(plans, rows):
-        upto = at + len(plan.groups)
-        own = buffers if len(plans) == 1 else [of_batch[at:upto] for of_batch in buffers]
-        at = upto
-        count = of_plan.windows // len(buffers)
-        observed = [] if plan.flags is None else [plan.flags.empty(count) for _ in buffers]
+        own = buffers[at : at + len(plan.groups)]
+        at += len(plan.groups)
+        observed = [] if plan.flags is None else plan.flags.empty(of_plan.windows)
         if isinstance(plan.executor, TorchPlan):
             _fill_by_torch(plan.executor, source, of_plan, own, observed)
         else:
             _fill_by_kernel(plan, plan.executor, source, of_plan, own, observed)
-        if plan.flags is None:
-            continue
-        for k, seen in enumerate(observed):
-            if plan.computed or plan.distances:
-                _finish(plan, *_of_batch(k, len(buffers), source, of_plan), own[k], seen)
-            every[k].update(plan.flags.named(seen))
-    return every
+        if plan.computed or plan.distances:
+            _finish(plan, source, of_plan, own, observed)
+        if plan.flags is not None:
+            flags.update(plan.flags.named(observed))
+    return flags
 
 
 def _fill_by_kernel(  # noqa: PLR0917  as `select`
@@ -142,54 +138,41 @@ def _fill_by_kernel(  # noqa: PLR0917  as `select`
     how: kernel.Compiled,
     source: Int32s | None,
     rows: Rows,
-    buffers: Sequence[Sequence[torch.Tensor]],
-    observed: Sequence[Sequence[torch.Tensor]],
+    buffers: Sequence[torch.Tensor],
+    observed: Sequence[torch.Tensor],
 ) -> None:
-    """Fill the buffers of all batches and their flags, or no flags if no slot can be empty, in one call."""
-    count, threads, out = rows.windows // len(buffers), torch.get_num_threads(), list[int]()
-    for of_batch in buffers:
-        begins = [buffer.data_ptr() for buffer in of_batch]
-        out += [begins[buffer] + start * count for buffer, start in plan.places]
+    """Fill the buffers and the flags, or no flags if no slot can be empty."""
+    count, threads = rows.windows, torch.get_num_threads()
+    begins = [buffer.data_ptr() for buffer in buffers]
+    out = [begins[buffer] + start * count for buffer, start in plan.places]
     flags = [0] * len(out) if observed or isinstance(rows, Picked) else None
-    for k, tensors in enumerate(observed):
-        for span, tensor in zip(plan.flagging, tensors):
-            flags[k * len(plan.places) + span] = tensor.data_ptr()  # type: ignore[index]
+    for span, tensor in zip(plan.flagging, observed):
+        flags[span] = tensor.data_ptr()  # type: ignore[index]
     if isinstance(rows, Picked):
-        kernel.take(how, rows.rows, out, flags or [], source, threads, len(buffers))
+        kernel.take(how, rows.rows, out, flags or [], source, threads)
         return
     if isinstance(rows, Stretches):
         how, rows = as_slots(how, rows)
     elif how.first is not None:
         source = (how.first[0] if source is None else how.first[source]) + rows.variates.astype(np.int32)
-    kernel.gather(how, rows.anchors, out, flags, source, rows.skips, threads, len(buffers))
+    kernel.gather(how, rows.anchors, out, flags, source, rows.skips, threads)
 
 
 def _fill_by_torch(
     plan: TorchPlan,
     source: Int32s | None,
     rows: Rows,
-    buffers: Sequence[Sequence[torch.Tensor]],
-    flags: Sequence[Sequence[torch.Tensor]],
+    buffers: Sequence[torch.Tensor],
+    flags: Sequence[torch.Tensor],
 ) -> None:
     library.warn_of_absence()
-    for k, of_batch in enumerate(buffers):
-        numbers, own = _of_batch(k, len(buffers), source, rows)
-        sources: Sources = [(0, None)]
-        if numbers is not None:
-            index = np.arange(len(numbers))
-            sources = [(number, torch.from_numpy(index[which])) for number, which in by_source(numbers)]
-        # as where the kernel writes, nothing of this shows in the counters of writes of the batch
-        uncounted = [[tensor.data for tensor in tensors] for tensors in (of_batch, flags[k] if flags else [])]
-        by_torch.fill(plan, sources, own.with_each(torch.from_numpy), *uncounted)
-
-
-def _of_batch(k: int, batches: int, source: Int32s | None, rows: Rows) -> tuple[Int32s | None, Rows]:
-    """The memories and the rows of batch k, of so many of equal size."""
-    if batches == 1:
-        return source, rows
-    count = rows.windows // batches
-    among = slice(k * count, (k + 1) * count)
-    return None if source is None else source[among], rows.of(among)
+    sources: Sources = [(0, None)]
+    if source is not None:
+        index = np.arange(len(source))
+        sources = [(number, torch.from_numpy(index[which])) for number, which in by_source(source)]
+    # as where the kernel writes, nothing of this shows in the counters of writes of the batch
+    uncounted = [[tensor.data for tensor in tensors] for tensors in (buffers, flags)]
+    by_torch.fill(plan, sources, rows.with_each(torch.from_numpy), *uncounted)
 
 
 def _finish(
@@ -259,7 +242,7 @@ def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tenso
         target = _target(out, group.spans[0].name, shape, group.dtypes[0])
         fits = target.is_contiguous() and target.device.type == "cpu"  # the kernel writes at its address
         buffers.append(target.view(group.dtype) if fits else torch.empty(shape, dtype=group.dtype))
-    (observed,) = select([plan], None, [InSlots(anchors)], [buffers])
+    observed = select([plan], None, [InSlots(anchors)], buffers)
     for buffer in buffers:  # so that autograd notices the writes of the kernel; torch 2.4 takes one at a time
         torch.autograd.graph.increment_version(buffer)
     batch = as_batch(plan.groups, names_of([plan]), buffers) | observed

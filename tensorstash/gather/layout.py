@@ -72,34 +72,34 @@ def flags_of(spans: Sequence[Span]) -> Flags:
 
 def as_batch(groups: Sequence[SpanGroup], names: Sequence[str], buffers: Sequence[torch.Tensor]) -> Batch:
     """Filled buffers, on any device, as one `(batch, time, ...)` tensor per span, all views of them."""
-    (batch,) = as_batches(groups, names, [buffers], [{}], 1)
+    (batch,) = as_batches(groups, names, buffers, {}, 1)
     return batch
 
 
 def as_batches(
     groups: Sequence[SpanGroup],
     names: Sequence[str],
-    buffers: Sequence[Sequence[torch.Tensor]],
-    rest: Sequence[Mapping[str, torch.Tensor]],
+    buffers: Sequence[torch.Tensor],
+    rest: Mapping[str, torch.Tensor],
     steps: int,
 ) -> list[Batch]:
-    """The batches of a call, `steps` of them in each set of buffers, beside the other tensors of `rest`.
+    """The batches of `steps` steps in filled buffers, beside the other tensors of `rest`.
 
     `names` are those of the spans in the order of a batch. Each tensor has a counter of writes of its own; entries that
     share a tensor in `rest` share one per batch. Keep the number of operations low: after a gather, their code is no
     longer in the CPU caches.
     """
-    of_name: dict[str, list[torch.Tensor]] = {}  # those of all batches
-    for k, group in enumerate(groups):
-        pieces = [_pieces(group, of_part[k], steps) for of_part in buffers]
+    of_name: dict[str, Sequence[torch.Tensor]] = {}  # those of all batches
+    for group, buffer in zip(groups, buffers):
+        pieces = _pieces(group, buffer, steps)
         for j, name in enumerate(group.names):
-            of_name[name] = [piece for part in pieces for piece in part[j * steps : (j + 1) * steps]]
-    cuts = [{id(tensor): _cut(tensor, steps) for tensor in of_part.values()} for of_part in rest]
-    for name in rest[0]:
-        of_name[name] = [piece for cut, of_part in zip(cuts, rest) for piece in cut[id(of_part[name])]]
-    in_order = (*names, *rest[0])
+            of_name[name] = pieces[j * steps : (j + 1) * steps]
+    cuts = {id(tensor): _cut(tensor, steps) for tensor in rest.values()}
+    for name, tensor in rest.items():
+        of_name[name] = cuts[id(tensor)]
+    in_order = (*names, *rest)
     if not in_order:
-        return [{} for _ in range(steps * len(rest))]
+        return [{} for _ in range(steps)]
     return [dict(zip(in_order, batch)) for batch in zip(*map(of_name.__getitem__, in_order))]
 
 

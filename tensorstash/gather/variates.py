@@ -161,7 +161,7 @@ def gather_rows(
     """
     groups, count = plan.gather.groups, len(rows.window)
     buffers = [take(group.spans[0].name, group.buffer_shape(count), group.dtype) for group in groups]
-    (flags,) = select([plan.gather], rows.source, [in_slots(plan, rows, anchors, skips)], [buffers])
+    flags = select([plan.gather], rows.source, [in_slots(plan, rows, anchors, skips)], buffers)
     numbers = {name: torch.from_numpy(getattr(rows, name)) for name in ("window", "variate", "pack")}
     return as_batch(groups, names_of([plan.gather]), buffers) | flags | named(plan, numbers)
 

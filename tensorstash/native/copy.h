@@ -7,6 +7,18 @@
 
 INLINE int64_t place_of(const Batch *batch, int64_t i) { return batch->places ? batch->places[i] : batch->anchors[i]; }
 
+/* Bytes of a window in a batch. */
+INLINE int64_t bytes_of_window(const Plan *plan) {
+  int64_t bytes = 0;
+  for (int64_t s = 0; s < plan->span_count; s++) bytes += plan->spans[s].length * plan->spans[s].row_bytes;
+  return bytes;
+}
+
+/* Whether the batch is so large that its rows are written past the caches. */
+INLINE bool is_streamed(const Plan *plan, const Batch *batch) {
+  return batch->size && bytes_of_window(plan) >= plan->streamed / batch->size;
+}
+
 /* Slots of a window. Some may be empty; the rows of the others follow each other, as those of a window mostly do.
  * Windows are cut into stretches once for all spans of the same slots, because that takes as long as copying them. */
 typedef struct {
@@ -28,6 +40,9 @@ typedef struct {
  * of the batch, which then have no empty slots. */
 void copy_spans(const Plan *plan, const Batch *batch, const Tile *tile, int64_t first, int64_t last, int64_t s,
                 int64_t end);
+
+/* Makes what was written past the caches visible to other threads. */
+void end_streams(void);
 
 /* The same of rows in any order; `picked` is the row of each slot of the batch, or -1, of which the tile was cut. */
 void copy_picked(const Plan *plan, const Batch *batch, const int64_t *picked, const Tile *tile, int64_t s, int64_t end);

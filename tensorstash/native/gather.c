@@ -200,70 +200,55 @@ static bool has_fragments(const Plan *plan) {
 
 enum { PART = 1 << 16, SPLIT = 1 << 20 }; /* bytes: of a part, and below which threads gain nothing */
 
-/* The windows of a call, as many in each part but the last of a buffer. */
+/* The windows of a call, as many in each part but the last. */
 typedef struct {
   const Plan *plan;
   const Batch *batch;
   const int64_t *picked; /* (size, length) the row of each slot, or -1; or null, and windows have anchors */
-  int64_t each, parts;   /* windows of a part, and parts of a buffer */
+  int64_t each;          /* windows of a part */
   bool pieces;           /* whether slots may be empty */
 } Shared;
 
-/* The windows of one buffer, except that `size` remains the distance between the rows of `skips`. */
-static Batch of_buffer(const Plan *plan, const Batch *batch, int64_t number) {
-  Batch one = *batch;
-  int64_t windows = number * (batch->size / batch->buffers), addresses = number * plan->span_count;
-  if (one.anchors) one.anchors += windows;
-  if (one.which) one.which += windows;
-  if (one.places) one.places += windows;
-  if (one.skips) one.skips += windows;
-  one.out += addresses;
-  if (one.observed) one.observed += addresses;
-  return one;
-}
-
-static void copy_part(const void *about, int64_t part) {
-  const Shared *all = about;
+static void copy_windows(const Shared *all, int64_t first, int64_t last) {
   const Plan *plan = all->plan;
-  int64_t buffer = part / all->parts, windows = all->batch->size / all->batch->buffers;
-  const Batch batch = of_buffer(plan, all->batch, buffer);
-  int64_t first = part % all->parts * all->each, last = least(first + all->each, windows);
+  const Batch *batch = all->batch;
   if (!all->picked && !all->pieces) {
-    copy_spans(plan, &batch, NULL, first, last, 0, plan->span_count);
+    copy_spans(plan, batch, NULL, first, last, 0, plan->span_count);
     return;
   }
   Tile tile;
   for (int64_t s = 0, end; s < plan->span_count; s = end) {
     const Span *span = &plan->spans[s];
-    const int64_t *picked = all->picked ? all->picked + buffer * windows * span->length : NULL;
     for (end = s + 1; end < plan->span_count && same_slots(span, &plan->spans[end]);) end++;
     for (Cut at = {first, 0, 0};;) {
-      if (picked) cut_picked(picked, &batch, span->length, last, &at, &tile);
-      else cut(plan, &batch, span, last, &at, &tile);
+      if (all->picked) cut_picked(all->picked, batch, span->length, last, &at, &tile);
+      else cut(plan, batch, span, last, &at, &tile);
       if (!tile.stretches) break;
-      if (picked) copy_picked(plan, &batch, picked, &tile, s, end);
-      else copy_spans(plan, &batch, &tile, 0, tile.stretches, s, end);
+      if (all->picked) copy_picked(plan, batch, all->picked, &tile, s, end);
+      else copy_spans(plan, batch, &tile, 0, tile.stretches, s, end);
     }
   }
 }
 
-/* Copies windows that were checked. */
-static void copy_all(const Plan *plan, const Batch *batch, const int64_t *picked, bool pieces) {
-  int64_t bytes = 1, windows = batch->size / batch->buffers, each = windows;
-  if (!windows) return;
-  for (int64_t s = 0; s < plan->span_count; s++) bytes += plan->spans[s].length * plan->spans[s].row_bytes;
-  if (batch->threads > 1 && bytes >= SPLIT / batch->size) each = least(windows, 1 + PART / bytes);
-  Shared all = {plan, batch, picked, each, ceil_div(windows, each), pieces};
-  in_parts(&(Parts){copy_part, &all, all.parts * batch->buffers}, batch->threads);
+static void copy_part(const void *about, int64_t part) {
+  const Shared *all = about;
+  int64_t first = part * all->each;
+  copy_windows(all, first, least(first + all->each, all->batch->size));
+  if (is_streamed(all->plan, all->batch)) end_streams();
 }
 
-static bool are_buffers(const Batch *batch) {
-  return batch->size >= 0 && batch->buffers >= 1 && batch->size % batch->buffers == 0;
+/* Copies windows that were checked. */
+static void copy_all(const Plan *plan, const Batch *batch, const int64_t *picked, bool pieces) {
+  int64_t bytes = 1 + bytes_of_window(plan), each = batch->size;
+  if (!each) return;
+  if (batch->threads > 1 && bytes >= SPLIT / batch->size) each = least(each, 1 + PART / bytes);
+  Shared all = {plan, batch, picked, each, pieces};
+  in_parts(&(Parts){copy_part, &all, ceil_div(batch->size, each)}, batch->threads);
 }
 
 /* Fills a batch: checks first, so that nothing is written where an anchor is out of place. */
 EXPORT int64_t tensorstash_gather(const Plan *plan, const Batch *batch) {
-  if (!are_buffers(batch) || !is_plan(plan) || !are_skips(plan, batch)) return MALFORMED;
+  if (batch->size < 0 || !is_plan(plan) || !are_skips(plan, batch)) return MALFORMED;
   bool pieces = has_fragments(plan);
   if (pieces && !batch->places) return MALFORMED;
   int64_t bad = batch->places ? find_places(plan, batch) : check_rows(plan, batch);
@@ -287,7 +272,7 @@ static int64_t check_picked(const Plan *plan, const Batch *batch, const int64_t 
 /* The same from rows in any order, `(size, length)`, -1 for an empty slot: all spans are as long. The batch has neither
  * anchors nor places. */
 EXPORT int64_t tensorstash_take(const Plan *plan, const Batch *batch, const int64_t *rows) {
-  if (!are_buffers(batch) || !is_plan(plan) || !plan->span_count || plan->apart) return MALFORMED;
+  if (batch->size < 0 || !is_plan(plan) || !plan->span_count || plan->apart) return MALFORMED;
   for (int64_t s = 0; s < plan->span_count; s++)
     if (plan->spans[s].length != plan->spans[0].length || plan->spans[s].step != 1) return MALFORMED;
   int64_t bad = check_picked(plan, batch, rows);

@@ -25,7 +25,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
 
-enum { VERSION = 13 }; /* of the functions and structs; `library.py` refuses another */
+enum { VERSION = 14 }; /* of the functions and structs; `library.py` refuses another */
 enum { DONE = -1, MALFORMED = -2 };
 enum { FOUND_TOGETHER = 256, LINE = 64 /* bytes of a line of the cache */ };
 
@@ -110,6 +110,7 @@ typedef struct {
   int64_t span_count, source_count;
   int64_t history, horizon; /* slots of a window before its anchor, and from it on */
   int64_t apart;            /* whether any source is wider than 1 */
+  int64_t streamed;         /* batches of at least so many bytes are written past the caches */
 } Plan;
 
 /* The windows of a call. */
@@ -118,12 +119,11 @@ typedef struct {
   const int32_t *which;   /* (size,) the source of each, or null where there is only one */
   int64_t *places; /* (size,) scratch: the anchor's row, or ~k for a window with empty slots that begins in fragment k, or
                       in the empty slots before it; null where no source has fragments */
-  char *const *out;      /* (buffers, span_count) where the (size / buffers, length) rows of each go */
-  char *const *observed; /* (buffers, span_count) likewise a byte per slot, and null where nobody wants it; or null */
+  char *const *out;      /* (span_count,) where the (size, length) rows of each go */
+  char *const *observed; /* (span_count,) likewise a byte per slot, and null where nobody wants it; or null */
   const int64_t *skips;  /* (draws, size) from the first slot of a span to the first one that is not empty; or null, and
                             then no span skips any */
   int64_t size, draws, threads;
-  int64_t buffers; /* as many windows go to each */
 } Batch;
 
 /* Work that is done part by part, in any order and by any thread. */

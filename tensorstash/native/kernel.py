@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.native import library
+from tensorstash.native.caches import STREAMED_FROM
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -185,11 +186,18 @@ def draw(ends: Int64s, table: Int32s | Int64s, shift: int, keys: tuple[int, int]
 
 
 def compile_plan(
-    spans: Sequence[SlotRange], sources: Sequence[Source], history: int, horizon: int, *, apart: bool = False
+    spans: Sequence[SlotRange],
+    sources: Sequence[Source],
+    history: int,
+    horizon: int,
+    *,
+    apart: bool = False,
+    streamed: int = STREAMED_FROM,
 ) -> Compiled:
     """Spans and sources as the C struct that a gather takes.
 
-    With `apart` each item of the rows of a source is a source of its own, numbered one after the other.
+    With `apart` each item of the rows of a source is a source of its own, numbered one after the other. Batches of at
+    least `streamed` bytes are written past the caches.
     """
     first = sources[0].columns
     row_bytes = [column.itemsize if apart else column[:1].nbytes for column in first]
@@ -206,7 +214,7 @@ def compile_plan(
     if apart:
         described, columns = _apart(sources, described, columns, widths)
     struct = library.PlanStruct(
-        span_structs, described, columns.ctypes.data, len(spans), len(described), history, horizon, apart
+        span_structs, described, columns.ctypes.data, len(spans), len(described), history, horizon, apart, streamed
     )
     return Compiled(
         struct,
@@ -241,7 +249,7 @@ def with_fragments(plan: Compiled, fragments: tuple[Int64s, Int64s, Int64s], wit
     numbers[:] = np.frombuffer(ctypes.string_at(struct.sources, numbers.nbytes), np.int64).reshape(numbers.shape)
     guide = np.frombuffer(bytes(within.struct), np.int64)
     numbers[:, 2:] = [*(_address(array, np.int64, count) for array in fragments), *guide]
-    sizes = struct.span_count, len(sources), struct.history, struct.horizon, struct.apart
+    sizes = struct.span_count, len(sources), struct.history, struct.horizon, struct.apart, struct.streamed
     moved = library.PlanStruct(struct.spans, sources, struct.columns, *sizes)
     return Compiled(moved, plan.spans, plan.length, True, plan.first, (plan, sources, fragments, within))
 
@@ -254,14 +262,13 @@ def gather(  # noqa: PLR0917  in the order of the struct
     which: Int32s | None = None,
     skips: Int64s | None = None,
     threads: int = 1,
-    buffers: int = 1,
 ) -> None:
-    """Fill buffers: windows at `anchors`, `(size,)`, each from the source number `which`, as many in each buffer.
+    """Fill buffers: windows at `anchors`, `(size,)`, each from the source number `which`.
 
-    `out` and `observed`, `(buffers * spans,)`, are addresses per span: of its values, `(size / buffers, length, ...)`,
-    and of the flags that say whether a slot has a row (0: no flags). `skips`, `(draws, size)`, are the slots of the
-    source between the first slot of a span with that draw and the first one that is not empty. If a slot of a window is
-    not in the source, `IndexError` is raised and nothing is written. Up to `threads` threads copy large batches.
+    `out` and `observed`, `(spans,)`, are addresses per span: of its values, `(size, length, ...)`, and of the flags
+    that say whether a slot has a row (0: no flags). `skips`, `(draws, size)`, are the slots of the source between the
+    first slot of a span with that draw and the first one that is not empty. If a slot of a window is not in the source,
+    `IndexError` is raised and nothing is written. Up to `threads` threads copy large batches.
     """
     size, draws = len(anchors), 0 if skips is None else len(skips)
     places = np.empty_like(anchors) if plan.fragmented else None
@@ -269,13 +276,12 @@ def gather(  # noqa: PLR0917  in the order of the struct
         _address(anchors, np.int64),
         0 if which is None else _address(which, np.int32, size),
         0 if places is None else _address(places, np.int64),
-        _addresses(out, buffers * plan.spans),
-        None if observed is None else _addresses(observed, buffers * plan.spans),
+        _addresses(out, plan.spans),
+        None if observed is None else _addresses(observed, plan.spans),
         0 if skips is None else _address(skips, np.int64, draws * size),
         size,
         draws,
         threads,
-        buffers,
     )
     bad = _call("gather", plan.struct, batch)
     if bad >= 0:
@@ -289,24 +295,22 @@ def take(  # noqa: PLR0917  as `gather`
     observed: Sequence[int],
     which: Int32s | None = None,
     threads: int = 1,
-    buffers: int = 1,
 ) -> None:
     """Fill buffers with rows in any order, `(size, slots)`, -1 for an empty slot; otherwise as `gather`.
 
     All spans of the plan have as many slots.
     """
-    size, addresses = len(rows), buffers * plan.spans
+    size = len(rows)
     batch = library.BatchStruct(
         0,
         0 if which is None else _address(which, np.int32, size),
         0,
-        _addresses(out, addresses),
-        _addresses(observed, addresses),
+        _addresses(out, plan.spans),
+        _addresses(observed, plan.spans),
         0,
         size,
         0,
         threads,
-        buffers,
     )
     bad = _call("take", plan.struct, batch, _address(rows, np.int64, size * plan.struct.spans[0].length))
     if bad >= 0:

@@ -9,7 +9,7 @@ from ctypes import POINTER, c_int64, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
-_VERSION = 13  # of the functions and structs below; must equal the version in kernel.h
+_VERSION = 14  # of the functions and structs below; must equal the version in kernel.h
 _SWITCH = "TENSORSTASH_NATIVE"  # 0: not used; a path: this library instead of the one beside this file
 _ROUNDS = 6
 
@@ -61,7 +61,7 @@ class PlanStruct(ctypes.Structure):
     _fields_ = (
         ("spans", POINTER(SpanStruct)),
         ("sources", POINTER(SourceStruct)),
-        *_fields("columns", "span_count source_count history horizon apart"),
+        *_fields("columns", "span_count source_count history horizon apart streamed"),
     )
 
 
@@ -71,7 +71,7 @@ class BatchStruct(ctypes.Structure):
     _fields_ = (
         *_fields("anchors which places", ""),
         *((name, POINTER(c_void_p)) for name in ("out", "observed")),
-        *_fields("skips", "size draws threads buffers"),
+        *_fields("skips", "size draws threads"),
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tensorstash.batches.host import Pool, parts, together
+from tensorstash.batches.host import Pool, together
 
 pytestmark = pytest.mark.host("it looks at memory of the host")
 
@@ -54,7 +54,6 @@ def test_no_line_of_python_runs_when_a_batch_goes() -> None:
     assert torch.is_tensor(pool.take(10))
 
 
-def test_as_many_as_fit_into_the_cache_are_made_together() -> None:
-    sizes = (1, 1 << 15, 1 << 16, (1 << 18) + 1, 1 << 20, 3 << 20, 1 << 30)
-    assert [together(nbytes) for nbytes in sizes] == [16, 16, 8, 1, 1, 1, 1]
-    assert [parts(nbytes) for nbytes in sizes] == [8, 8, 8, 8, 4, 1, 1]
+def test_small_batches_are_made_together() -> None:
+    sizes = (1, 1 << 15, 1 << 16, 1 << 20, 3 << 20, 1 << 30)
+    assert [together(nbytes) for nbytes in sizes] == [128, 128, 64, 4, 1, 1]

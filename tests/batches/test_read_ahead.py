@@ -56,8 +56,8 @@ def pages_of_rows(stash: ts.Stash, column: str, rows: list[int]) -> set[int]:
 
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a portion be what fits into one buffer."""
-    monkeypatch.setattr(host, "parts", lambda _: 1)
+    """Let a pass have many portions."""
+    monkeypatch.setattr(host, "together", lambda nbytes: max(1, min(16, (1 << 19) // nbytes)))
 
 
 @pytest.fixture

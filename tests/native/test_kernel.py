@@ -209,6 +209,7 @@ class World:
         kinds = [(DTYPES[rng.integers(4)], shapes[rng.integers(len(shapes))]) for _ in self.spans]
         self.sources = [self._source(kinds, masked) for _ in range(sources)]
         self.kinds = kinds
+        self.streamed = int(rng.choice([0, 1 << 62]))  # whether batches are written past the caches
 
     def _span(self) -> kernel.SlotRange:
         begin = int(self.rng.integers(-self.history, self.horizon))
@@ -302,7 +303,7 @@ class Results:
 
 
 def check(world: World, size: int, *, sourced: bool, observed: bool, draws: int = 0) -> None:
-    plan = kernel.compile_plan(world.spans, world.sources, world.history, world.horizon)
+    plan = kernel.compile_plan(world.spans, world.sources, world.history, world.horizon, streamed=world.streamed)
     which = world.rng.integers(0, len(world.sources), size).astype(np.int32)
     if not sourced:
         which[:] = 0

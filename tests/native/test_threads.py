@@ -38,7 +38,7 @@ def is_right(anchors: Int64s, out: NDArray[Any]) -> bool:
 def test_any_number_of_threads_gives_the_same_bits(masked: bool, sources: int) -> None:
     for seed in range(4):
         world = World(seed, sources=sources, masked=masked, draws=2)
-        plan = kernel.compile_plan(world.spans, world.sources, world.history, world.horizon)
+        plan = kernel.compile_plan(world.spans, world.sources, world.history, world.horizon, streamed=world.streamed)
         size = 30_000 + seed
         which = world.rng.integers(0, sources, size).astype(np.int32)
         anchors, skips = world.anchors((size,), which), world.skips(2, size)
@@ -50,39 +50,6 @@ def test_any_number_of_threads_gives_the_same_bits(masked: bool, sources: int) -
             results.append([result.inside(room).tobytes() for room in (*result.values, *result.seen)])
         assert sum(map(len, results[0])) > 1 << 20  # or one thread would have made it
         assert all(result == results[0] for result in results)
-
-
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("sources", [1, 3])
-@pytest.mark.parametrize("threads", [1, 3])
-def test_one_call_fills_several_buffers_as_calls_for_each_would(masked: bool, sources: int, threads: int) -> None:
-    for seed, each in enumerate((1, 7, 3000)):
-        world, buffers = World(seed, sources=sources, masked=masked, draws=2), 5
-        plan = kernel.compile_plan(world.spans, world.sources, world.history, world.horizon)
-        size = each * buffers
-        which = world.rng.integers(0, sources, size).astype(np.int32)
-        anchors, skips = world.anchors((size,), which), world.skips(2, size)
-        together, alone = ([Results(world, each) for _ in range(buffers)] for _ in range(2))
-        to = [address for one in together for address in one.addresses(one.values)]
-        seen = [address for one in together for address in one.addresses(one.seen)]
-        kernel.gather(plan, anchors, to, seen, which, skips, threads, buffers)
-        for k, one in enumerate(alone):
-            of = slice(k * each, (k + 1) * each)
-            flags = one.addresses(one.seen)
-            kernel.gather(
-                plan, anchors[of], one.addresses(one.values), flags, which[of], np.ascontiguousarray(skips[:, of])
-            )
-        for one, two in zip(together, alone):
-            rooms = zip((*one.values, *one.seen), (*two.values, *two.seen))
-            assert all(np.array_equal(one.inside(a), two.inside(b)) for a, b in rooms)
-
-
-def test_as_many_windows_go_to_each_buffer() -> None:
-    plan, anchors, out, to = shared_work()
-    for buffers in (0, 7):
-        with pytest.raises(ValueError, match="contradict"):
-            kernel.gather(plan, anchors, to * buffers, buffers=buffers)
-    assert not out.any()
 
 
 def test_python_threads_that_gather_at_once() -> None:

@@ -193,24 +193,24 @@ ITEMS = (np.int8, np.int16, np.float32, np.float64)
     windows=st.sampled_from([0, 1, 3, 40]),
     slots=st.sampled_from([1, 5, 300]),
     sources=st.integers(1, 3),
-    buffers=st.integers(1, 2),
+    streamed=st.sampled_from([0, 1 << 62]),
     threads=st.integers(1, 3),
     follows=st.sampled_from([0.0, 0.7, 0.98, 1.0]),
 )
 @settings(max_examples=150)
 def test_rows_in_any_order_are_copied_and_other_slots_filled(
-    seed: int, windows: int, slots: int, sources: int, buffers: int, threads: int, follows: float
+    seed: int, windows: int, slots: int, sources: int, streamed: int, threads: int, follows: float
 ) -> None:
     """A row follows the one before it as a rule, or hardly ever."""
-    random, size = np.random.default_rng(seed), windows * buffers
+    random = np.random.default_rng(seed)
     dtypes, widths = [ITEMS[k] for k in random.permutation(4)], random.integers(1, 4, 4)
     total = random.integers(1, 90, sources)
     columns = [
         [random.integers(0, 100, (rows, width)).astype(dtype) for dtype, width in zip(dtypes, widths)] for rows in total
     ]
-    which = random.integers(0, sources, size).astype(np.int32)
-    first = random.integers(0, 90, (size, 1)) + np.arange(slots)
-    rows = np.where(random.random((size, slots)) < follows, first, random.integers(-1, 90, (size, slots)))
+    which = random.integers(0, sources, windows).astype(np.int32)
+    first = random.integers(0, 90, (windows, 1)) + np.arange(slots)
+    rows = np.where(random.random((windows, slots)) < follows, first, random.integers(-1, 90, (windows, slots)))
     rows = np.where(rows < total[which][:, None], rows, -1)
     empty = [int.from_bytes(np.array(3, dtype).tobytes(), "little") for dtype in dtypes]
     plan = kernel.compile_plan(
@@ -218,21 +218,20 @@ def test_rows_in_any_order_are_copied_and_other_slots_filled(
         [kernel.Source(of_source, None, None) for of_source in columns],
         history=slots,
         horizon=0,
+        streamed=streamed,
     )
-    targets = [
-        [np.full((windows, slots, width), 77, dtype) for dtype, width in zip(dtypes, widths)] for _ in range(buffers)
-    ]
-    observed = [np.full((windows, slots), False) for _ in range(buffers)]
-    out = [target.ctypes.data for of_buffer in targets for target in of_buffer]
-    flags = [address for of_buffer in observed for address in (of_buffer.ctypes.data, 0, 0, 0)]
-    kernel.take(plan, rows, out, flags, None if sources == 1 else which, threads, buffers)
+    targets = [np.full((windows, slots, width), 77, dtype) for dtype, width in zip(dtypes, widths)]
+    observed = np.full((windows, slots), False)
+    out = [target.ctypes.data for target in targets]
+    flags = [observed.ctypes.data, 0, 0, 0]
+    kernel.take(plan, rows, out, flags, None if sources == 1 else which, threads)
     for k in range(4):
-        values = np.zeros((size, slots, widths[k]), dtypes[k])
-        for i in range(size):
+        values = np.zeros((windows, slots, widths[k]), dtypes[k])
+        for i in range(windows):
             column = columns[which[i]][k]
             values[i] = np.where(rows[i][:, None] < 0, dtypes[k](3), column[np.maximum(rows[i], 0)])
-        assert np.array_equal(np.concatenate([of_buffer[k] for of_buffer in targets]), values)
-    assert np.array_equal(np.concatenate(observed), rows >= 0)
+        assert np.array_equal(targets[k], values)
+    assert np.array_equal(observed, rows >= 0)
 
 
 @pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
