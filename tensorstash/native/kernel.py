@@ -196,8 +196,7 @@ def compile_plan(
 ) -> Compiled:
     """Spans and sources as the C struct that a gather takes.
 
-    With `apart` each item of the rows of a source is a source of its own, numbered one after the other. Batches of at
-    least `streamed` bytes are written past the caches.
+    With `apart` each item of a row is a source of its own, in order. From `streamed` bytes on, batches pass the caches.
     """
     first = sources[0].columns
     row_bytes = [column.itemsize if apart else column[:1].nbytes for column in first]
