@@ -97,10 +97,11 @@ def as_batches(
     cuts = {id(tensor): _cut(tensor, steps) for tensor in rest.values()}
     for name, tensor in rest.items():
         of_name[name] = cuts[id(tensor)]
-    in_order = (*names, *rest)
-    if not in_order:
-        return [{} for _ in range(steps)]
-    return [dict(zip(in_order, batch)) for batch in zip(*map(of_name.__getitem__, in_order))]
+    batches: list[Batch] = [{} for _ in range(steps)]
+    for name in (*names, *rest):  # takes less time than a `dict(zip(...))` per batch
+        for batch, tensor in zip(batches, of_name[name]):
+            batch[name] = tensor
+    return batches
 
 
 def _pieces(group: SpanGroup, buffer: torch.Tensor, steps: int) -> Sequence[torch.Tensor]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import count, repeat
 from typing import NamedTuple
 
 from tensorstash.sampling.order import Order
@@ -18,7 +20,11 @@ class Position(NamedTuple):
 
     def after_each(self, epoch: int, progress: Sequence[Progress], taken: int) -> list["Position"]:
         """Where a pass that began here stands after each of some steps; `taken` steps were taken before them."""
-        return [Position(epoch, one, self.number, self.taken + k) for k, one in enumerate(progress, taken + 1)]
+        fields = zip(repeat(epoch), progress, repeat(self.number), count(self.taken + taken + 1))
+        return [*map(_position, fields)]
+
+
+_position = partial(tuple.__new__, Position)  # takes half the time of the class's own constructor
 
 
 @dataclass(frozen=True, slots=True)
