@@ -189,9 +189,9 @@ class Loader:
     def __iter__(self) -> Iterator[Batch]:
         """One pass, or the rest of one after `load_state_dict`. Only the last iterator is alive."""
         self._end_pass()
-        schedule, start = self.sampler.begin()
-        times = self._times = Times(start=start, now=start)
-        making = self._batches(schedule, start)
+        schedule, own = self.sampler.begin()
+        times = self._times = Times(of=own)
+        making = self._batches(schedule, own.start)
         copying = float if self._staging is None else self._staging.seconds  # float() is 0.0
         if self.prefetch:
             made = ahead(timed(making, copying, times.made), self.prefetch)
@@ -199,11 +199,11 @@ class Loader:
         else:
             made = awaited = timed(making, copying, times.made_in_loop)
         self._making = made
-        hand_out, clock, taken = self.sampler.hand_out, time.perf_counter, 0  # at exit modules may be gone
+        clock, taken = time.perf_counter, 0  # at exit modules may be gone
         try:
             for steps, some, batches in awaited:
                 progress = steps.progress[some.start : some.stop]
-                for here in start.after_each(steps.epoch, progress, taken):
+                for here in own.start.after_each(steps.epoch, progress, taken):
                     batch = batches.pop(0)  # or its memory could not serve the next portion
                     if not isinstance(batch, dict):
                         began = clock()
@@ -215,16 +215,17 @@ class Loader:
                         began = clock()
                         batch = self._transformed(self._late, batch)
                         times.changed(clock() - began)
+                    own.here = here
+                    if not taken:
+                        self.sampler.enter(own)
                     taken += 1
-                    times.now = here
-                    hand_out(start, here)
                     yield batch
                     del batch  # likewise
                     if self._making is not made:
                         raise RuntimeError(
                             "A loader has one live iterator, and another was started. Make a second Loader."
                         )
-            self.sampler.finish(start, taken)
+            self.sampler.finish(own)
         finally:
             times.ended = clock()
             made.close()
@@ -353,8 +354,8 @@ class Loader:
         the gather of resident columns, counts only until it is queued. For a mix also `windows`: how many of each
         component all ranks together have taken, by name.
         """
-        times = self._times
-        return times.stats(self._contents.chain.window_bytes) | self.sampler.order.stats(times.start[:2], times.now[:2])
+        own, shown = self._times.of, self._times.stats(self._contents.chain.window_bytes)
+        return shown | self.sampler.order.stats(own.start[:2], own.here[:2])
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the memory of batches and what is made of it, which refer to buffers, streams and threads."""

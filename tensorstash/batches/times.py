@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorstash.batches.host import Made
-from tensorstash.sampling.passes import Position
+from tensorstash.sampling.passes import Pass, Position
 
 _clock = time.perf_counter
-_START = Position()
 
 
 @dataclass(slots=True)
@@ -24,8 +23,7 @@ class Times:
     gathered: float = 0.0
     copied: float = 0.0
     windows: int = 0  # that were gathered
-    start: Position = _START  # where the pass began
-    now: Position = _START  # where it stands
+    of: Pass = field(default_factory=lambda: Pass(Position(), Position()))
 
     def made(self, seconds: float, copying: float, windows: int) -> None:
         """Some batches were made in so much time, a part of which went into copies."""
@@ -62,7 +60,7 @@ class Times:
         """The times as they are shown."""
         ended = _clock() if self.ended is None else self.ended
         return {
-            "steps": self.now.taken - self.start.taken,
+            "steps": self.of.here.taken - self.of.start.taken,
             "seconds": ended - self.started,
             "wait_seconds": self.waited,
             "wait_gather_seconds": self.waited - self.waited_for_copies - self.transformed,

@@ -27,6 +27,14 @@ class Position(NamedTuple):
 _position = partial(tuple.__new__, Position)  # takes half the time of the class's own constructor
 
 
+@dataclass(slots=True)
+class Pass:
+    """A pass of one loop."""
+
+    start: Position
+    here: Position  # after the last step that the loop received
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """The steps that one rank takes in its passes: pure functions of these fields, so any thread may call them."""

@@ -15,7 +15,7 @@ from tensorstash.common.keywords import suggests_keywords
 from tensorstash.sampling.bind import Bindable, Dataset, bound
 from tensorstash.sampling.differences import differences
 from tensorstash.sampling.order import Count, Order
-from tensorstash.sampling.passes import Position, Schedule
+from tensorstash.sampling.passes import Pass, Position, Schedule
 from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Layout, Tail
 from tensorstash.windows.windows import Windows
@@ -27,11 +27,17 @@ _MOST_LINES = 8  # of differences in an error
 
 
 class _Run(NamedTuple):
-    """The pass in which the run of a sampler is."""
+    """Where the run of a sampler is."""
 
     order: Order
-    start: Position | None = None  # where it began, if this sampler began it
+    next: Position = Position()  # where the next pass begins, if none has begun
+    begun: Pass | None = None  # the one that this sampler has begun
     asked: int | None = None  # the pass of the last set_epoch()
+
+    @property
+    def here(self) -> Position:
+        """After the last step, or where the next pass begins."""
+        return self.next if self.begun is None else self.begun.here
 
 
 @suggests_keywords
@@ -119,7 +125,6 @@ class Sampler:
         self.order.check_tail(self.tail, varies=self._varies)
         self._ranks = None if num_replicas is None or rank is None else _checked(num_replicas, rank)
         self._run = _Run(self.order)
-        self._here = Position()  # after the last step, or where the next pass begins
         if self._ranks is not None:
             self.order.check_layout(self._layout())
             _warn_of_shared_parts(self._ranks[0])
@@ -184,14 +189,16 @@ class Sampler:
 
     def __iter__(self) -> Iterator[Int64s]:
         """One pass, or the rest of one after `load_state_dict`."""
-        schedule, start = self.begin()
+        schedule, own = self.begin()
         taken = 0
-        for steps in schedule.groups(start):
-            for ids, here in zip(steps.ids, start.after_each(steps.epoch, steps.progress, taken)):
+        for steps in schedule.groups(own.start):
+            for ids, here in zip(steps.ids, own.start.after_each(steps.epoch, steps.progress, taken)):
+                own.here = here
+                if not taken:
+                    self.enter(own)
                 taken += 1
-                self.hand_out(start, here)
                 yield ids
-        self.finish(start, taken)
+        self.finish(own)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next pass, or with `steps=` the pass. A pass under way continues unchanged.
@@ -224,7 +231,7 @@ class Sampler:
         """
         here = self._current()
         # the rest of a pass that has begun follows the order of that pass
-        order = self.order if self._run.start is None else self._run.order
+        order = self.order if self._run.begun is None else self._run.order
         state = {
             "version": VERSION,
             "epoch": here.epoch,
@@ -256,32 +263,29 @@ class Sampler:
             number, taken = (at_least(0, state[name], name, below=MOST_COUNT) for name in ("pass", "steps"))
         progress = order.load(state)
         self.seed = operator.index(state["seed"])
-        self._run, self._here = _Run(order), Position(epoch, progress, number, taken)
+        self._run = _Run(order, Position(epoch, progress, number, taken))
 
-    # The parts of a pass, for iterators that compute ahead. Only `hand_out` and `finish` change the sampler, and the
-    # thread of the loop calls them.
+    # The parts of a pass, for iterators that compute ahead. Only `enter` and `finish` change the sampler, and the thread
+    # of the loop calls them. After each step it writes where the pass stands, which concerns the sampler from `enter`
+    # on, until a state is loaded or another pass is entered.
 
-    def begin(self) -> tuple[Schedule, Position]:
-        """The steps of the next pass, and where it begins."""
+    def begin(self) -> tuple[Schedule, Pass]:
+        """The steps of the next pass, and that pass."""
         schedule = self._schedule()
         self.order.check_layout(schedule.layout)
-        start = schedule.next(self._here, self._run.start is not None, self._run.asked)
+        start = schedule.next(self._run.here, self._run.begun is not None, self._run.asked)
         self.order.begin(self.seed, start.epoch)
-        return schedule, start
+        return schedule, Pass(start, start)
 
-    def hand_out(self, start: Position, here: Position) -> None:
-        """Record that the loop received a step of the pass that began at `start`, and is `here` then."""
-        if self._run.start is start:
-            self._here = here
-        elif here.taken == start.taken + 1:  # otherwise a state was loaded or another pass has begun
-            self._run, self._here = _Run(self.order, start), here
+    def enter(self, begun: Pass) -> None:
+        """Record that the loop received the first step of a pass."""
+        self._run = _Run(self.order, begun=begun)
 
-    def finish(self, start: Position, taken: int) -> None:
-        """Record that the pass that began at `start` is over, after `taken` steps."""
-        run = self._run
-        if run.start is start or not taken:
-            self._here = self._schedule().after(self._here if taken else start)
-            self._run = _Run(run.order, None, run.asked if taken else None)
+    def finish(self, begun: Pass) -> None:
+        """Record that a pass is over."""
+        run, is_empty = self._run, begun.here is begun.start
+        if run.begun is begun or is_empty:
+            self._run = _Run(run.order, self._schedule().after(begun.here), asked=None if is_empty else run.asked)
 
     def _layout(self) -> Layout:
         """How steps are divided among the present ranks."""
@@ -304,9 +308,9 @@ class Sampler:
     def _current(self) -> Position:
         """The position of the last pass until the next one begins, or what set_epoch() chose after a finished pass."""
         run = self._run
-        if run.start is not None or run.asked is None:
-            return self._here
-        return self._schedule().next(self._here, begun=False, asked=run.asked)
+        if run.begun is not None or run.asked is None:
+            return run.here
+        return self._schedule().next(run.here, begun=False, asked=run.asked)
 
     def __repr__(self) -> str:
         replicas, rank, source = self.ranks
