@@ -207,8 +207,9 @@ class Recycled:
         `variates` are the entries of each step that have a row for each column of each window.
         """
         batches = as_batches(self._groups, self._names, buffers, rest, len(variates))
-        for batch, entries in zip(batches, variates):
-            batch.update(entries)
+        if any(variates):
+            for batch, entries in zip(batches, variates):
+                batch.update(entries)
         return [*batches] if self._early is None else [*map(self._early, batches)]
 
 

@@ -202,8 +202,7 @@ class Loader:
         clock, taken = time.perf_counter, 0  # at exit modules may be gone
         try:
             for steps, some, batches in awaited:
-                progress = steps.progress[some.start : some.stop]
-                for here in own.start.after_each(steps.epoch, progress, taken):
+                for index in some:
                     batch = batches.pop(0)  # or its memory could not serve the next portion
                     if not isinstance(batch, dict):
                         began = clock()
@@ -215,10 +214,10 @@ class Loader:
                         began = clock()
                         batch = self._transformed(self._late, batch)
                         times.changed(clock() - began)
-                    own.here = here
-                    if not taken:
-                        self.sampler.enter(own)
                     taken += 1
+                    own.last = steps.epoch, steps.progress, index, taken
+                    if taken == 1:
+                        self.sampler.enter(own)
                     yield batch
                     del batch  # likewise
                     if self._making is not made:

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import count, repeat
 from typing import NamedTuple
 
 from tensorstash.sampling.order import Order
@@ -18,21 +16,22 @@ class Position(NamedTuple):
     number: int = 0  # the number of the pass
     taken: int = 0  # steps taken in the pass
 
-    def after_each(self, epoch: int, progress: Sequence[Progress], taken: int) -> list["Position"]:
-        """Where a pass that began here stands after each of some steps; `taken` steps were taken before them."""
-        fields = zip(repeat(epoch), progress, repeat(self.number), count(self.taken + taken + 1))
-        return [*map(_position, fields)]
-
-
-_position = partial(tuple.__new__, Position)  # takes half the time of the class's own constructor
-
 
 @dataclass(slots=True)
 class Pass:
-    """A pass of one loop."""
+    """A pass of one loop, which writes here what it received; a single write, because a signal may come at any time."""
 
     start: Position
-    here: Position  # after the last step that the loop received
+    # of the last step: its epoch, the progress after each step of its group, its index there, and the steps received
+    last: tuple[int, Sequence[Progress], int, int] | None = None
+
+    @property
+    def here(self) -> Position:
+        """After the last step."""
+        if self.last is None:
+            return self.start
+        epoch, progress, index, received = self.last
+        return Position(epoch, progress[index], self.start.number, self.start.taken + received)
 
 
 @dataclass(frozen=True, slots=True)

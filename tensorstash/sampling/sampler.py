@@ -192,11 +192,11 @@ class Sampler:
         schedule, own = self.begin()
         taken = 0
         for steps in schedule.groups(own.start):
-            for ids, here in zip(steps.ids, own.start.after_each(steps.epoch, steps.progress, taken)):
-                own.here = here
-                if not taken:
-                    self.enter(own)
+            for index, ids in enumerate(steps.ids):
                 taken += 1
+                own.last = steps.epoch, steps.progress, index, taken
+                if taken == 1:
+                    self.enter(own)
                 yield ids
         self.finish(own)
 
@@ -275,7 +275,7 @@ class Sampler:
         self.order.check_layout(schedule.layout)
         start = schedule.next(self._run.here, self._run.begun is not None, self._run.asked)
         self.order.begin(self.seed, start.epoch)
-        return schedule, Pass(start, start)
+        return schedule, Pass(start)
 
     def enter(self, begun: Pass) -> None:
         """Record that the loop received the first step of a pass."""
@@ -283,7 +283,7 @@ class Sampler:
 
     def finish(self, begun: Pass) -> None:
         """Record that a pass is over."""
-        run, is_empty = self._run, begun.here is begun.start
+        run, is_empty = self._run, begun.last is None
         if run.begun is begun or is_empty:
             self._run = _Run(run.order, self._schedule().after(begun.here), asked=None if is_empty else run.asked)
 
