@@ -271,12 +271,13 @@ def gather(  # noqa: PLR0917  in the order of the struct
     """
     size, draws = len(anchors), 0 if skips is None else len(skips)
     places = np.empty_like(anchors) if plan.fragmented else None
-    batch = library.BatchStruct(
+    to, seen = _addresses(out, plan.spans), None if observed is None else _addresses(observed, plan.spans)
+    batch = library.BATCH.pack(
         _address(anchors, np.int64),
         0 if which is None else _address(which, np.int32, size),
         0 if places is None else _address(places, np.int64),
-        _addresses(out, plan.spans),
-        None if observed is None else _addresses(observed, plan.spans),
+        ctypes.addressof(to),
+        0 if seen is None else ctypes.addressof(seen),
         0 if skips is None else _address(skips, np.int64, draws * size),
         size,
         draws,
@@ -300,17 +301,9 @@ def take(  # noqa: PLR0917  as `gather`
     All spans of the plan have as many slots.
     """
     size = len(rows)
-    batch = library.BatchStruct(
-        0,
-        0 if which is None else _address(which, np.int32, size),
-        0,
-        _addresses(out, plan.spans),
-        _addresses(observed, plan.spans),
-        0,
-        size,
-        0,
-        threads,
-    )
+    to, seen = _addresses(out, plan.spans), _addresses(observed, plan.spans)
+    source = 0 if which is None else _address(which, np.int32, size)
+    batch = library.BATCH.pack(0, source, 0, ctypes.addressof(to), ctypes.addressof(seen), 0, size, 0, threads)
     bad = _call("take", plan.struct, batch, _address(rows, np.int64, size * plan.struct.spans[0].length))
     if bad >= 0:
         raise IndexError(f"Rows must lie in their source; one of window {bad} does not.")
@@ -375,16 +368,17 @@ def _source(source: Source) -> library.SourceStruct:
 
 
 def _address(array: NDArray[Any], dtype: Any, size: int | None = None) -> int:
-    if array.dtype != dtype or not array.flags.c_contiguous or (size is not None and array.size != size):
-        raise TypeError(
-            f"The kernel takes arrays in one piece of {np.dtype(dtype)}{'' if size is None else f' and {size} items'}; "
-            f"got {array.size} items of {array.dtype}. Use np.ascontiguousarray."
-        )
-    if array.size and array.flags.writeable:
-        # takes a fifth of the time of numpy's attribute
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
-    address: int = array.__array_interface__["data"][0]
-    return address
+    if array.dtype == dtype and (size is None or array.size == size):
+        try:  # takes a fifth of the time of numpy's attribute
+            return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
+        except (TypeError, ValueError):  # it is in several pieces, read-only or empty
+            if array.flags.c_contiguous:
+                address: int = array.__array_interface__["data"][0]
+                return address
+    raise TypeError(
+        f"The kernel takes arrays in one piece of {np.dtype(dtype)}{'' if size is None else f' and {size} items'}; "
+        f"got {array.size} items of {array.dtype}. Use np.ascontiguousarray."
+    )
 
 
 def _call(name: str, *arguments: object) -> int:
