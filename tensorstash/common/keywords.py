@@ -1,6 +1,7 @@
-"""Keywords of other libraries, and earlier ones of this package: the error for one of them gives the word to use."""
+"""Keywords of other libraries, earlier ones of this package and misspelt ones: the error gives the word to use."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
 from typing import Any, TypeVar, cast
@@ -95,19 +96,26 @@ KEYWORDS = {
 }
 
 
-def suggests_keywords(target: Target) -> Target:
-    """Decorate a function, or the constructor of a class, so that it raises `TypeError` for one of `KEYWORDS`.
+def _likely(word: str, parameters: Iterable[str]) -> str | None:
+    near = get_close_matches(word, sorted(parameters), n=1, cutoff=0.7)
+    return f"Did you mean {near[0]}=?" if near else None
 
-    The error says what to write instead. The signature stays: no `**kwargs` accept what the function does not name.
+
+def suggests_keywords(target: Target) -> Target:
+    """Decorate a function, or the constructor of a class, so that its error for a wrong keyword says what to write.
+
+    It is a `TypeError`, for one of `KEYWORDS` and for a word that is nearly a parameter. The signature stays: no
+    `**kwargs` accept what the function does not name.
     """
     called: Any = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
-    refused = KEYWORDS.keys() - signature(called).parameters.keys()
+    parameters = signature(called).parameters.keys() - {"self"}
 
     @wraps(called)
     def checked(*arguments: Any, **named: Any) -> Any:
         for word in named:
-            if word in refused:
-                raise TypeError(f"{target.__name__}() has no argument {word!r}. {KEYWORDS[word]}")
+            remedy = None if word in parameters else KEYWORDS.get(word) or _likely(word, parameters)
+            if remedy is not None:
+                raise TypeError(f"{target.__name__}() has no argument {word!r}. {remedy}")
         return called(*arguments, **named)
 
     if isinstance(target, type):

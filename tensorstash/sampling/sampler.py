@@ -265,9 +265,9 @@ class Sampler:
         self.seed = operator.index(state["seed"])
         self._run = _Run(order, Position(epoch, progress, number, taken))
 
-    # The parts of a pass, for iterators that compute ahead. Only `enter` and `finish` change the sampler, and the thread
-    # of the loop calls them. After each step it writes where the pass stands, which concerns the sampler from `enter`
-    # on, until a state is loaded or another pass is entered.
+    # The parts of a pass, for iterators that compute ahead. Only `enter` and `finish` change the sampler, and the
+    # thread of the loop calls them. With each step it writes into the pass, where the sampler reads its position from
+    # `enter` on, until a state is loaded or another pass is entered.
 
     def begin(self) -> tuple[Schedule, Pass]:
         """The steps of the next pass, and that pass."""

@@ -1,4 +1,4 @@
-"""The inside of `common/keywords.py`: keywords of others and earlier ones; the error says what to write."""
+"""The inside of `common/keywords.py`: keywords of others, earlier and misspelt ones; the error says what to write."""
 
 import copy
 import inspect
@@ -120,8 +120,23 @@ def test_an_earlier_name_is_answered_with_the_new_one() -> None:
     assert not hasattr(ts, "Pack")
 
 
+@pytest.mark.parametrize(
+    ("call", "given", "word", "meant"),
+    [
+        (ts.Loader, (WINDOWS,), "batchsize", "batch_size"),
+        (ts.Windows, (SERIES, 3), "horizons", "horizon"),
+        (ts.load, (EVENTS,), "entities", "entity"),
+        (ts.During, ("amount",), "max_row", "max_rows"),
+    ],
+)
+def test_a_misspelt_keyword_is_answered_with_the_nearest_one(
+    call: Callable[..., object], given: tuple[Any, ...], word: str, meant: str
+) -> None:
+    assert refused(call, *given, **{word: 4}).endswith(f"() has no argument {word!r}. Did you mean {meant}=?")
+
+
 def test_a_keyword_that_nobody_knows_is_the_error_of_python() -> None:
-    assert "unexpected keyword argument 'batchsize'" in refused(ts.Loader, WINDOWS, batchsize=4)
+    assert "unexpected keyword argument 'colour'" in refused(ts.Loader, WINDOWS, colour=4)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -46,7 +46,11 @@ def permutations(*rows: tuple[int, ...]) -> Any:
     return kernel.permutations(np.array([[value % 2**64 for value in row] for row in rows], np.uint64))
 
 
-SIZES = st.one_of(st.integers(1, 100), st.integers(1, 2**62), st.sampled_from([2**62, 2**62 - 1, 2**52, 2**52 - 2**27, 65_537, 10**12]))
+SIZES = st.one_of(
+    st.integers(1, 100),
+    st.integers(1, 2**62),
+    st.sampled_from([2**62, 2**62 - 1, 2**52, 2**52 - 2**27, 65_537, 10**12]),
+)
 
 
 @given(n=SIZES, seed=seeds, count=st.integers(1, 200))
