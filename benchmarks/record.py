@@ -110,8 +110,9 @@ def caption(about: Row) -> str:
 
 
 def label(about: Row) -> str:
-    """The kind of machine as the head of a column."""
-    return f"{about['processor']}, {about['cores']} cores"
+    """The kind of machine as the head of a column, with its largest cache."""
+    cache = [f"{max(about['caches_mb'].values()):.0f} MB"] if about["caches_mb"] else []
+    return ", ".join([about["processor"], f"{about['cores']} cores", *cache])
 
 
 def title(row: Mapping[str, Any]) -> str:

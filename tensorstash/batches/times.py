@@ -23,7 +23,7 @@ class Times:
     gathered: float = 0.0
     copied: float = 0.0
     windows: int = 0  # that were gathered
-    of: Pass = field(default_factory=lambda: Pass(Position()))
+    of: Pass = field(default_factory=lambda: Pass(Position()))  # the pass itself
 
     def made(self, seconds: float, copying: float, windows: int) -> None:
         """Some batches were made in so much time, a part of which went into copies."""
