@@ -64,13 +64,8 @@ def names() -> list[str]:
 
 def kind(about: Row) -> str:
     """The folder of a kind of machine: its processor, cores and largest cache, such as `amd-epyc-2-cores-32-mb`."""
-    processor = re.sub(r"\((r|tm)\)|processor|cpu|@.*", "", about["processor"].lower())
-    words = [
-        processor,
-        f"{about['cores']} cores",
-        *(["{:.0f} mb".format(max(about["caches_mb"].values()))] if about["caches_mb"] else []),
-    ]
-    return "-".join(re.findall(r"[a-z0-9]+", " ".join(words)))
+    words = re.sub(r"\((r|tm)\)|processor|cpu|@[^,]*", "", label(about).lower())
+    return "-".join(re.findall(r"[a-z0-9]+", words))
 
 
 def paired(ratios: Sequence[float]) -> Row:
@@ -110,8 +105,9 @@ def caption(about: Row) -> str:
 
 
 def label(about: Row) -> str:
-    """The kind of machine as the head of a column, with its largest cache."""
-    cache = [f"{max(about['caches_mb'].values()):.0f} MB"] if about["caches_mb"] else []
+    """The kind of machine as the head of a column: its processor, cores and largest cache."""
+    caches = about.get("caches_mb", {}).values()
+    cache = [f"{max(caches):.0f} MB"] if caches else []
     return ", ".join([about["processor"], f"{about['cores']} cores", *cache])
 
 

@@ -63,13 +63,16 @@ def test_kinds_of_machines_stand_side_by_side(monkeypatch: pytest.MonkeyPatch) -
     about = {"processor": "A", "cores": 2, "versions": {}, "date": "2026-11-24", "command": "c"}
     kinds = {
         "a": (about, [row("long", ours=[1, 2, 4], other=[2, 2, 2]), row("short", ours=[2], other=[1])]),
-        "b": (about | {"processor": "B", "note": "Once."}, [row("long", ours=[1], other=[3])]),
+        "b": (
+            about | {"processor": "B", "caches_mb": {"L2": 0.5, "L3": 8.0}, "note": "Once."},
+            [row("long", ours=[1], other=[3])],
+        ),
     }
     shown = table.side_by_side(kinds).splitlines()
-    assert shown[2] == "|  | beside | A, 2 cores | B, 2 cores |"
+    assert shown[2] == "|  | beside | A, 2 cores | B, 2 cores, 8 MB |"
     assert shown[4:6] == ["| long | other | 1.00 (0.50 to 2.00) | 3.00 |", "| short | other | 0.50 |  |"]
     assert shown[7] == "From the lowest to the highest median: other 0.5 to 3."
-    assert shown[-1] == "B, 2 cores; 2026-11-24; `c`. Once."
+    assert shown[-1] == "B, 2 cores; L2 0.5 MB, L3 8 MB; 2026-11-24; `c`. Once."
 
 
 @pytest.mark.parametrize(

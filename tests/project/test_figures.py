@@ -102,7 +102,8 @@ def test_the_ranges_over_all_kinds_of_machines_are_those_of_the_results(saved: A
         low, high = min(low for low, _ in of_kinds), max(high for _, high in of_kinds)
         assert f"{low:.1f} to {high:.1f} {end}" in text
     here, larger = (extent(saved, kind, "The whole loop", "loop, no prefetches") for kind in (KIND, LARGER))
-    assert f"{here[0]:.1f} to {here[1]:.1f} times as long on the AMD server with {cache(saved, KIND)} MB of cache" in text
+    smaller = f"on the AMD server with {cache(saved, KIND)} MB of cache"
+    assert f"{here[0]:.1f} to {here[1]:.1f} times as long {smaller}" in text
     assert f"{larger[0]:.1f} to {larger[1]:.1f} times on the one with {cache(saved, LARGER)} MB" in text
 
 
