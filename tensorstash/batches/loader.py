@@ -189,9 +189,9 @@ class Loader:
     def __iter__(self) -> Iterator[Batch]:
         """One pass, or the rest of one after `load_state_dict`. Only the last iterator is alive."""
         self._end_pass()
-        schedule, own = self.sampler.begin()
-        times = self._times = Times(of=own)
-        making = self._batches(schedule, own.start)
+        schedule, begun = self.sampler.begin()
+        times = self._times = Times(begun)
+        making = self._batches(schedule, begun.start)
         copying = float if self._staging is None else self._staging.seconds  # float() is 0.0
         if self.prefetch:
             made = ahead(timed(making, copying, times.made), self.prefetch)
@@ -215,16 +215,16 @@ class Loader:
                         batch = self._transformed(self._late, batch)
                         times.changed(clock() - began)
                     taken += 1
-                    own.last = steps.epoch, steps.progress, index, taken
+                    begun.last = steps.epoch, steps.progress, index, taken
                     if taken == 1:
-                        self.sampler.enter(own)
+                        self.sampler.enter(begun)
                     yield batch
                     del batch  # likewise
                     if self._making is not made:
                         raise RuntimeError(
                             "A loader has one live iterator, and another was started. Make a second Loader."
                         )
-            self.sampler.finish(own)
+            self.sampler.finish(begun)
         finally:
             times.ended = clock()
             made.close()
@@ -353,8 +353,8 @@ class Loader:
         the gather of resident columns, counts only until it is queued. For a mix also `windows`: how many of each
         component all ranks together have taken, by name.
         """
-        own, shown = self._times.of, self._times.stats(self._contents.chain.window_bytes)
-        return shown | self.sampler.order.stats(own.start[:2], own.here[:2])
+        begun, shown = self._times.begun, self._times.stats(self._contents.chain.window_bytes)
+        return shown | self.sampler.order.stats(begun.start[:2], begun.here[:2])
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the memory of batches and what is made of it, which refer to buffers, streams and threads."""

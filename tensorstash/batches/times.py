@@ -15,6 +15,7 @@ _clock = time.perf_counter
 class Times:
     """The times of one pass, in seconds."""
 
+    begun: Pass = field(default_factory=lambda: Pass(Position()))
     started: float = field(default_factory=_clock)
     ended: float | None = None
     waited: float = 0.0  # by the loop, for what follows
@@ -23,7 +24,6 @@ class Times:
     gathered: float = 0.0
     copied: float = 0.0
     windows: int = 0  # that were gathered
-    of: Pass = field(default_factory=lambda: Pass(Position()))  # the pass itself
 
     def made(self, seconds: float, copying: float, windows: int) -> None:
         """Some batches were made in so much time, a part of which went into copies."""
@@ -60,7 +60,7 @@ class Times:
         """The times as they are shown."""
         ended = _clock() if self.ended is None else self.ended
         return {
-            "steps": self.of.here.taken - self.of.start.taken,
+            "steps": self.begun.here.taken - self.begun.start.taken,
             "seconds": ended - self.started,
             "wait_seconds": self.waited,
             "wait_gather_seconds": self.waited - self.waited_for_copies - self.transformed,

@@ -105,7 +105,7 @@ INLINE void permute_all(const Permutation *all, const int32_t *which, const int6
 #ifdef FOR_AVX2
 #define WIDE FOR_AVX2 INLINE
 
-enum { VECTORS = 4, PER_VECTOR = 4, AT_ONCE = VECTORS * PER_VECTOR }; /* as many as the registers hold */
+enum { VECTORS = 4, PER_VECTOR = 4, AT_ONCE = VECTORS * PER_VECTOR }; /* one vector's products while another waits for its own */
 
 typedef __m256i Vector; /* 4 numbers of 64 bits, of which `_mm256_mul_epu32` multiplies the lower halves */
 

@@ -189,16 +189,16 @@ class Sampler:
 
     def __iter__(self) -> Iterator[Int64s]:
         """One pass, or the rest of one after `load_state_dict`."""
-        schedule, own = self.begin()
+        schedule, begun = self.begin()
         taken = 0
-        for steps in schedule.groups(own.start):
+        for steps in schedule.groups(begun.start):
             for index, ids in enumerate(steps.ids):
                 taken += 1
-                own.last = steps.epoch, steps.progress, index, taken
+                begun.last = steps.epoch, steps.progress, index, taken
                 if taken == 1:
-                    self.enter(own)
+                    self.enter(begun)
                 yield ids
-        self.finish(own)
+        self.finish(begun)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next pass, or with `steps=` the pass. A pass under way continues unchanged.

@@ -81,7 +81,7 @@ def test_every_figure_of_the_readme_is_in_the_results(saved: Any) -> None:
         f"with {cache(saved, KIND)} MB of cache",
         f"a loader is {table.ratio_of(row)} times as fast as a bare loop in C",
         f"{here[0]:.2f} to {here[1]:.2f} times as fast as they are there",
-        f"{larger[0]:.2f} to {larger[1]:.2f} times on such a server with {cache(saved, LARGER)} MB",
+        f"{larger[0]:.2f} to {larger[1]:.2f} times as fast on such a server with {cache(saved, LARGER)} MB",
         f"and {intel[0]:.2f} to {intel[1]:.2f} times on an Intel Xeon server",
         *UNMEASURED,
     ]

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -231,3 +232,27 @@ def test_a_step_that_the_ranks_cannot_share_is_refused_when_they_are_known(monke
     message = "global_batch_size ... got 6 for 4 ranks"
     with pytest.raises(ValueError, match=like(message)):
         next(iter(one))
+
+
+def test_a_state_is_that_of_a_step_wherever_a_signal_comes() -> None:
+    """A handler may run between any two operations of a loop: states there have a step of 3 windows, or none of it."""
+    loader = ts.Loader(ts.Windows(ts.load({"y": range(20)}), history=1), 3, shuffle=True)
+    loop, received, consumed = iter(loader), 0, set[tuple[int, int]]()
+
+    def handler(frame: Any, event: str, _: Any) -> Any:
+        if frame.f_code.co_name != "__iter__":
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            consumed.add((received, loader.state_dict()["consumed"]))
+        return handler
+
+    before = sys.gettrace()
+    sys.settrace(handler)
+    try:
+        for _ in range(6):
+            next(loop)
+            received += 1
+    finally:
+        sys.settrace(before)
+    assert consumed == {(k, 3 * k + more) for k in range(6) for more in (0, 3)}

@@ -15,8 +15,8 @@ def test_draws_are_uniform_and_independent_of_the_key_and_of_each_other() -> Non
     for seed in range(60):
         loader = ts.Loader(windows, 64, seed=seed)
         loader.set_epoch(seed % 3)
-        plan, own = loader.sampler.begin()
-        for steps in plan.groups(own.start):
+        plan, begun = loader.sampler.begin()
+        for steps in plan.groups(begun.start):
             first, second = draws(seed, steps, 0, 7), draws(seed, steps, 1, 5)
             np.add.at(counts, first, 1)
             np.add.at(pairs, (second, first), 1)
