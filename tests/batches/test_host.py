@@ -2,12 +2,14 @@
 
 import sys
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import tensorstash as ts
+from tensorstash.batches import host
 from tensorstash.batches.host import Pool, together
 
 pytestmark = pytest.mark.host("it looks at memory of the host")
@@ -36,6 +38,33 @@ def test_no_more_than_the_spare_buffers_are_kept() -> None:
     assert len({tensor.data_ptr() for tensor in many}) == 20
     del many
     assert (len(pool.idle), len(pool._kept)) == (2, 0)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_plain_loop_makes_few_buffers(prefetch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call makes up to 128 batches, so an epoch of 249 ends with a small buffer, which a larger one may replace."""
+    made: list[tuple[int, ...]] = []
+    aligned = host._aligned
+
+    def noted(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        made.append(shape)
+        return aligned(shape, dtype)
+
+    monkeypatch.setattr(host, "_aligned", noted)
+    loader = ts.Loader(ts.Windows(ts.load({"y": np.arange(1991.0)}), 3, 1), 8, prefetch=prefetch)
+    for _ in range(10):
+        for _batch in loader:
+            pass
+    at_once = prefetch + 2  # those made ahead, the one that is taken, and that of the batch before, still named here
+    assert len(loader) == 249
+    assert len(made) <= 2 * at_once
+
+
+def test_a_loop_that_kept_many_batches_leaves_few_buffers() -> None:
+    loader = ts.Loader(ts.Windows(ts.load({"y": np.arange(1991.0)}), 3, 1), 8)
+    kept = [batch for _ in range(10) for batch in loader]
+    del kept
+    assert [len(pool.idle) for pool in loader._memory.pools] == [3]  # type: ignore[union-attr]
 
 
 def test_no_line_of_python_runs_when_a_batch_goes() -> None:

@@ -143,27 +143,6 @@ def test_what_is_kept_of_a_batch_never_changes(
         assert np.array_equal(look(), before, equal_nan=True)
 
 
-@pytest.mark.host("it looks at memory of the host")
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_an_epoch_in_a_plain_loop_uses_few_buffers(prefetch: int) -> None:
-    loader = ts.Loader(windows(2000), 8, prefetch=prefetch)
-    used: set[int] = set()
-    for _ in range(3):
-        for batch in loader:
-            used.add(batch["past"].untyped_storage().data_ptr())
-    assert 3 * len(loader) > 700
-    assert len(used) <= prefetch + 3
-
-
-@pytest.mark.host("it looks at memory of the host")
-def test_idle_buffers_are_bounded() -> None:
-    """After a user let go of many batches at once, only a few buffers stay."""
-    loader = ts.Loader(windows(2000), 8)
-    kept = list(loader)
-    del kept
-    assert all(len(pool.idle) == 3 for pool in loader._memory.pools)  # type: ignore[union-attr]
-
-
 def test_masked_batches_carry_valid() -> None:
     cases: list[tuple[Tail, int]] = [("pad", 1), ("keep", 2), ("keep", 1)]
     for tail, ranks in cases:
