@@ -3,21 +3,12 @@
 import time
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
 
-from tensorstash.batches.arguments import (
-    Transform,
-    before_copy,
-    bound,
-    callables,
-    casts_on_host,
-    check_windows,
-    on_host,
-    scaled_by,
-)
+from tensorstash.batches.arguments import Transform, bound, callables, check_windows
 from tensorstash.batches.contents import Batch, Contents
 from tensorstash.batches.devices import PlainCopies, copies_to, device_of
 from tensorstash.batches.display import as_html
@@ -27,6 +18,7 @@ from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
 from tensorstash.batches.resident import ResidentColumns, resident_batches
 from tensorstash.batches.staging import Staged, Staging
 from tensorstash.batches.times import Times, timed
+from tensorstash.batches.transforms import divided
 from tensorstash.common.checks import at_least
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.sampling.bind import Bindable
@@ -35,7 +27,7 @@ from tensorstash.sampling.sampler import Sampler
 from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Tail
 from tensorstash.stash.scaled import noted
-from tensorstash.transforms.pack import PackSequences, check_packs
+from tensorstash.transforms.pack import PackSequences
 from tensorstash.windows.contents import contents
 from tensorstash.windows.windows import Windows
 
@@ -153,27 +145,9 @@ class Loader:
         self._times = Times()
         self._making: Generator[Made, None, None] | None = None  # the batches of the last pass
         staged = copies_to(self.device) is not None and not resident  # a missing device is refused here
-        placement = self._contents.chain.placements[0]
-        casts: dict[str, torch.dtype] = {}
-        if any(map(on_host, self.transform)):
-            held = contents(self._contents.chain)
-            names = *(span.name for span in placement.shown), *placement.stash.static
-            casts = casts_on_host(self.transform, {name: held[name].dtype for name in names})
-        check_packs(self.transform, placement.spans, [time_span.shown for time_span in placement.time_spans])
-        early = before_copy(self.transform)
-        if early and resident:
-            raise ValueError(
-                "ts.PackSequences runs on the host, where the values of resident=True never are. Leave one out."
-            )
-        self._early = self.transform[:early] if staged or self.prefetch else ()
-        self._casts = casts if staged and not early else {}
-        late = self.transform[len(self._early) :]
-        self._late = tuple(step for step in late if not (staged and on_host(step)))  # after the copy
-        scaled = {name: True for name, is_so in self._contents.chain.scaled.items() if is_so}
-        if scaled and self._early:
-            self._early = (partial(noted, scaled=scaled), *self._early)
-        # the spans that are noted as scaled when the loop gets a batch: a copy has no notes
-        self._scaled = {} if self._early and not staged else scaled | scaled_by(self._early)
+        self._division = divided(
+            self.transform, self._contents.chain, staged=staged, ahead=self.prefetch > 0, resident=resident
+        )
         if resident:
             self._resident  # noqa: B018  columns that do not fit are refused here too
 
@@ -199,6 +173,7 @@ class Loader:
         else:
             made = awaited = timed(making, copying, times.made_in_loop)
         self._making = made
+        late, scaled = self._division.late, self._division.scaled
         clock, taken = time.perf_counter, 0  # at exit modules may be gone
         try:
             for steps, some, batches in awaited:
@@ -208,11 +183,11 @@ class Loader:
                         began = clock()
                         batch = batch.complete()
                         times.completed(clock() - began, by_gather=self.resident)
-                    if self._scaled:
-                        noted(batch, self._scaled)
-                    if self._late:
+                    if scaled:
+                        noted(batch, scaled)
+                    if late:
                         began = clock()
-                        batch = self._transformed(self._late, batch)
+                        batch = self._transformed(late, batch)
                         times.changed(clock() - began)
                     taken += 1
                     begun.last = steps.epoch, steps.progress, index, taken
@@ -264,12 +239,12 @@ class Loader:
 
     def _in_thread(self, batch: Batch) -> Batch | Pending:
         try:
-            return self._transformed(self._early, batch)
+            return self._transformed(self._division.early, batch)
         except Exception as error:  # the batches that were made before are handed out first
             return Failed(error)
 
     def _before_copy(self, batch: Batch) -> Batch:
-        packed: Batch = self._transformed(self._early, batch)
+        packed: Batch = self._transformed(self._division.early, batch)
         for name, entry in packed.items():
             if not isinstance(entry, torch.Tensor) or not entry.ndim:
                 raise TypeError(
@@ -290,10 +265,11 @@ class Loader:
     def _memory(self) -> Recycled | Staged:
         plans = self._contents.chain.plans
         if self._staging is not None:
-            return Staged(plans, self._staging, self._casts, self._before_copy if self._early else None)
+            before_copy = self._before_copy if self._division.early else None
+            return Staged(plans, self._staging, self._division.casts, before_copy)
         spare = self.prefetch + _SPARE_BUFFERS
         entries = Entries(spare + together(self._batch_bytes) - 1)
-        return Recycled(plans, spare, entries, self._in_thread if self._early else None)
+        return Recycled(plans, spare, entries, self._in_thread if self._division.early else None)
 
     @cached_property
     def _resident(self) -> ResidentColumns:
@@ -311,7 +287,7 @@ class Loader:
 
     @cached_property
     def _packed(self) -> Entries:
-        ahead = together(self._batch_bytes) if self._early else 1  # packed at once
+        ahead = together(self._batch_bytes) if self._division.early else 1  # packed at once
         return Entries(_SPARE_BUFFERS + ahead - 1)
 
     def set_epoch(self, epoch: int) -> None:

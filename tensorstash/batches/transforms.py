@@ -1,0 +1,103 @@
+"""Where the transforms of a loader run: in its thread, before the copy to a device, or in the loop."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from tensorstash.batches.arguments import Transform
+from tensorstash.errors import unknown
+from tensorstash.stash.scaled import noted
+from tensorstash.transforms.cast import Cast
+from tensorstash.transforms.pack import PackSequences, check_packs
+from tensorstash.transforms.scaler import Scaler
+from tensorstash.windows.contents import contents
+from tensorstash.windows.placement import Chain
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """The transforms of a loader by where they run."""
+
+    early: tuple[Transform, ...]  # where batches are made: before the copy, or in the thread
+    casts: Mapping[str, torch.dtype]  # the entries that are written in another dtype before the copy
+    late: tuple[Transform, ...]  # in the loop
+    scaled: Mapping[str, bool]  # the spans that the loop notes as scaled, because a copy has no notes
+
+
+def divided(transforms: tuple[Transform, ...], chain: Chain, *, staged: bool, ahead: bool, resident: bool) -> Division:
+    """Divide the transforms of a loader.
+
+    Args:
+        transforms: all of them, in their order.
+        chain: the windows that are sampled.
+        staged: whether batches are copied to a device.
+        ahead: whether a thread makes them.
+        resident: whether they are gathered on the device.
+    """
+    placement = chain.placements[0]
+    casts: dict[str, torch.dtype] = {}
+    if any(map(_is_host_cast, transforms)):
+        held = contents(chain)
+        names = *(span.name for span in placement.shown), *placement.stash.static
+        casts = _casts_on_host(transforms, {name: held[name].dtype for name in names})
+    check_packs(transforms, placement.spans, [time_span.shown for time_span in placement.time_spans])
+    packed = _up_to_packs(transforms)
+    if packed and resident:
+        raise ValueError(
+            "ts.PackSequences runs on the host, where the values of resident=True never are. Leave one out."
+        )
+    early = transforms[:packed] if staged or ahead else ()
+    late = tuple(step for step in transforms[len(early) :] if not (staged and _is_host_cast(step)))
+    scaled = {name: True for name, is_so in chain.scaled.items() if is_so}
+    of_loop = scaled
+    if early:
+        of_loop = scaled | _scaled_by(early) if staged else {}
+        early = (partial(noted, scaled=scaled), *early) if scaled else early
+    return Division(early, casts if staged and not packed else {}, late, of_loop)
+
+
+def _up_to_packs(transforms: Sequence[Transform]) -> int:
+    """How many transforms run on the host: all up to the last `ts.PackSequences`."""
+    return max((k for k, step in enumerate(transforms, 1) if isinstance(step, PackSequences)), default=0)
+
+
+def _scaled_by(transforms: Sequence[Transform]) -> dict[str, bool]:
+    """The spans that scalers among the transforms scale."""
+    return {span: True for step in transforms if isinstance(step, Scaler) for span in step.spans}
+
+
+def _casts_on_host(transforms: Sequence[Any], held: Mapping[str, torch.dtype]) -> dict[str, torch.dtype]:
+    """The entries that `ts.Cast(..., on="host")` at the beginning of the transforms casts, and their new dtypes.
+
+    `held` are the dtypes of spans and static columns.
+    """
+    casts: dict[str, torch.dtype] = {}
+    first: Any = None  # of the transforms that run after the copy
+    for transform in transforms:
+        if not _is_host_cast(transform):
+            first = transform if first is None else first
+            continue
+        if first is not None:
+            raise ValueError(
+                f"A cast on the host must be the first transform, because it precedes the copy; {transform!r} comes "
+                f"after {first!r}. Put it first."
+            )
+        for name, dtype in transform.dtypes.items():
+            if name not in held:
+                raise unknown(name, held, "the batch", "span")
+            transform.check(name, held[name])
+            if name in casts or dtype.itemsize >= held[name].itemsize:
+                raise ValueError(
+                    f"A cast on the host must make a span smaller, once, got {name!r} from "
+                    f"{casts.get(name, held[name])} to {dtype}. Leave out on='host'."
+                )
+            casts[name] = dtype
+    return casts
+
+
+def _is_host_cast(transform: object) -> bool:
+    """Whether a transform is a `ts.Cast(..., on="host")`."""
+    return isinstance(transform, Cast) and transform.on == "host"
