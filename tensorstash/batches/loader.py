@@ -18,7 +18,7 @@ from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
 from tensorstash.batches.resident import ResidentColumns, resident_batches
 from tensorstash.batches.staging import Staged, Staging
 from tensorstash.batches.times import Times, timed
-from tensorstash.batches.transforms import divided
+from tensorstash.batches.transforms import plan_transforms
 from tensorstash.common.checks import at_least
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.sampling.bind import Bindable
@@ -145,7 +145,7 @@ class Loader:
         self._times = Times()
         self._making: Generator[Made, None, None] | None = None  # the batches of the last pass
         staged = copies_to(self.device) is not None and not resident  # a missing device is refused here
-        self._division = divided(
+        self._transform_plan = plan_transforms(
             self.transform, self._contents.chain, staged=staged, ahead=self.prefetch > 0, resident=resident
         )
         if resident:
@@ -173,7 +173,7 @@ class Loader:
         else:
             made = awaited = timed(making, copying, times.made_in_loop)
         self._making = made
-        late, scaled = self._division.late, self._division.scaled
+        late, scaled = self._transform_plan.late, self._transform_plan.scaled
         clock, taken = time.perf_counter, 0  # at exit modules may be gone
         try:
             for steps, some, batches in awaited:
@@ -239,12 +239,12 @@ class Loader:
 
     def _in_thread(self, batch: Batch) -> Batch | Pending:
         try:
-            return self._transformed(self._division.early, batch)
+            return self._transformed(self._transform_plan.early, batch)
         except Exception as error:  # the batches that were made before are handed out first
             return Failed(error)
 
     def _before_copy(self, batch: Batch) -> Batch:
-        packed: Batch = self._transformed(self._division.early, batch)
+        packed: Batch = self._transformed(self._transform_plan.early, batch)
         for name, entry in packed.items():
             if not isinstance(entry, torch.Tensor) or not entry.ndim:
                 raise TypeError(
@@ -265,11 +265,11 @@ class Loader:
     def _memory(self) -> Recycled | Staged:
         plans = self._contents.chain.plans
         if self._staging is not None:
-            before_copy = self._before_copy if self._division.early else None
-            return Staged(plans, self._staging, self._division.casts, before_copy)
+            before_copy = self._before_copy if self._transform_plan.early else None
+            return Staged(plans, self._staging, self._transform_plan.casts, before_copy)
         spare = self.prefetch + _SPARE_BUFFERS
         entries = Entries(spare + together(self._batch_bytes) - 1)
-        return Recycled(plans, spare, entries, self._in_thread if self._division.early else None)
+        return Recycled(plans, spare, entries, self._in_thread if self._transform_plan.early else None)
 
     @cached_property
     def _resident(self) -> ResidentColumns:
@@ -287,7 +287,7 @@ class Loader:
 
     @cached_property
     def _packed(self) -> Entries:
-        ahead = together(self._batch_bytes) if self._division.early else 1  # packed at once
+        ahead = together(self._batch_bytes) if self._transform_plan.early else 1  # packed at once
         return Entries(_SPARE_BUFFERS + ahead - 1)
 
     def set_epoch(self, epoch: int) -> None:

@@ -18,7 +18,7 @@ from tensorstash.windows.placement import Chain
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
+class TransformPlan:
     """The transforms of a loader by where they run."""
 
     early: tuple[Transform, ...]  # where batches are made: before the copy, or in the thread
@@ -27,8 +27,10 @@ class Division:
     scaled: Mapping[str, bool]  # the spans that the loop notes as scaled, because a copy has no notes
 
 
-def divided(transforms: tuple[Transform, ...], chain: Chain, *, staged: bool, ahead: bool, resident: bool) -> Division:
-    """Divide the transforms of a loader.
+def plan_transforms(
+    transforms: tuple[Transform, ...], chain: Chain, *, staged: bool, ahead: bool, resident: bool
+) -> TransformPlan:
+    """Decide where each transform of a loader runs.
 
     Args:
         transforms: all of them, in their order.
@@ -56,7 +58,7 @@ def divided(transforms: tuple[Transform, ...], chain: Chain, *, staged: bool, ah
     if early:
         of_loop = scaled | _scaled_by(early) if staged else {}
         early = (partial(noted, scaled=scaled), *early) if scaled else early
-    return Division(early, casts if staged and not packed else {}, late, of_loop)
+    return TransformPlan(early, casts if staged and not packed else {}, late, of_loop)
 
 
 def _up_to_packs(transforms: Sequence[Transform]) -> int:

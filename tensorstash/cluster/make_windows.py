@@ -42,20 +42,7 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
         ignored = isinstance(gaps := named.get("gaps"), str) and gaps == "ignore"
         if named.get("frequency") is None and not ignored and not _all_in_time(named.get("spans")):
             named["frequency"] = shards.manifest.frequency
-        parts: dict[int, Windows] = {}
-        texts: dict[int, str] = {}  # the text of the warning of each shard
-        refusal = None
-        for shard, stash in shards.stashes.items():
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                try:
-                    parts[shard] = make(stash, *arguments, **named)
-                except NoWindowError as error:
-                    refusal = error if stash.rows or refusal is None else refusal  # that of an empty shard says less
-            if caught:
-                texts[shard] = " ".join(str(warning.message) for warning in caught)
-        if refusal is not None and not parts and shards.nodes == 1:
-            raise refusal
+        parts, texts = _made(shards, lambda stash: make(stash, *arguments, **named))
         if texts:
             shard, text = next(iter(texts.items()))
             more = f" {len(texts) - 1} more shards of this node have such a warning." if len(texts) > 1 else ""
@@ -71,6 +58,25 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
         [first, *parameters], return_annotation=ShardedWindows
     )
     return windows
+
+
+def _made(shards: Shards, make: Callable[[Stash], Windows]) -> tuple[dict[int, Windows], dict[int, str]]:
+    """The windows of each shard of this node that has any, and the warnings of each, as one text."""
+    parts: dict[int, Windows] = {}
+    texts: dict[int, str] = {}
+    refusal = None
+    for shard, stash in shards.stashes.items():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                parts[shard] = make(stash)
+            except NoWindowError as error:
+                refusal = error if stash.rows or refusal is None else refusal  # that of an empty shard says less
+        if caught:
+            texts[shard] = " ".join(str(warning.message) for warning in caught)
+    if refusal is not None and not parts and shards.nodes == 1:
+        raise refusal
+    return parts, texts
 
 
 def _all_in_time(spans: object) -> bool:
