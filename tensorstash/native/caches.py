@@ -6,9 +6,10 @@ _NEVER = 1 << 62
 
 
 def streamed_from(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
-    """Bytes of a batch that takes three eighths of the largest cache; without a cache that Linux tells of, never.
+    """Bytes of a batch that takes a quarter of the largest cache; without a cache that Linux tells of, never.
 
-    A loop uses one batch while the next is written. glibc's `memcpy` passes the caches from three quarters on as well.
+    A loop uses one batch while the next is written, and the rows of that one pass through the caches as well: three
+    quarters. That is from where on glibc's `memcpy` passes the caches.
 
     Example:
         >>> from tensorstash.native.caches import streamed_from
@@ -16,7 +17,7 @@ def streamed_from(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> 
         True
     """
     sizes = [_kilobytes(file) for file in folder.glob("index*/size")]
-    return max(sizes, default=0) * 1024 * 3 // 8 or _NEVER
+    return max(sizes, default=0) * 1024 // 4 or _NEVER
 
 
 def _kilobytes(file: Path) -> int:

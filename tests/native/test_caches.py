@@ -10,13 +10,13 @@ from tensorstash.native.caches import streamed_from
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
-        (("32K", "32K", "1024K", "32768K"), 12 << 20),
-        (("48K", "2048K"), 768 << 10),
+        (("32K", "32K", "1024K", "32768K"), 8 << 20),
+        (("48K", "2048K"), 512 << 10),
         ((), 1 << 62),
         (("", "1M", "K", "ÄK"), 1 << 62),
     ],
 )
-def test_batches_of_three_eighths_of_the_largest_cache(tmp_path: Path, sizes: tuple[str, ...], expected: int) -> None:
+def test_batches_of_a_quarter_of_the_largest_cache(tmp_path: Path, sizes: tuple[str, ...], expected: int) -> None:
     for k, size in enumerate(sizes):
         (tmp_path / f"index{k}").mkdir()
         (tmp_path / f"index{k}" / "size").write_text(f"{size}\n", encoding="utf-8")
