@@ -24,7 +24,7 @@ class TransformPlan:
     early: tuple[Transform, ...]  # where batches are made: before the copy, or in the thread
     casts: Mapping[str, torch.dtype]  # the entries that are written in another dtype before the copy
     late: tuple[Transform, ...]  # in the loop
-    scaled: Mapping[str, bool]  # the spans that the loop notes as scaled, because a copy has no notes
+    scaled: Mapping[str, bool]  # the spans that the loop notes as scaled; a copy to a device has no notes of its own
 
 
 def plan_transforms(
