@@ -137,9 +137,11 @@ def test_helpers_do_not_look_for_calls_where_they_share_a_processor() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+# a shell that runs the tests in the background has SIGINT ignored, in all that they start as well
 PROGRAM = """
-import threading, time
+import signal, threading, time
 from tests.native.test_threads import kernel, shared_work
+signal.signal(signal.SIGINT, signal.default_int_handler)
 def work():
     plan, anchors, _, to = shared_work()
     while True:
