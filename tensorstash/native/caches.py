@@ -9,7 +9,7 @@ def streamed_from(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> 
     """Bytes of a batch that takes a quarter of the largest cache; without a cache that Linux tells of, never.
 
     A loop uses one batch while the next is written, and the rows of that one pass through the caches as well: three
-    quarters. That is from where on glibc's `memcpy` passes the caches.
+    quarters. From that share on glibc's `memcpy` passes the caches as well.
 
     Example:
         >>> from tensorstash.native.caches import streamed_from
