@@ -1,0 +1,226 @@
+"""Errors for CSV files: each names the file and, where it can, the line, and ends with a call that reads the file."""
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tensorstash.columns.number_texts import number_share
+from tensorstash.errors import SchemaError, SourceError
+from tensorstash.sources.csv_file import MISSING, Csv
+from tensorstash.sources.csv_types import FLOATS, INTEGERS, LARGE_INTEGERS, TEXT, MisfitError, Texts, fits
+from tensorstash.sources.evaluate import first_line
+from tensorstash.sources.file import TABS, File, here
+from tensorstash.sources.scan import Wanted
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d(?::\d\d(?::\d\d(?:\.\d+)?)?)?)? ?(Z|[+-]\d\d:?(?:\d\d)?)?")
+_THOUSANDS = re.compile(r"\D*[1-9]\d{0,2}(,\d{3})+(\.\d+)?\D*")
+_FEW = 5  # most words that a remedy lists as missing values
+_LINES = 100  # lines that show how numbers are written
+_OLD_MAC = r"eol_char='\r'"
+_HEAD = 1 << 16  # bytes that show what a file is
+_DISTINCT = 10_000  # texts that a remedy is tried on
+
+
+def check_header(table: Csv, wanted: Wanted) -> None:
+    """Raise if the first line names a wanted column twice, or if lines or values end in another way."""
+    names, file = table.names, table.file
+    lines = [text for _, text, _ in islice(table.records(), _LINES)]
+    if lines[0].endswith("\r"):
+        raise SourceError(
+            rf"Lines of a CSV file end with \n; those of {file} end with \r. "
+            f"Read it with polars: {_call(table, _OLD_MAC)}."
+        )
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1 and wanted.among([name]):
+            raise SchemaError(
+                f"Column names must be unique; {file} has {names.count(name)} columns {name!r}. Rename them, or let "
+                f"polars number them: {_call(table)}."
+            )
+    if (mark := _mark(lines[0], table.separator)) is not None:
+        raise SourceError(
+            f"The ending of {file} stands for values separated by {table.separator!r}, but its first line has only "
+            f"{mark!r}. Read it with polars: {_call(table, _separated(lines, mark))}."
+        )
+
+
+def _mark(header: str, separator: str) -> str | None:
+    """The mark that separates the names in a header without the expected one."""
+    return None if separator in header else next((mark for mark in ";\t|," if mark in header), None)
+
+
+def _separated(lines: Sequence[str], mark: str) -> str:
+    """The arguments of polars for lines whose values are separated by a mark."""
+    has_comma = mark == ";" and any(re.search(r"(^|;)-?\d+,\d", line) for line in lines[1:])
+    return f"separator={mark!r}" + (", decimal_comma=True" if has_comma else "")
+
+
+def check_texts(columns: Mapping[str, Texts]) -> None:
+    """Raise if integers have leading zeros, or if text is numbers or times but for a few values."""
+    for name, texts in columns.items():
+        if texts.type == LARGE_INTEGERS:
+            _check_zeros(name, *texts.misfits[INTEGERS])
+        if texts.type != TEXT:
+            continue
+        times = [match for text in texts.first if (match := _ISO.fullmatch(text.strip()))]
+        if len(times) > len(texts.first) / 2:
+            zoned = sum(match[1] is not None for match in times) > len(times) / 2
+            _refuse(name, texts, "times", pa.timestamp("us", "UTC" if zoned else None))
+        if number_share([*texts.first]) > 0.5:
+            _refuse(name, texts, "numbers", FLOATS)
+
+
+def _check_zeros(name: str, text: str, table: Csv) -> None:
+    if text.strip().lstrip("+-").startswith("0"):
+        raise SchemaError(
+            f"An integer in a CSV file has no leading zero; {text!r} in column {name!r} of {_place(table, name, text)} "
+            f"would be {int(text)}. Read it as text, or as pl.Int64 without the zeros: "
+            f"{_call(table, f'schema_overrides={{{name!r}: pl.String}}')}."
+        )
+
+
+def _refuse(name: str, texts: Texts, what: str, kind: pa.DataType) -> None:
+    text, table = texts.misfits[kind]
+    raise SchemaError(
+        f"A column of a CSV file is {what} or text; most values of {name!r} in {_place(table, name, text)} read as "
+        f"{what}, but {text!r} does not. Leave it out, or say how to read it: {_reading(table, name, kind)}."
+    )
+
+
+def _reading(table: Csv, name: str, kind: pa.DataType) -> str:
+    """A call that reads a column as numbers or times, if a few words are missing values or marks are left out."""
+    import polars as pl
+
+    texts = table.frame([]).select(name).drop_nulls().unique(maintain_order=True).head(_DISTINCT).collect().to_series()
+    odd = texts.filter([not fits(texts[k : k + 1], kind) for k in range(len(texts))])
+    has_value = odd.str.contains(r"\d") if kind == FLOATS else pl.repeat(False, len(odd), eager=True)
+    words, values = odd.filter(~has_value).to_list(), odd.filter(has_value)
+    parse = ".str.to_datetime()" if kind != FLOATS else f".str.strip_chars(){_change(values)}.cast(pl.Float64)"
+    is_text = len(words) > _FEW or (len(values) and not _change(values))
+    then = "" if is_text else f".with_columns(pl.col({name!r}){parse})"
+    return _call(table, f"schema_overrides={{{name!r}: pl.String}}", [] if is_text else words, then)
+
+
+def _change(texts: "pl.Series") -> str:
+    """A method of polars that leaves numbers of the texts; empty if there is none."""
+    marks = "".join(sorted({*"".join(texts)} - {*"0123456789.+-eE"}))
+    changes = [(",", "."), (f"[{re.escape(marks)}]", "")]
+    if all(map(_THOUSANDS.fullmatch, texts)):
+        changes.reverse()
+    if not marks or number_share(texts.to_list()) < 1:
+        return ""
+    found = (change for change in changes if fits(texts.str.replace_all(*change), FLOATS))
+    return next((f".str.replace_all({old!r}, {new!r})" for old, new in found), "")
+
+
+def _call(table: Csv, arguments: str = "", missing: Sequence[str] = (), then: str = "") -> str:
+    """A call of `ts.load` that reads the files with polars, and the same words as missing values."""
+    import polars as pl
+
+    words = dict.fromkeys(missing)
+    with suppress(pl.exceptions.PolarsError):  # the file cannot be read
+        is_there = [pl.any_horizontal(pl.all() == word).any().alias(word) for word in MISSING if word]
+        found = table.frame([], ragged=True).select(is_there).collect().row(0, named=True)
+        words |= dict.fromkeys(word for word, there in found.items() if there)
+    given = [_given(table.files), arguments, f"null_values={[*words]}" if words else "", "infer_schema_length=None"]
+    if table.separator != "," and "separator=" not in arguments:
+        given.insert(1, f"separator={table.separator!r}")
+    return f"ts.load(pl.scan_csv({', '.join(filter(None, given))}){then}, ...)"
+
+
+def _given(files: Sequence[File]) -> str:
+    """The files of a source, as an argument of `pl.scan_csv`."""
+    paths = [*map(str, files)]
+    return repr(paths[0]) if len(paths) == 1 else repr(paths) if len(paths) <= _FEW else "paths"
+
+
+def _place(table: Csv, name: str, text: str) -> str:
+    """The file, and the line in which a column first has this text."""
+    at = table.names.index(name)
+    line = next((line for line, _, values in table.records() if values[at : at + 1] == [text]), None)
+    return f"{table.file}" if line is None else f"{table.file}, line {line:,},"
+
+
+# Lines that cannot be read
+
+
+def uneven(table: Csv) -> SourceError | None:
+    """The error for the first line with more or fewer values than the header."""
+    width = len(table.names)
+    with suppress(csv.Error):  # a value that is too long for Python's reader
+        for line, _, values in table.records():
+            if len(values) == width:
+                continue
+            if width == 1:
+                remedy = f"If this line has the names: {_call(table, f'skip_lines={line - 1}')}"
+            elif len(values) > width:
+                remedy = f"Correct it, or leave out what is too much: {_call(table, 'truncate_ragged_lines=True')}"
+            else:
+                remedy = f"Correct it, or take what is absent as missing: {_call(table)}"
+            return SourceError(
+                f"Each line of a CSV file has a value for each column; {table.file}, line {line:,} has {len(values)} "
+                f"of {width} values. {remedy}."
+            )
+    return None
+
+
+def _with_open_quote(table: Csv) -> SourceError | None:
+    """The error for the first line whose quotes are not those around a value."""
+    mark = re.escape(table.separator)
+    quoted = re.compile(rf'(?<![^{mark}])"(?:[^"]|"")*"(?![^{mark}\r\n])')
+    with suppress(csv.Error):
+        for line, text, _ in table.records():
+            if '"' in text and '"' in quoted.sub("", text):
+                return SourceError(
+                    f"Quotes in a CSV file are around a value, and doubled within one; {table.file}, line {line:,} has "
+                    f"others. Correct the file, or read quotes as text: {_call(table, 'quote_char=None')}."
+                )
+    return None
+
+
+@contextmanager
+def unreadable(file: File, files: Sequence[File], table: Csv | None = None) -> Iterator[None]:
+    """Re-raise errors of reading one of the files of a source with its name and, if known, the line."""
+    import polars as pl
+
+    try:
+        yield
+    except SourceError:
+        raise
+    except (pl.exceptions.InvalidOperationError, pa.ArrowInvalid) as error:
+        if table is not None:
+            raise MisfitError from error
+        raise SourceError(f"{file} is not a readable CSV file: {error}") from error
+    except (UnicodeError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        why = first_line(error)
+        if "utf-8" in why:
+            raise _not_utf8(file, files) from error
+        bad = None if table is None else uneven(table) or _with_open_quote(table)
+        raise bad or SourceError(f"{file} is not a readable CSV file: {why}.") from error
+    except (pa.ArrowException, OSError, csv.Error) as error:
+        raise SourceError(f"{file} is not a readable CSV file: {error}") from error
+
+
+def _not_utf8(file: File, files: Sequence[File]) -> SourceError:
+    with (file.system or here()).open_input_stream(file.path, compression="detect") as stream:
+        head = stream.read(_HEAD)
+    encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin-1"
+    if encoding == "latin-1" and b"\0" in head:
+        return SourceError(f"A CSV file must be text; {file} is binary. Name it by its format, such as .parquet.")
+    separator = "\t" if file.path.lower().endswith(TABS) else ","
+    lines = head.decode(encoding, "replace").splitlines()
+    mark = _mark(lines[0], separator) or separator
+    arguments = f"encoding={encoding!r}, {_separated(lines, mark)}, infer_schema_length=None"
+    read = f"pl.read_csv({str(file)!r}, {arguments})"
+    if len(files) > 1:
+        read = f"pl.concat([pl.read_csv(path, {arguments}) for path in {_given(files)}], how='vertical_relaxed')"
+    return SourceError(
+        f"A CSV file must be text in UTF-8; {file} is not. Write it anew, or read it with polars: ts.load({read}, ...)."
+    )
