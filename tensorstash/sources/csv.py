@@ -8,9 +8,9 @@ import pyarrow as pa
 from tensorstash.common.forks import check_pool
 from tensorstash.common.progress import Bar, bytes_bar
 from tensorstash.errors import SourceError
-from tensorstash.sources.csv_errors import check_header, check_texts, uneven, unreadable
+from tensorstash.sources.csv_errors import bad_line, check_header, check_texts, unreadable
 from tensorstash.sources.csv_file import Csv, open_csv
-from tensorstash.sources.csv_types import FLOATS, NO_VALUES, TEXT, MisfitError, Texts, converted
+from tensorstash.sources.csv_types import FLOATS, INTEGERS, NO_VALUES, TEXT, MisfitError, Texts, converted
 from tensorstash.sources.file import File
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import constant, kept_files, key_types
@@ -30,6 +30,11 @@ def scan_csv(
     check_pool()
     first, types = _first_rows(files, wanted)
     keys = {key: arrow for key, arrow in key_types(files).items() if key not in first.names}
+    notes: tuple[str, ...] = ()
+    if wanted.names is None and types.get("") in (INTEGERS, NO_VALUES):  # an index of pandas, or commas at the ends
+        wanted = Wanted(frozenset({*first.names, *keys}) - {""})
+        types = {name: kind for name, kind in types.items() if name}
+        notes = ("a column without a name is left out",)
     chosen = files
     if condition is not None and keys:
         chosen = kept_files(files, keys, _schema(first, types, keys), condition) or files[:1]
@@ -53,13 +58,13 @@ def scan_csv(
             bar.begin("parsing CSV")
             units = spooled(types)
     kept = pa.schema([field.with_type(kept_type(field.type)) for field in _schema(first, types, keys)])
-    return Scan(label, kept, units, len(units), keys=frozenset(keys))
+    return Scan(label, kept, units, len(units), notes, keys=frozenset(keys))
 
 
 def _opened(file: File, files: Sequence[File], wanted: Wanted) -> Csv:
     with unreadable(file, files):
         table = open_csv(file, files)
-    check_header(table, wanted)
+        check_header(table, wanted)
     return table
 
 
@@ -77,7 +82,7 @@ def _types(tables: Iterable[Csv], wanted: Wanted, rows: int | None, bar: Bar | N
     """The types of the wanted columns that fit the first `rows` of each file, or all of them."""
     columns: dict[str, Texts] = {}
     for table in tables:
-        names = wanted.among(table.names)
+        names = wanted.among(dict.fromkeys(table.names))
         columns = {name: Texts() for name in names} | columns
         with unreadable(table.file, table.files, table):
             frame = table.frame().select(names)
@@ -92,7 +97,7 @@ def _types(tables: Iterable[Csv], wanted: Wanted, rows: int | None, bar: Bar | N
 def _schema(table: Csv, types: Types, keys: Types) -> pa.Schema:
     """All columns of the source; those that are not wanted have the null type."""
     loaded = {name: FLOATS if kind == NO_VALUES else kind for name, kind in types.items()}
-    return pa.schema({**dict.fromkeys(table.names, pa.null()), **loaded, **keys})
+    return pa.schema({**dict.fromkeys(filter(None, table.names), pa.null()), **loaded, **keys})
 
 
 def _batches(table: Csv, schema: pa.Schema, types: Types) -> Iterator[pa.RecordBatch]:
@@ -116,7 +121,7 @@ def _batches(table: Csv, schema: pa.Schema, types: Types) -> Iterator[pa.RecordB
                 for field in schema
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-    if not complete and table.may_have_short_line() and (error := uneven(table)):
+    if not complete and table.may_have_bad_line() and (error := bad_line(table, stray_quotes=False)):
         raise error
 
 

@@ -33,22 +33,23 @@ def check_header(table: Csv, wanted: Wanted) -> None:
     """Raise if the first line names a wanted column twice, or if lines or values end in another way."""
     names, file = table.names, table.file
     lines = [text for _, text, _ in islice(table.records(), _LINES)]
+    "".join(lines).encode()  # raises if a line is not UTF-8
     if lines[0].endswith("\r"):
         raise SourceError(
             rf"Lines of a CSV file end with \n; those of {file} end with \r. "
             f"Read it with polars: {_call(table, _OLD_MAC)}."
         )
-    for name in dict.fromkeys(names):
-        if names.count(name) > 1 and wanted.among([name]):
-            raise SchemaError(
-                f"Column names must be unique; {file} has {names.count(name)} columns {name!r}. Rename them, or let "
-                f"polars number them: {_call(table)}."
-            )
     if (mark := _mark(lines[0], table.separator)) is not None:
         raise SourceError(
             f"The ending of {file} stands for values separated by {table.separator!r}, but its first line has only "
             f"{mark!r}. Read it with polars: {_call(table, _separated(lines, mark))}."
         )
+    for name in dict.fromkeys(filter(None, names)):
+        if names.count(name) > 1 and wanted.among([name]):
+            raise SchemaError(
+                f"Column names must be unique; {file} has {names.count(name)} columns {name!r}. Rename them, or let "
+                f"polars number them: {_call(table)}."
+            )
 
 
 def _mark(header: str, separator: str) -> str | None:
@@ -59,7 +60,8 @@ def _mark(header: str, separator: str) -> str | None:
 def _separated(lines: Sequence[str], mark: str) -> str:
     """The arguments of polars for lines whose values are separated by a mark."""
     has_comma = mark == ";" and any(re.search(r"(^|;)-?\d+,\d", line) for line in lines[1:])
-    return f"separator={mark!r}" + (", decimal_comma=True" if has_comma else "")
+    skipped = ", skip_lines=1" if lines[0].startswith("sep=") else ""  # a line of Excel
+    return f"separator={mark!r}" + (", decimal_comma=True" if has_comma else "") + skipped
 
 
 def check_texts(columns: Mapping[str, Texts]) -> None:
@@ -71,17 +73,18 @@ def check_texts(columns: Mapping[str, Texts]) -> None:
             continue
         times = [match for text in texts.first if (match := _ISO.fullmatch(text.strip()))]
         if len(times) > len(texts.first) / 2:
-            zoned = sum(match[1] is not None for match in times) > len(times) / 2
-            _refuse(name, texts, "times", pa.timestamp("us", "UTC" if zoned else None))
+            zone = "UTC" if sum(match[1] is not None for match in times) > len(times) / 2 else None
+            kinds = [pa.timestamp(unit, zone) for unit in ("us", "ns")]
+            _refuse(name, texts, "times", min(kinds, key=lambda kind: bool(_ISO.fullmatch(texts.misfits[kind][0]))))
         if number_share([*texts.first]) > 0.5:
             _refuse(name, texts, "numbers", FLOATS)
 
 
 def _check_zeros(name: str, text: str, table: Csv) -> None:
-    if text.strip().lstrip("+-").startswith("0"):
+    if text.strip().startswith("0"):
         raise SchemaError(
-            f"An integer in a CSV file has no leading zero; {text!r} in column {name!r} of {_place(table, name, text)} "
-            f"would be {int(text)}. Read it as text, or as pl.Int64 without the zeros: "
+            f"An integer in a CSV file has no leading zero; {text!r} in column {name!r} would be {int(text)} "
+            f"({_place(table, name, text)}). Read it as text, or as pl.Int64 without the zeros: "
             f"{_call(table, f'schema_overrides={{{name!r}: pl.String}}')}."
         )
 
@@ -89,32 +92,33 @@ def _check_zeros(name: str, text: str, table: Csv) -> None:
 def _refuse(name: str, texts: Texts, what: str, kind: pa.DataType) -> None:
     text, table = texts.misfits[kind]
     raise SchemaError(
-        f"A column of a CSV file is {what} or text; most values of {name!r} in {_place(table, name, text)} read as "
-        f"{what}, but {text!r} does not. Leave it out, or say how to read it: {_reading(table, name, kind)}."
+        f"A column of a CSV file is {what} or text; most values of {name!r} read as {what}, but {text!r} does not "
+        f"({_place(table, name, text)}). Leave the column out, or say how to read it: {_reading(table, name, kind)}."
     )
 
 
 def _reading(table: Csv, name: str, kind: pa.DataType) -> str:
-    """A call that reads a column as numbers or times, if a few words are missing values or marks are left out."""
-    import polars as pl
-
+    """A call that reads a column as numbers or times if a few words are missing values, else as text."""
     texts = table.frame([]).select(name).drop_nulls().unique(maintain_order=True).head(_DISTINCT).collect().to_series()
     odd = texts.filter([not fits(texts[k : k + 1], kind) for k in range(len(texts))])
-    has_value = odd.str.contains(r"\d") if kind == FLOATS else pl.repeat(False, len(odd), eager=True)
-    words, values = odd.filter(~has_value).to_list(), odd.filter(has_value)
-    parse = ".str.to_datetime()" if kind != FLOATS else f".str.strip_chars(){_change(values)}.cast(pl.Float64)"
-    is_text = len(words) > _FEW or (len(values) and not _change(values))
-    then = "" if is_text else f".with_columns(pl.col({name!r}){parse})"
-    return _call(table, f"schema_overrides={{{name!r}: pl.String}}", [] if is_text else words, then)
+    is_value = odd.str.contains(r"\d" if kind == FLOATS else "[1-9]") | odd.str.contains("(?i)true|false")
+    words, values = odd.filter(~is_value).to_list(), odd.filter(is_value)
+    change = _change(values) if kind == FLOATS and len(values) else ""
+    if len(words) > _FEW or (len(values) and not change):
+        return _call(table, f"schema_overrides={{{name!r}: pl.String}}")
+    zone = f"time_zone={kind.tz!r}" if kind != FLOATS and kind.tz else ""
+    parse = f"str.strip_chars(){change}.cast(pl.Float64)" if kind == FLOATS else f"str.to_datetime({zone})"
+    then = f".with_columns(pl.col({name!r}).{parse})"
+    return _call(table, f"schema_overrides={{{name!r}: pl.String}}", words, then)
 
 
 def _change(texts: "pl.Series") -> str:
-    """A method of polars that leaves numbers of the texts; empty if there is none."""
+    """A method of polars that leaves the numbers of texts; empty if there is none."""
     marks = "".join(sorted({*"".join(texts)} - {*"0123456789.+-eE"}))
     changes = [(",", "."), (f"[{re.escape(marks)}]", "")]
     if all(map(_THOUSANDS.fullmatch, texts)):
         changes.reverse()
-    if not marks or number_share(texts.to_list()) < 1:
+    if not marks or "\u2212" in marks or number_share(texts.to_list()) < 1:
         return ""
     found = (change for change in changes if fits(texts.str.replace_all(*change), FLOATS))
     return next((f".str.replace_all({old!r}, {new!r})" for old, new in found), "")
@@ -145,44 +149,44 @@ def _place(table: Csv, name: str, text: str) -> str:
     """The file, and the line in which a column first has this text."""
     at = table.names.index(name)
     line = next((line for line, _, values in table.records() if values[at : at + 1] == [text]), None)
-    return f"{table.file}" if line is None else f"{table.file}, line {line:,},"
+    return f"{table.file}" if line is None else f"{table.file}, line {line:,}"
 
 
 # Lines that cannot be read
 
 
-def uneven(table: Csv) -> SourceError | None:
-    """The error for the first line with more or fewer values than the header."""
-    width = len(table.names)
-    with suppress(csv.Error):  # a value that is too long for Python's reader
-        for line, _, values in table.records():
-            if len(values) == width:
-                continue
-            if width == 1:
-                remedy = f"If this line has the names: {_call(table, f'skip_lines={line - 1}')}"
-            elif len(values) > width:
-                remedy = f"Correct it, or leave out what is too much: {_call(table, 'truncate_ragged_lines=True')}"
-            else:
-                remedy = f"Correct it, or take what is absent as missing: {_call(table)}"
-            return SourceError(
-                f"Each line of a CSV file has a value for each column; {table.file}, line {line:,} has {len(values)} "
-                f"of {width} values. {remedy}."
-            )
-    return None
-
-
-def _with_open_quote(table: Csv) -> SourceError | None:
-    """The error for the first line whose quotes are not those around a value."""
-    mark = re.escape(table.separator)
+def bad_line(table: Csv, stray_quotes: bool) -> SourceError | None:
+    """The error for the first line with more or fewer values than the header, or with quotes not around a value."""
+    width, mark = len(table.names), re.escape(table.separator)
     quoted = re.compile(rf'(?<![^{mark}])"(?:[^"]|"")*"(?![^{mark}\r\n])')
-    with suppress(csv.Error):
-        for line, text, _ in table.records():
-            if '"' in text and '"' in quoted.sub("", text):
-                return SourceError(
-                    f"Quotes in a CSV file are around a value, and doubled within one; {table.file}, line {line:,} has "
-                    f"others. Correct the file, or read quotes as text: {_call(table, 'quote_char=None')}."
-                )
-    return None
+    line, text = 1, ""
+    with suppress(csv.Error):  # a value that is too long for Python's reader
+        for line, text, values in table.records():
+            if len(values) != width:
+                return _uneven(table, line, len(values))
+            if stray_quotes and '"' in text and '"' in quoted.sub("", text):
+                break
+        else:
+            if text.count('"') % 2 == 0:
+                return None
+    return SourceError(
+        f"Quotes in a CSV file are around a value, and doubled within one; {table.file}, line {line:,} has others. "
+        f"Correct the file, or read quotes as text: {_call(table, 'quote_char=None')}."
+    )
+
+
+def _uneven(table: Csv, line: int, count: int) -> SourceError:
+    width = len(table.names)
+    if width == 1:
+        remedy = f"If this line has the names: {_call(table, f'skip_lines={line - 1}')}"
+    elif count > width:
+        remedy = f"Correct it, or leave out what is too much: {_call(table, 'truncate_ragged_lines=True')}"
+    else:
+        remedy = f"Correct it, or take what is absent as missing: {_call(table)}"
+    return SourceError(
+        f"Each line of a CSV file has a value for each column; {table.file}, line {line:,} has {count} of {width} "
+        f"values. {remedy}."
+    )
 
 
 @contextmanager
@@ -202,7 +206,7 @@ def unreadable(file: File, files: Sequence[File], table: Csv | None = None) -> I
         why = first_line(error)
         if "utf-8" in why:
             raise _not_utf8(file, files) from error
-        bad = None if table is None else uneven(table) or _with_open_quote(table)
+        bad = None if table is None else bad_line(table, stray_quotes=True)
         raise bad or SourceError(f"{file} is not a readable CSV file: {why}.") from error
     except (pa.ArrowException, OSError, csv.Error) as error:
         raise SourceError(f"{file} is not a readable CSV file: {error}") from error

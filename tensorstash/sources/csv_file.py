@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None")
 _COPIED = 1 << 22  # bytes copied at a time
-_EMPTY_LINE = re.compile(rb"(?:\A|\n) *\r?\n")
+_EMPTY_LINE = re.compile(rb"\n *\r?\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Csv:
         """The number of its last line, the text and the values of each record; the first is the header."""
         return _records(self.numbered, self.separator)
 
-    def may_have_short_line(self) -> bool:
+    def may_have_bad_line(self) -> bool:
         """Whether a line has fewer separators than the header, or the file ends within quotes.
 
         A line that ends within quotes is only a part of its record, so there may be no short record.
@@ -82,9 +82,8 @@ def open_csv(file: File, files: Sequence[File]) -> Csv:
     names = next((tuple(values) for _, _, values in _records(path, separator)), None)
     if names is None:
         raise SourceError(f"A CSV file must begin with a line of column names; {file} is empty.")
-    "".join(names).encode()  # raises if the header is not UTF-8, which polars would replace
     with open(path, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        has_empty_lines = _EMPTY_LINE.search(data) is not None
+        has_empty_lines = data[:1] in b"\r\n " or _EMPTY_LINE.search(data) is not None
     if has_empty_lines:
         copies.append(_without_empty_lines(file, path, separator))
         path = copies[-1].path()

@@ -21,7 +21,6 @@ NO_VALUES = pa.null()
 SAMPLE = 10_000  # distinct texts that tell what a column of mixed texts is meant to be
 _TYPES = (pa.bool_(), INTEGERS, LARGE_INTEGERS, FLOATS, *TIMES)
 _BOOLEANS = {word: word.lower() == "true" for word in ("true", "True", "TRUE", "false", "False", "FALSE")}
-_LEADING_ZERO = r"^[+-]?0\d"
 
 
 class MisfitError(Exception):
@@ -42,14 +41,22 @@ class Texts:
         texts = pl.Series(values, dtype=pl.String).drop_nulls().unique(maintain_order=True)
         self.first |= dict.fromkeys(texts.head(SAMPLE - len(self.first)))
         for kind in _TYPES:
-            if kind not in self.misfits and not fits(texts, kind):
-                at = bisect_left(range(len(texts)), True, key=lambda k: not fits(texts[: k + 1], kind))
-                self.misfits[kind] = texts[at], file
+            if kind not in self.misfits and (misfit := _misfit(texts, kind)) is not None:
+                self.misfits[kind] = misfit, file
 
     @property
     def type(self) -> pa.DataType:
         """The first type that fits all texts. A leading zero makes integers `LARGE_INTEGERS`."""
         return next((kind for kind in _TYPES if kind not in self.misfits), TEXT) if self.first else NO_VALUES
+
+
+def _misfit(texts: "pl.Series", kind: pa.DataType) -> str | None:
+    """The first text that is no value of this type."""
+    if fits(texts, kind):
+        return None
+    if not fits(texts[:1], kind):  # most are found here, and each look takes time
+        return str(texts[0])
+    return str(texts[bisect_left(range(len(texts)), True, key=lambda k: not fits(texts[: k + 1], kind))])
 
 
 def converted(name: str, kind: pa.DataType) -> "pl.Expr":
@@ -61,7 +68,8 @@ def converted(name: str, kind: pa.DataType) -> "pl.Expr":
     if kind == pa.bool_():
         return bare.replace_strict(_BOOLEANS, return_dtype=pl.Boolean)
     if kind == INTEGERS:  # '007' and '7' may be different names
-        return bare.str.replace(_LEADING_ZERO, "no integer").cast(pl.Int64)
+        has_zero = bare.str.starts_with("0") & (bare.str.len_bytes() > 1)
+        return pl.when(has_zero).then(pl.lit("no integer")).otherwise(bare).cast(pl.Int64).alias(name)
     if kind == LARGE_INTEGERS:
         return bare.cast(pl.Int128).cast(pl.Decimal(38, 0))
     if kind == FLOATS:
