@@ -125,6 +125,17 @@ def array_of(values: Any, what: str) -> "NDArray[Any]":
         raise TypeError(f"{what} must be one array, list or dense tensor of values, got {shown(values)}.") from error
 
 
+def bound_anew(given: Any, windows: object) -> Any:
+    """What `given.bind(windows)` returns; raises `TypeError` if that is the object itself, which others may share."""
+    made = given.bind(windows)
+    if made is given:
+        raise TypeError(
+            "bind(windows) must return a new object, because several loaders may share the one that is given; that of "
+            f"{shown(given)} returned itself. Set what belongs to the windows in copy.copy(self), and return that."
+        )
+    return made
+
+
 def no_attribute(owner: object, name: str, words: Mapping[str, str]) -> AttributeError:
     """The error for an attribute that does not exist; `words` maps other names for a method to the call to write."""
     if name in words:
