@@ -41,7 +41,7 @@ def bound(transforms: Sequence[Any], windows: Windows | Several) -> tuple[Transf
     result = tuple(bound_anew(step, windows) if hasattr(step, "bind") else step for step in transforms)
     for given, made in zip(transforms, result):
         if not callable(made):
-            raise TypeError(f"bind(windows) of a transform must return a callable, got {shown(made)} of {shown(given)}.")
+            raise TypeError(f"bind(windows) of a transform must return a callable; {given!r} returned {made!r}.")
     scaled = Counter(span for step in result if isinstance(step, Scaler) for span in step.spans)
     if twice := [span for span, count in scaled.items() if count > 1]:
         raise ValueError(f"A span must be scaled once; {twice[0]!r} is scaled by two transforms. Leave one out.")

@@ -70,9 +70,9 @@ class Sampler:
             batches among ranks by itself, as `accelerator.prepare` does, needs `num_replicas=1, rank=0`.
         rank: the rank of this process, which takes part `rank` of every step: `mesh["dp"].get_local_rank()`.
         tail: what happens to an incomplete last step. `"keep"` divides it among the ranks, in parts that differ by at
-            most one id; a rank without a part gets one id of filler. `"pad"` fills every part up to `batch_size`. Filler
-            repeats the first id of the step. A `Loader` marks it in `valid`; the lists of a sampler alone do not show
-            it. `"drop"` leaves the step out.
+            most one id; a rank without a part gets one id of filler. `"pad"` fills every part up to `batch_size`.
+            Filler repeats the first id of the step. A `Loader` marks it in `valid`; the lists of a sampler alone do not
+            show it. `"drop"` leaves the step out.
         global_batch_size: instead of `batch_size`, ids per step over all ranks, a multiple of their number.
         steps: the steps of a pass. Epochs then follow each other without end, and each pass takes the next `steps`
             steps. No step mixes two epochs.
