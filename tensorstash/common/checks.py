@@ -30,7 +30,7 @@ def is_integer(value: object) -> bool:
         operator.index(cast("SupportsIndex", value))
     except (TypeError, ValueError, RuntimeError):  # arrays and tensors of any kind have an `__index__`, which may fail
         return False
-    return not isinstance(value, bool)
+    return not isinstance(value, bool) and str(getattr(value, "dtype", "")) != "torch.bool"
 
 
 def at_least(least: int, value: object, what: str, *, below: int | None = None) -> int:

@@ -1,4 +1,7 @@
-"""An order is bound to a new object, so that loaders of different windows may share the one that a user writes."""
+"""An order is bound to a new object, so that loaders of different windows may share the one that a user writes.
+
+Of the inside it takes the protocol of orders, as a user who writes one does.
+"""
 
 import copy
 import doctest
