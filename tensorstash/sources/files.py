@@ -15,7 +15,8 @@ from tensorstash.common.threads import each, threads
 from tensorstash.errors import DataError, SourceError
 from tensorstash.sources.file import REQUESTS, File
 from tensorstash.sources.filter import Filter
-from tensorstash.sources.footers import Footer, constant, kept_files, key_types, read_footer
+from tensorstash.sources.footers import Footer, read_footer
+from tensorstash.sources.hive_keys import agreeing, constant, kept_files, key_types
 from tensorstash.sources.row_groups import (
     as_dictionaries,
     check_counts,
@@ -67,7 +68,7 @@ def _cast_batches(footer: Footer, index: int, schema: pa.Schema, names: Sequence
     else:  # the file need not be opened
         sizes = (min(BATCH_ROWS, rows - start) for start in range(0, rows, BATCH_ROWS))
         batches = (pa.record_batch({"": pa.nulls(size)}) for size in sizes)
-    for batch in batches:
+    for batch in agreeing(batches, footer.file, sum(footer.rows[:index])):
         columns = dict(zip(batch.schema.names, batch.columns))
         arrays = [
             _widened(columns[name], schema.field(name), footer.place(index))

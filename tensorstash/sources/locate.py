@@ -15,6 +15,7 @@ from tensorstash.errors import SourceError
 from tensorstash.sources.file import (
     ARROW,
     CSV,
+    NULL_KEY,
     PARQUET,
     WILDCARD,
     File,
@@ -25,7 +26,6 @@ from tensorstash.sources.file import (
 )
 from tensorstash.sources.lake import LOGS, NamesIn, refuse_tables
 
-_NULL = "__HIVE_DEFAULT_PARTITION__"
 _HIDDEN = re.compile(r"(^|/)[._]")
 # by the name of the type, so that no library has to be imported
 _FRAMES = ("polars.DataFrame", "polars.LazyFrame", "pandas.DataFrame")
@@ -176,7 +176,7 @@ def _files(paths: Iterable[str], root: str) -> list[File]:
 @lru_cache(maxsize=4096)
 def _keys(directories: str) -> tuple[tuple[str, str | None], ...]:
     parts = [part.partition("=") for part in directories.split("/") if "=" in part]
-    return tuple((unquote(key), None if value == _NULL else unquote(value)) for key, _, value in parts if key)
+    return tuple((unquote(key), None if value == NULL_KEY else unquote(value)) for key, _, value in parts if key)
 
 
 def _data(paths: Sequence[str], root: str) -> list[str]:

@@ -55,7 +55,9 @@ def hudi(root: Path) -> Any:
         "hoodie.table.recordkey.fields": "t",
         "hoodie.table.keygenerator.class": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
     }
-    (root / ".hoodie" / "hoodie.properties").write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    (root / ".hoodie" / "hoodie.properties").write_text(
+        "".join(f"{key}={value}\n" for key, value in properties.items())
+    )
     fields = [{"name": "t", "type": ["null", "long"]}, {"name": "y", "type": ["null", "double"]}]
     schema = json.dumps({"type": "record", "name": "x", "fields": fields})
     for instant, rows in (("20240418173550988", TABLE), ("20240418173551988", TABLE.take([0, 2, 3]))):
