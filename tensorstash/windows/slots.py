@@ -105,12 +105,10 @@ def _check_outer_times(slots: Slots, stash: Stash) -> None:
     first, last = stash.time_range
     if slots.frequency is None or first is None or last is None:
         return
-    bits, latest = 32 if stash.clock.unit == "d" else 64, 0 if slots.days is None else int(slots.days.max(initial=0))
-    for time, steps, day, what in (
-        (last, slots.tail, latest, "after the last"),
-        (first, -slots.lead, 0, "before the first"),
-    ):
-        moved = slots.frequency.advance_one(time, steps, day)
+    bits, day = 32 if stash.clock.unit == "d" else 64, 0 if slots.days is None else int(slots.days.max(initial=0))
+    ends = (last, slots.tail, day, "after the last"), (first, -slots.lead, 0, "before the first")
+    for time, steps, kept, what in ends:
+        moved = slots.frequency.advance_one(time, steps, kept)
         if moved is None or not -1 << (bits - 1) <= moved < 1 << (bits - 1):
             raise DataError(
                 f"Empty slots {what} row have times, which must fit into {bits} bits; {abs(steps):,} x "
