@@ -26,7 +26,6 @@ from tensorstash.sampling.passes import Position, Schedule
 from tensorstash.sampling.sampler import Sampler
 from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Tail
-from tensorstash.stash.scaled import noted
 from tensorstash.transforms.pack import PackSequences
 from tensorstash.windows.contents import contents
 from tensorstash.windows.windows import Windows
@@ -72,7 +71,7 @@ class Loader:
             complete and on the device. Each may write into the batch and returns one; the last may return something
             else, such as a tuple. If one raises, that batch does not count as handed out. A `PackSequences` and what is
             before it run on the host, before the copy, and in the thread if there is prefetch. What has a method
-            `bind(windows)`, as a `Scaler` has, is replaced by what that returns when the loader is made.
+            `bind(windows)`, as a `Scaler` has, is replaced by what that returns when the loader is made, a new object.
         global_batch_size: in place of `batch_size`, windows per step over all ranks, a multiple of their number.
         steps: the steps of a pass, so that `len(loader) == steps`; epochs follow each other without end. By default a
             pass is an epoch.
@@ -173,8 +172,7 @@ class Loader:
         else:
             made = awaited = timed(making, copying, times.made_in_loop)
         self._making = made
-        late, scaled = self._transform_plan.late, self._transform_plan.scaled
-        clock, taken = time.perf_counter, 0  # at exit modules may be gone
+        late, clock, taken = self._transform_plan.late, time.perf_counter, 0  # at exit modules may be gone
         try:
             for steps, some, batches in awaited:
                 for index in some:
@@ -183,8 +181,6 @@ class Loader:
                         began = clock()
                         batch = batch.complete()
                         times.completed(clock() - began, by_gather=self.resident)
-                    if scaled:
-                        noted(batch, scaled)
                     if late:
                         began = clock()
                         batch = self._transformed(late, batch)

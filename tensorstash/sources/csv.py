@@ -13,7 +13,7 @@ from tensorstash.sources.csv_file import Csv, open_csv
 from tensorstash.sources.csv_types import FLOATS, INTEGERS, NO_VALUES, TEXT, MisfitError, Texts, converted
 from tensorstash.sources.file import File
 from tensorstash.sources.filter import Filter
-from tensorstash.sources.footers import constant, kept_files, key_types
+from tensorstash.sources.hive_keys import agreeing, constant, kept_files, key_types
 from tensorstash.sources.scan import Scan, Unit, Wanted
 from tensorstash.sources.streams import collected, kept_type, spooled_parts
 
@@ -45,7 +45,10 @@ def scan_csv(
     def spooled(types: Types) -> tuple[Unit, ...]:
         whole = _schema(first, types, keys)
         schema = pa.schema([whole.field(name) for name in wanted.among(whole.names)])
-        parts = ((str(table.file), _counted(table, _batches(table, schema, types), bar)) for table in tables())
+        parts = (
+            (str(table.file), _counted(table, agreeing(_batches(table, schema, types), table.file), bar))
+            for table in tables()
+        )
         return spooled_parts(parts, schema, label)
 
     with bytes_bar("parsing CSV", progress) as bar:

@@ -16,6 +16,7 @@ from tensorstash.sources.csv_types import FLOATS, INTEGERS, LARGE_INTEGERS, TEXT
 from tensorstash.sources.evaluate import first_line
 from tensorstash.sources.file import TABS, File, here
 from tensorstash.sources.scan import Wanted
+from tensorstash.sources.time_formats import reading
 
 if TYPE_CHECKING:
     import polars as pl
@@ -93,23 +94,25 @@ def _refuse(name: str, texts: Texts, what: str, kind: pa.DataType) -> None:
     text, table = texts.misfits[kind]
     raise SchemaError(
         f"A column of a CSV file is {what} or text; most values of {name!r} read as {what}, but {text!r} does not "
-        f"({_place(table, name, text)}). Leave the column out, or say how to read it: {_reading(table, name, kind)}."
+        f"({_place(table, name, text)}). Leave the column out, or read {_reading(table, name, kind)}."
     )
 
 
 def _reading(table: Csv, name: str, kind: pa.DataType) -> str:
-    """A call that reads a column as numbers or times if a few words are missing values, else as text."""
+    """How to read a column as numbers or times if a few words are missing values, else as text."""
     texts = table.frame([]).select(name).drop_nulls().unique(maintain_order=True).head(_DISTINCT).collect().to_series()
     odd = texts.filter([not fits(texts[k : k + 1], kind) for k in range(len(texts))])
     is_value = odd.str.contains(r"\d" if kind == FLOATS else "[1-9]") | odd.str.contains("(?i)true|false")
     words, values = odd.filter(~is_value).to_list(), odd.filter(is_value)
     change = _change(values) if kind == FLOATS and len(values) else ""
     if len(words) > _FEW or (len(values) and not change):
-        return _call(table, f"schema_overrides={{{name!r}: pl.String}}")
-    zone = f"time_zone={kind.tz!r}" if kind != FLOATS and kind.tz else ""
-    parse = f"str.strip_chars(){change}.cast(pl.Float64)" if kind == FLOATS else f"str.to_datetime({zone})"
-    then = f".with_columns(pl.col({name!r}).{parse})"
-    return _call(table, f"schema_overrides={{{name!r}: pl.String}}", words, then)
+        return f"it as text: {_call(table, f'schema_overrides={{{name!r}: pl.String}}')}"
+    how = f"pl.col({name!r}).str.strip_chars(){change}.cast(pl.Float64)"
+    if kind != FLOATS:
+        found = reading(name, texts.filter(~texts.is_in(odd.implode())).to_arrow())
+        how = found[0] if found else f"pl.col({name!r}).str.to_datetime()"
+    call = _call(table, f"schema_overrides={{{name!r}: pl.String}}", words, f".with_columns({how})")
+    return f"{'these words as missing' if words else 'the numbers'}: {call}"
 
 
 def _change(texts: "pl.Series") -> str:

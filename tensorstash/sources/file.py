@@ -20,6 +20,7 @@ PARQUET = (".parquet", ".parq", ".pq")
 ARROW = (".arrow", ".arrows", ".feather", ".ipc")
 TABS = (".tsv", ".tsv.gz", ".tsv.zst")
 CSV = (".csv", ".csv.gz", ".csv.zst", *TABS)
+NULL_KEY = "__HIVE_DEFAULT_PARTITION__"  # stands for null in a directory `key=value`
 REQUESTS = 16  # concurrent requests to a remote file system
 WILDCARD = re.compile(r"[*?\[]")  # the special characters of a glob pattern
 

@@ -15,7 +15,9 @@ from tensorstash.common.threads import each, threads
 from tensorstash.errors import DataError, SourceError
 from tensorstash.sources.file import REQUESTS, File
 from tensorstash.sources.filter import Filter
-from tensorstash.sources.footers import Footer, constant, kept_files, key_types, read_footer
+from tensorstash.sources.footers import Footer, read_footer
+from tensorstash.sources.hive_keys import agreeing, constant, kept_files, key_types
+from tensorstash.sources.int96 import int96_columns, outside_nanoseconds
 from tensorstash.sources.row_groups import (
     as_dictionaries,
     check_counts,
@@ -47,27 +49,61 @@ def scan_files(
     footers = each(look, files, at_a_time, "footers", progress)
     names = [str(footer.file) for footer in footers]
     whole, notes = unify(names, [footer.schema for footer in footers], wanted)
-    pieces = []
-    for footer in footers:
-        kept = range(len(footer.rows)) if footer.fragment is None else kept_groups(footer.fragment, whole, condition)
-        for index, rows in enumerate(footer.rows):
-            batches = partial(_cast_batches, footer, index, whole) if index in kept else None
-            pieces.append((footer.place(index), rows, batches))
+    kept = [
+        range(len(footer.rows)) if footer.fragment is None else kept_groups(footer.fragment, whole, condition)
+        for footer in footers
+    ]
+    wide = _wide_times(whole, wanted, [*zip(footers, kept)], progress)
+    whole = _in_microseconds(whole, wide, footers)
+    notes += tuple(
+        f"{name!r} is read as {whole.field(name).type}: its times do not fit into ns" for name in sorted(wide)
+    )
+    pieces = [
+        (footer.place(index), rows, partial(_cast_batches, footer, index, whole, wide) if index in groups else None)
+        for footer, groups in zip(footers, kept)
+        for index, rows in enumerate(footer.rows)
+    ]
     metas = [footer.fragment and (footer.fragment.metadata, footer.fragment.physical_schema) for footer in footers]
     of_paths = frozenset(types).difference(*(footer.own for footer in footers))
     return Scan(label, whole, in_order(pieces), len(pieces), notes, partial(range_of, metas), of_paths)
 
 
-def _cast_batches(footer: Footer, index: int, schema: pa.Schema, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _wide_times(
+    schema: pa.Schema, wanted: Wanted, kept: Sequence[tuple[Footer, Collection[int]]], progress: bool | None
+) -> set[str]:
+    """The columns with times in INT96 that do not fit into nanoseconds; reads such columns if there are any."""
+    jobs, names = [], wanted.among(dict.fromkeys(schema.names))
+    for footer, groups in kept:
+        own = [name for name in names if name in footer.own]
+        columns = [] if footer.fragment is None else int96_columns(footer.fragment.metadata, footer.schema, own)
+        jobs += [(footer.fragment, group, footer.place(group), columns) for group in groups if columns]
+    return set().union(*each(lambda job: outside_nanoseconds(*job), jobs, threads(), "times", progress))
+
+
+def _in_microseconds(schema: pa.Schema, names: Iterable[str], footers: Sequence[Footer]) -> pa.Schema:
+    """The schema with INT96 of these columns in microseconds."""
+    for name in names:
+        fragments = (footer.fragment for footer in footers if footer.fragment and name in footer.own)
+        meta = next(one.metadata for one in fragments if int96_columns(one.metadata, one.physical_schema, [name]))
+        read = pq.ParquetFile(pa.BufferReader(b""), metadata=meta, coerce_int96_timestamp_unit="us").schema_arrow
+        index = schema.get_field_index(name)
+        schema = schema.set(index, schema.field(index).with_type(read.field(name).type))
+    return schema
+
+
+def _cast_batches(
+    footer: Footer, index: int, schema: pa.Schema, wide: Collection[str], names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     """The batches of a row group, record batch or stream, cast to the schema that all files share."""
     stored = [name for name in names if name in footer.own]
     keys, rows = dict(footer.file.keys), footer.rows[index]
     if stored:
-        batches = (_arrow_batches if footer.fragment is None else _parquet_batches)(footer, index, stored)
+        is_arrow = footer.fragment is None
+        batches = _arrow_batches(footer, index, stored) if is_arrow else _stored_batches(footer, index, stored, wide)
     else:  # the file need not be opened
         sizes = (min(BATCH_ROWS, rows - start) for start in range(0, rows, BATCH_ROWS))
         batches = (pa.record_batch({"": pa.nulls(size)}) for size in sizes)
-    for batch in batches:
+    for batch in agreeing(batches, footer.file, sum(footer.rows[:index])):
         columns = dict(zip(batch.schema.names, batch.columns))
         arrays = [
             _widened(columns[name], schema.field(name), footer.place(index))
@@ -90,7 +126,23 @@ def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
         ) from error
 
 
-def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iterator[pa.RecordBatch]:
+def _stored_batches(
+    footer: Footer, group: int, names: Sequence[str], wide: Collection[str]
+) -> Iterator[pa.RecordBatch]:
+    """The batches of a row group, with INT96 of the `wide` columns in microseconds: a reader has one unit for all."""
+    assert footer.fragment is not None
+    rows = rows_at_a_time(footer.fragment.metadata, group, footer.schema, names)
+    parts = [("us", [name for name in names if name in wide]), (None, [name for name in names if name not in wide])]
+    readers = [_parquet_batches(footer, group, part, rows, unit) for unit, part in parts if part]
+    for batches in zip(*readers, strict=True):
+        columns = {name: array for batch in batches for name, array in zip(batch.schema.names, batch.columns)}
+        yield batches[0] if len(batches) == 1 else pa.record_batch(columns)
+
+
+def _parquet_batches(
+    footer: Footer, group: int, names: Collection[str], rows: int = BATCH_ROWS, unit: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The batches of a row group, with INT96 in nanoseconds or another unit."""
     assert footer.fragment is not None
     meta = footer.fragment.metadata
     texts = [name for name in names if is_text(footer.schema.field(name).type)]
@@ -106,9 +158,9 @@ def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iter
             pre_buffer=remote,
             buffer_size=0 if remote else 1 << 20,
             page_checksum_verification=True,
+            coerce_int96_timestamp_unit=unit,
         ) as file,
     ):
-        rows = rows_at_a_time(meta, group, footer.schema, names)
         batches = file.iter_batches(rows, row_groups=[group], columns=list(names), use_threads=False)
         for number, batch in enumerate(batches):
             if not number:
@@ -150,12 +202,25 @@ def scan_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, 
             footers.append((fragment.metadata, fragment.physical_schema))
         except (pa.ArrowException, OSError) as error:
             raise SourceError(f"{fragment.path} is not a readable Parquet file: {error}") from error
-        kept = kept_groups(fragment, schema, condition)
+        kept, (meta, physical) = kept_groups(fragment, schema, condition), footers[-1]
+        times = int96_columns(meta, physical, wanted.among(physical.names))
         for group in fragment.row_groups:
+            if times and group.id in kept:
+                _check_int96(fragment, group.id, times)
             batches = partial(_fragment_batches, fragment, group.id, schema) if group.id in kept else None
             pieces.append((f"{fragment.path}, row group {group.id}", group.num_rows, batches))
     keys = frozenset(schema.names).difference(*(physical.names for _, physical in footers)) if footers else frozenset()
     return Scan(label, schema, in_order(pieces), len(pieces), (), partial(range_of, footers), keys)
+
+
+def _check_int96(fragment: pads.ParquetFileFragment, group: int, names: Sequence[str]) -> None:
+    """Refuse times that pyarrow would wrap."""
+    if wide := outside_nanoseconds(fragment, group, f"{fragment.path}, row group {group}", names):
+        raise DataError(
+            f"Times must fit into their unit; column {min(wide)!r} of {fragment.path} is INT96 with times that do not "
+            "fit into nanoseconds. Make the dataset with "
+            "format=pyarrow.dataset.ParquetFileFormat(coerce_int96_timestamp_unit='us')."
+        )
 
 
 def _fragment_batches(

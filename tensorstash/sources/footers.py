@@ -1,23 +1,16 @@
 """The footers of Parquet and Arrow IPC files: their columns, and the row counts of their pieces."""
 
-import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from tensorstash.columns.types import value_type
 from tensorstash.errors import SourceError
 from tensorstash.sources.file import ARROW, File, here
-from tensorstash.sources.filter import Filter
 from tensorstash.sources.scan import Wanted
 
 _ARROW_MAGIC = b"ARROW1"  # the first bytes of an IPC file; a stream has none
-_INTEGER = re.compile("-[0-9]{1,17}|[0-9]{1,18}")
 _FORMAT = pads.ParquetFileFormat()
 _OTHER_FORMATS = ". Other formats are loaded as frames that polars or pandas read: ts.load(pl.read_json(...), ...)."
 
@@ -78,46 +71,3 @@ def _arrow_footer(file: File, wanted: Wanted) -> tuple[pa.Schema, list[int], str
         else:
             rows = [sum(batch.num_rows for batch in pa.ipc.open_stream(opened, options=options))]
     return schema, rows, "record batch" if whole else "stream"
-
-
-# Partition keys: the columns that come from directories named `key=value`
-
-
-def key_types(files: Sequence[File]) -> dict[str, pa.DataType]:
-    """The type of each key: int64 if all its values are integers, else text."""
-    types: dict[str, pa.DataType] = {}
-    for key, value in dict.fromkeys(pair for file in files for pair in file.keys):
-        if value is not None and not _INTEGER.fullmatch(value):
-            types[key] = pa.dictionary(pa.int32(), pa.string())
-        types.setdefault(key, pa.int64())
-    return types
-
-
-def constant(value: str | None, arrow: pa.DataType, rows: int) -> pa.Array:
-    """The value of a key, repeated for each row."""
-    return pa.array([value], pa.string()).cast(arrow).take(pa.array(np.zeros(rows, np.int32)))
-
-
-def kept_files(
-    files: Sequence[File], types: Mapping[str, pa.DataType], schema: pa.Schema, condition: Filter
-) -> Sequence[File]:
-    """The files whose keys, of these `types`, do not contradict the filter; `schema` has all columns of a file."""
-    if condition.formula is not None:
-        return files
-    claims = enumerate(_claim(file, types) for file in files)
-    system = here()
-    fragments = [_FORMAT.make_fragment(str(k), system, partition_expression=claim) for k, claim in claims]
-    dataset = pads.FileSystemDataset(fragments, schema, _FORMAT, system)
-    with suppress(pa.ArrowException):  # a filter that does not fit the columns is refused later, by name
-        return [files[int(fragment.path)] for fragment in dataset.get_fragments(condition.fitted(schema).expression)]
-    return files
-
-
-def _claim(file: File, types: Mapping[str, pa.DataType]) -> pc.Expression:
-    """The condition that the keys of a path guarantee for every row of the file."""
-    claim = pc.scalar(True)
-    for key, value in file.keys:
-        if key in types:
-            plain = pa.scalar(value, pa.string()).cast(value_type(types[key]))
-            claim &= pc.field(key) == plain if plain.is_valid else pc.field(key).is_null()
-    return claim
