@@ -57,7 +57,7 @@ def scan_csv(
             units = spooled(types)
         except MisfitError:
             bar.begin("finding types of CSV")
-            types = _types(tables(), wanted, None, bar)
+            types = _types(tables(), [*types], None, bar)
             bar.begin("parsing CSV")
             units = spooled(types)
     kept = pa.schema([field.with_type(kept_type(field.type)) for field in _schema(first, types, keys)])
@@ -78,20 +78,19 @@ def _first_rows(files: Sequence[File], wanted: Wanted) -> tuple[Csv, Types]:
         with unreadable(file, files, first):
             if first.frame().head(1).collect().height:
                 break
-    return first, _types([first], wanted, _FIRST)
+    return first, _types([first], wanted.among(dict.fromkeys(first.names)), _FIRST)
 
 
-def _types(tables: Iterable[Csv], wanted: Wanted, rows: int | None, bar: Bar | None = None) -> Types:
-    """The types of the wanted columns that fit the first `rows` of each file, or all of them."""
-    columns: dict[str, Texts] = {}
+def _types(tables: Iterable[Csv], names: Sequence[str], rows: int | None, bar: Bar | None = None) -> Types:
+    """The types of columns that fit the first `rows` of each file, or all of them."""
+    columns = {name: Texts() for name in names}
     for table in tables:
-        names = wanted.among(dict.fromkeys(table.names))
-        columns = {name: Texts() for name in names} | columns
+        there = [name for name in names if name in table.names]
         with unreadable(table.file, table.files, table):
-            frame = table.frame().select(names)
+            frame = table.frame().select(there)
             batches = collected(frame if rows is None else frame.head(rows))
             for batch in batches if bar is None else _counted(table, batches, bar):
-                for name, texts in zip(names, batch.columns):
+                for name, texts in zip(there, batch.columns):
                     columns[name].add(texts, table)
     check_texts(columns)
     return {name: texts.type for name, texts in columns.items()}

@@ -16,7 +16,6 @@ from tensorstash.sources.csv_types import FLOATS, INTEGERS, LARGE_INTEGERS, TEXT
 from tensorstash.sources.evaluate import first_line
 from tensorstash.sources.file import TABS, File, here
 from tensorstash.sources.scan import Wanted
-from tensorstash.sources.time_formats import reading
 
 if TYPE_CHECKING:
     import polars as pl
@@ -92,27 +91,25 @@ def _check_zeros(name: str, text: str, table: Csv) -> None:
 
 def _refuse(name: str, texts: Texts, what: str, kind: pa.DataType) -> None:
     text, table = texts.misfits[kind]
+    how = f"as text: {_call(table, f'schema_overrides={{{name!r}: pl.String}}')}"
     raise SchemaError(
         f"A column of a CSV file is {what} or text; most values of {name!r} read as {what}, but {text!r} does not "
-        f"({_place(table, name, text)}). Leave the column out, or read {_reading(table, name, kind)}."
+        f"({_place(table, name, text)}). Leave the column out, or read it "
+        f"{(kind == FLOATS and _as_numbers(table, name)) or how}."
     )
 
 
-def _reading(table: Csv, name: str, kind: pa.DataType) -> str:
-    """How to read a column as numbers or times if a few words are missing values, else as text."""
+def _as_numbers(table: Csv, name: str) -> str:
+    """How to read a column as numbers if a few words are missing values; empty if others are no numbers."""
     texts = table.frame([]).select(name).drop_nulls().unique(maintain_order=True).head(_DISTINCT).collect().to_series()
-    odd = texts.filter([not fits(texts[k : k + 1], kind) for k in range(len(texts))])
-    is_value = odd.str.contains(r"\d" if kind == FLOATS else "[1-9]") | odd.str.contains("(?i)true|false")
+    odd = texts.filter([not fits(texts[k : k + 1], FLOATS) for k in range(len(texts))])
+    is_value = odd.str.contains(r"\d|(?i)true|false")
     words, values = odd.filter(~is_value).to_list(), odd.filter(is_value)
-    change = _change(values) if kind == FLOATS and len(values) else ""
+    change = _change(values) if len(values) else ""
     if len(words) > _FEW or (len(values) and not change):
-        return f"it as text: {_call(table, f'schema_overrides={{{name!r}: pl.String}}')}"
-    how = f"pl.col({name!r}).str.strip_chars(){change}.cast(pl.Float64)"
-    if kind != FLOATS:
-        found = reading(name, texts.filter(~texts.is_in(odd.implode())).to_arrow())
-        how = found[0] if found else f"pl.col({name!r}).str.to_datetime()"
-    call = _call(table, f"schema_overrides={{{name!r}: pl.String}}", words, f".with_columns({how})")
-    return f"{'these words as missing' if words else 'the numbers'}: {call}"
+        return ""
+    then = f".with_columns(pl.col({name!r}).str.strip_chars(){change}.cast(pl.Float64))"
+    return f"as numbers: {_call(table, f'schema_overrides={{{name!r}: pl.String}}', words, then)}"
 
 
 def _change(texts: "pl.Series") -> str:
@@ -131,12 +128,13 @@ def _call(table: Csv, arguments: str = "", missing: Sequence[str] = (), then: st
     """A call of `ts.load` that reads the files with polars, and the same words as missing values."""
     import polars as pl
 
-    words = dict.fromkeys(missing)
+    words = {*MISSING} - {""}
     with suppress(pl.exceptions.PolarsError):  # the file cannot be read
-        is_there = [pl.any_horizontal(pl.all() == word).any().alias(word) for word in MISSING if word]
+        is_there = [pl.any_horizontal(pl.all() == word).any().alias(word) for word in words]
         found = table.frame([], ragged=True).select(is_there).collect().row(0, named=True)
-        words |= dict.fromkeys(word for word, there in found.items() if there)
-    given = [_given(table.files), arguments, f"null_values={[*words]}" if words else "", "infer_schema_length=None"]
+        words = {word for word, there in found.items() if there or len(table.files) > 1}
+    words |= {*missing}
+    given = [_given(table.files), arguments, f"null_values={sorted(words)}" if words else "", "infer_schema_length=None"]
     if table.separator != "," and "separator=" not in arguments:
         given.insert(1, f"separator={table.separator!r}")
     return f"ts.load(pl.scan_csv({', '.join(filter(None, given))}){then}, ...)"
@@ -226,6 +224,8 @@ def _not_utf8(file: File, files: Sequence[File]) -> SourceError:
     mark = _mark(lines[0], separator) or separator
     arguments = f"encoding={encoding!r}, {_separated(lines, mark)}, infer_schema_length=None"
     read = f"pl.read_csv({str(file)!r}, {arguments})"
+    if not file.path.lower().endswith((".csv", ".tsv")):  # polars decompresses only what it need not decode
+        read = f"pl.read_csv(pa.input_stream({str(file)!r}).read(), {arguments})"
     if len(files) > 1:
         read = f"pl.concat([pl.read_csv(path, {arguments}) for path in {_given(files)}], how='vertical_relaxed')"
     return SourceError(

@@ -85,7 +85,7 @@ def open_csv(file: File, files: Sequence[File]) -> Csv:
     with open(path, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
         has_empty_lines = data[:1] in b"\r\n " or _EMPTY_LINE.search(data) is not None
     if has_empty_lines:
-        copies.append(_without_empty_lines(file, path, separator))
+        copies.append(_without_empty_lines(file, path, separator, len(names)))
         path = copies[-1].path()
     return Csv(file, path, numbered, names, separator, files, tuple(copies))
 
@@ -98,10 +98,10 @@ def _copy(file: File) -> Spool:
     return copy
 
 
-def _without_empty_lines(file: File, path: str, separator: str) -> Spool:
+def _without_empty_lines(file: File, path: str, separator: str, width: int) -> Spool:
     copy, last = Spool(str(file)), 0
     for line, text, values in _records(path, separator):
-        if last and len(values) == 1 and line - last > len(text.splitlines()):
+        if last and width == len(values) == 1 and line - last > len(text.splitlines()):
             raise SourceError(
                 f"In a CSV file of one column, an empty line may be a missing value or no row; line {last + 1:,} of "
                 f"{file} is empty. Write ts.load(pl.scan_csv({str(file)!r}), ...) for missing values, or "
