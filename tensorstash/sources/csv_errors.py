@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tensorstash.columns.names import check_for_polars
 from tensorstash.columns.number_texts import number_share
 from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.csv_file import MISSING, Csv
@@ -34,6 +35,7 @@ def check_header(table: Csv, wanted: Wanted) -> None:
     names, file = table.names, table.file
     lines = [text for _, text, _ in islice(table.records(), _LINES)]
     "".join(lines).encode()  # raises if a line is not UTF-8
+    check_for_polars(names)
     if lines[0].endswith("\r"):
         raise SourceError(
             rf"Lines of a CSV file end with \n; those of {file} end with \r. "
