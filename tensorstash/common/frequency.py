@@ -216,7 +216,7 @@ def _ticks(length: Duration, clock: Clock, what: str) -> int:
         number = int(text[:-1]) if isinstance(text, str) and re.fullmatch(r"\d+i", text) else text
         if is_integer(number):
             return operator.index(cast("SupportsIndex", number))
-        raise ValueError(f"{what} of integer times must be an integer, got {text!r}.")
+        raise ValueError(f"{what} of integer times must be an integer, got {text!r}.{clock.hint}")
     parts = _PART.findall(text) if isinstance(text, str) else []
     if not parts or "".join(map("".join, parts)) != text or any(unit not in NANOSECONDS for _, unit in parts):
         is_step = what in ("frequency", "step", "gap", "every")
