@@ -77,7 +77,8 @@ def fields_of(scanned: Scan, names: Collection[str], mentions: str) -> tuple[Der
         return ()
     by_path: dict[str, list[Derived]] = {}
     for column in scanned.schema:
-        for field in _fields(column.name, column.name, (), column.type):
+        is_wrapped = isinstance(column.type, pa.BaseExtensionType)
+        for field in _fields(column.name, column.name, (), column.type.storage_type if is_wrapped else column.type):
             by_path.setdefault(field.field.name, []).append(field)
     mentioned = (path for path in by_path if path not in columns and may_mention(mentions, path))
     chosen = []
@@ -100,5 +101,9 @@ def _fields(root: str, path: str, indices: tuple[int, ...], arrow: pa.DataType) 
     """All fields in a struct column, at any depth; their names may contain dots."""
     for index in range(arrow.num_fields if pa.types.is_struct(arrow) else 0):
         field, name, below = arrow.field(index), f"{path}.{arrow.field(index).name}", (*indices, index)
-        yield Derived(field.with_name(name), (root,), lambda structs, *_, at=below: pc.struct_field(structs[0], at))
+        yield Derived(field.with_name(name), (root,), lambda structs, *_, at=below: _field_at(structs[0], at))
         yield from _fields(root, name, below, field.type)
+
+
+def _field_at(structs: pa.Array, indices: tuple[int, ...]) -> pa.Array:
+    return pc.struct_field(structs.storage if isinstance(structs, pa.ExtensionArray) else structs, indices)
