@@ -18,6 +18,7 @@ from tensorstash.native.guide import first_rows
 from tensorstash.native.permutation import shuffled
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.intervals import count_before, keep
+from tensorstash.windows.known_ahead import warn_of_missing
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.selection import chosen
 from tensorstash.windows.shift import FARTHEST, Shift
@@ -124,6 +125,7 @@ def parts_at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Placeme
         raise ValueError(f"Cuts must ascend, got {', '.join(map(str, cuts))}.")
     parts = _parts_of(placement, [_cut_at_time(placement, moment) for moment in moments])
     _warn_of_empty(placement, parts, _between_moments(placement, moments))
+    warn_of_missing([(f"Part {k} of {len(parts)}", parts[0], part) for k, part in enumerate(parts[1:], 2)])
     return parts
 
 
@@ -184,6 +186,7 @@ def parts_at_shares(placement: Placement, fractions: Sequence[float]) -> list[Pl
     parts = _parts_of(placement, [_cut_at_rows(placement, first + rows) for rows in shares])
     edges = [None, *(f"the fraction {fraction} of the rows" for fraction in fractions), None]
     _warn_of_empty(placement, parts, lambda k: _none_lies(placement, edges[k], edges[k + 1]))
+    warn_of_missing([(f"Part {k} of {len(parts)}", parts[0], part) for k, part in enumerate(parts[1:], 2)])
     return parts
 
 
@@ -313,6 +316,7 @@ def folds(
                     "step= or gap=."
                 )
         made.append((train, test))
+    warn_of_missing([(f"The test part of fold {k} of {number}", *pair) for k, pair in enumerate(made)])
     return made
 
 
