@@ -21,6 +21,7 @@ from tensorstash.batches.times import Times, timed
 from tensorstash.batches.transforms import plan_transforms
 from tensorstash.common.checks import at_least, shown
 from tensorstash.common.keywords import suggests_keywords
+from tensorstash.common.text import type_text
 from tensorstash.sampling.bind import Bindable
 from tensorstash.sampling.passes import Position, Schedule
 from tensorstash.sampling.sampler import Sampler
@@ -247,8 +248,8 @@ class Loader:
             )
             if not isinstance(batch, dict) and (batch is None or transform is not self.transform[-1]):
                 raise TypeError(
-                    "Each transform but the last must return the batch; "
-                    f"{transform!r} returned a {type(batch).__name__}."
+                    "A transform must return the batch, and the last one that or something made of it; "
+                    f"{transform!r} returned {type_text(batch)}."
                 )
         return batch
 
