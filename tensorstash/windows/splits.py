@@ -20,7 +20,7 @@ from tensorstash.stash.stash import Stash
 from tensorstash.windows.intervals import count_before, keep
 from tensorstash.windows.known_ahead import warn_of_missing
 from tensorstash.windows.placement import Placement
-from tensorstash.windows.selection import chosen
+from tensorstash.windows.selection import chosen, of_entities
 from tensorstash.windows.shift import FARTHEST, Shift
 from tensorstash.windows.slots import run_edges, run_rows, runs_at, slots_at, steps_until, times_at
 from tensorstash.windows.time_spans import TimeSpan
@@ -191,13 +191,14 @@ def parts_at_shares(placement: Placement, fractions: Sequence[float]) -> list[Pl
 
 
 def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: int) -> list[Placement]:
-    """Parts that share no entity: entities are shuffled by the seed and cut at fractions."""
+    """Parts that share no entity: all entities are shuffled by the seed and cut at fractions."""
     if not is_integer(seed):
         raise ValueError(f"seed must be an integer, got {seed!r}.")
     count = len(placement.offsets) - 1
-    drawn = shuffled(count, integer(seed, "seed"), 0)(np.arange(count))
+    place = np.empty(count, np.int64)  # of each entity in the shuffled order
+    place[shuffled(count, integer(seed, "seed"), 0)(np.arange(count))] = np.arange(count)
     cuts = [0, *map(int, _shares(fractions, np.array(count))), count]
-    parts = [_of_entities(placement, drawn[low:high]) for low, high in pairwise(cuts)]
+    parts = [of_entities(placement, (low <= place) & (place < high)) for low, high in pairwise(cuts)]
     _warn_of_empty(
         placement,
         parts,
@@ -269,18 +270,6 @@ def _ends_before(placement: Placement, time_span: TimeSpan, cut: Cut, ids: Int64
     _, stops = time_span.moved(placement.window_times(ids, anchors))
     # a stop in a unit of its own, rounded up to that of the windows: a cut may be the lowest integer
     return -(-stops // time_span.table.window_ticks) <= cut.moments[placement.window_entities(ids)]
-
-
-def _of_entities(placement: Placement, entities: Int64s) -> Placement:
-    """The windows of entities, given as indices into `stash.entities`."""
-    wanted = np.zeros(len(placement.offsets) - 1, np.bool_)
-    wanted[entities] = True
-    if placement.points is not None:
-        return replace(placement, points=placement.points.taken(wanted[placement.points.entity]))
-    starts, stops = run_edges(placement.slots)
-    first_rows, _ = run_rows(placement.slots, placement.stash.rows)
-    which = wanted[placement.entities_at(first_rows)]
-    return replace(placement, intervals=keep(placement.intervals, starts[which], stops[which]))
 
 
 def folds(
