@@ -47,7 +47,7 @@ class Loader:
 
     A batch is yours for as long as anything refers to it: a tensor, slice, numpy array, autograd graph or DLPack
     capsule. Then its memory is used again. Columns of one item size share memory, and so do small batches on the CPU,
-    up to 4 MB: to keep a part of many batches, keep its `.clone()`.
+    up to 4 MB: to keep a part of many batches, or send it to another process, take its `.clone()`.
 
     Args:
         dataset: the windows to sample, a `ts.Mix` of several, or `ts.cluster.windows` of several machines.
