@@ -4,7 +4,7 @@ import time
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -19,8 +19,9 @@ from tensorstash.batches.resident import ResidentColumns, resident_batches
 from tensorstash.batches.staging import Staged, Staging
 from tensorstash.batches.times import Times, timed
 from tensorstash.batches.transforms import plan_transforms
-from tensorstash.common.checks import at_least
+from tensorstash.common.checks import at_least, shown
 from tensorstash.common.keywords import suggests_keywords
+from tensorstash.common.text import type_text
 from tensorstash.sampling.bind import Bindable
 from tensorstash.sampling.passes import Position, Schedule
 from tensorstash.sampling.sampler import Sampler
@@ -46,7 +47,7 @@ class Loader:
 
     A batch is yours for as long as anything refers to it: a tensor, slice, numpy array, autograd graph or DLPack
     capsule. Then its memory is used again. Columns of one item size share memory, and so do small batches on the CPU,
-    up to 4 MB: to keep a part of many batches, keep its `.clone()`.
+    up to 4 MB: to keep a part of many batches, or send it to another process, take its `.clone()`.
 
     Args:
         dataset: the windows to sample, a `ts.Mix` of several, or `ts.cluster.windows` of several machines.
@@ -159,6 +160,25 @@ class Loader:
         """Batches of a whole pass, the same on every rank."""
         return len(self.sampler)
 
+    def __getitem__(self, index: object) -> NoReturn:
+        """Refused: batches come one after the other."""
+        raise TypeError(
+            f"A loader has no batch of a number, got [{shown(index)}]. Write next(iter(loader)) for a batch, or "
+            "loader.dataset[k] for window k; a DataLoader or an evaluation of another package takes the windows."
+        )
+
+    def __next__(self) -> NoReturn:
+        """Refused: each `for` loop has an iterator of its own."""
+        raise TypeError("A loader begins a pass with iter(). Write next(iter(loader)), or loop over the loader.")
+
+    @property
+    def prefetch_factor(self) -> NoReturn:
+        """Refused: accelerate asks for it to make a `DataLoader` like this one, which would not give these batches."""
+        raise TypeError(
+            "A ts.Loader is used as it is, because it knows its rank and continues from load_state_dict(). Leave out "
+            "prepare_data_loader() and skip_first_batches(), and give transformers' Trainer ignore_data_skip=True."
+        )
+
     def __iter__(self) -> Iterator[Batch]:
         """One pass, or the rest of one after `load_state_dict`. Only the last iterator is alive."""
         self._end_pass()
@@ -228,8 +248,8 @@ class Loader:
             )
             if not isinstance(batch, dict) and (batch is None or transform is not self.transform[-1]):
                 raise TypeError(
-                    "Each transform but the last must return the batch; "
-                    f"{transform!r} returned a {type(batch).__name__}."
+                    "A transform must return the batch, and the last one that or something made of it; "
+                    f"{transform!r} returned {type_text(batch)}."
                 )
         return batch
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, SupportsIndex, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorstash.common.aliases import meant_by
+from tensorstash.common.aliases import frequency_for, meant_by
 from tensorstash.common.checks import is_integer, shown
 from tensorstash.common.clock import NANOSECONDS, UTC_NAMES, Clock, from_wall_clock, wall_clock
 
@@ -165,7 +165,7 @@ def duration(text: str, what: str) -> timedelta:
 
 def inferred(step: int, clock: Clock, tolerance: Duration | None) -> list[Frequency]:
     """The frequencies that a most common step may stand for, the likeliest first: months and days vary in length."""
-    fixed = [frequency(_text_of(step, clock), clock, tolerance)]
+    fixed = [frequency(written(step, clock), clock, tolerance)]
     if clock.unit is None:
         return fixed
     days = round(step / clock.day)
@@ -186,10 +186,11 @@ def day_of_month(times: Int64s, clock: Clock) -> tuple[Int64s, Bools]:
 
 def describe_step(step: int, clock: Clock) -> str:
     """A step as text: "3d", "1h30m", "1200"."""
-    return str(_text_of(step, clock))
+    return str(written(step, clock))
 
 
-def _text_of(step: int, clock: Clock) -> int | str:
+def written(step: int, clock: Clock) -> int | str:
+    """A step as users write it: an integer for integer times, else text."""
     if clock.unit is None:
         return step
     rest, text = step * NANOSECONDS[clock.unit], ""
@@ -207,7 +208,7 @@ def _plain(length: Duration) -> int | str:
     if not isinstance(length, timedelta):
         return length
     microseconds = (length.days * 86_400 + length.seconds) * 10**6 + length.microseconds
-    return _text_of(microseconds * 1000 + getattr(length, "nanoseconds", 0), Clock("ns", None))
+    return written(microseconds * 1000 + getattr(length, "nanoseconds", 0), Clock("ns", None))
 
 
 def _ticks(length: Duration, clock: Clock, what: str) -> int:
@@ -216,7 +217,7 @@ def _ticks(length: Duration, clock: Clock, what: str) -> int:
         number = int(text[:-1]) if isinstance(text, str) and re.fullmatch(r"\d+i", text) else text
         if is_integer(number):
             return operator.index(cast("SupportsIndex", number))
-        raise ValueError(f"{what} of integer times must be an integer, got {text!r}.")
+        raise ValueError(f"{what} of integer times must be an integer, got {text!r}.{clock.hint}")
     parts = _PART.findall(text) if isinstance(text, str) else []
     if not parts or "".join(map("".join, parts)) != text or any(unit not in NANOSECONDS for _, unit in parts):
         is_step = what in ("frequency", "step", "gap", "every")
@@ -224,6 +225,8 @@ def _ticks(length: Duration, clock: Clock, what: str) -> int:
         meant = meant_by(length)
         is_possible = meant is not None and (is_step or _is_fixed(meant))
         remedy = f" Write {meant!r}." if is_possible else ""
+        if what == "frequency" and (advice := frequency_for(length)):
+            remedy = f" {advice}"
         raise ValueError(
             f"{what} must be a duration as polars writes it, such as '15m', '1h', '1d'{calendar}, got {shown(text)}."
             f"{remedy}"

@@ -136,7 +136,8 @@ def _call(table: Csv, arguments: str = "", missing: Sequence[str] = (), then: st
         found = table.frame([], ragged=True).select(is_there).collect().row(0, named=True)
         words = {word for word, there in found.items() if there or len(table.files) > 1}
     words |= {*missing}
-    given = [_given(table.files), arguments, f"null_values={sorted(words)}" if words else "", "infer_schema_length=None"]
+    nulls = f"null_values={sorted(words)}" if words else ""
+    given = [_given(table.files), arguments, nulls, "infer_schema_length=None"]
     if table.separator != "," and "separator=" not in arguments:
         given.insert(1, f"separator={table.separator!r}")
     return f"ts.load(pl.scan_csv({', '.join(filter(None, given))}){then}, ...)"

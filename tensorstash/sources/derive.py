@@ -8,10 +8,12 @@ import pyarrow.compute as pc
 from tensorstash.columns.calendar import Moment
 from tensorstash.columns.expression import Expression, Formula
 from tensorstash.columns.names import field_of
+from tensorstash.columns.types import value_type
+from tensorstash.common.clock import epoch_hint
 from tensorstash.errors import SchemaError, SourceError, unknown
 from tensorstash.sources.evaluate import bind
 from tensorstash.sources.pyarrow_texts import may_mention
-from tensorstash.sources.scan import Derived, Scan
+from tensorstash.sources.scan import Derived, Scan, read
 
 
 def bound(formulas: Mapping[str, Formula], time: str | None, scanned: Scan) -> tuple[Derived, ...]:
@@ -29,9 +31,25 @@ def bound(formulas: Mapping[str, Formula], time: str | None, scanned: Scan) -> t
             arrow, compute = bind(formula, name, fields, scanned.label)
         else:
             assert isinstance(formula, Moment)
+            _check_times(fields[0], scanned)
             arrow, compute = formula.bind(fields)
         derived.append(Derived(pa.field(name, arrow), inputs, compute))
     return tuple(derived)
+
+
+def _check_times(field: pa.Field, scanned: Scan) -> None:
+    """Raise `SchemaError` for integer times, which have no calendar."""
+    plain = value_type(field.type)
+    if not pa.types.is_integer(plain):
+        return
+    batches = (batch.column(0).drop_null() for unit in scanned.units for _, batch in read(unit, [field.name]))
+    first = next(
+        (pc.min_max(values.cast(plain)).as_py() for values in batches if len(values)), {"min": None, "max": None}
+    )
+    raise SchemaError(
+        f"ts.calendar needs times or dates; time={field.name!r} is {field.type}."
+        f"{epoch_hint(field.name, first['min'], first['max']) or ' Convert it.'}"
+    )
 
 
 def check_utf8(scanned: Scan) -> None:
@@ -59,7 +77,8 @@ def fields_of(scanned: Scan, names: Collection[str], mentions: str) -> tuple[Der
         return ()
     by_path: dict[str, list[Derived]] = {}
     for column in scanned.schema:
-        for field in _fields(column.name, column.name, (), column.type):
+        is_wrapped = isinstance(column.type, pa.BaseExtensionType)
+        for field in _fields(column.name, column.name, (), column.type.storage_type if is_wrapped else column.type):
             by_path.setdefault(field.field.name, []).append(field)
     mentioned = (path for path in by_path if path not in columns and may_mention(mentions, path))
     chosen = []
@@ -82,5 +101,9 @@ def _fields(root: str, path: str, indices: tuple[int, ...], arrow: pa.DataType) 
     """All fields in a struct column, at any depth; their names may contain dots."""
     for index in range(arrow.num_fields if pa.types.is_struct(arrow) else 0):
         field, name, below = arrow.field(index), f"{path}.{arrow.field(index).name}", (*indices, index)
-        yield Derived(field.with_name(name), (root,), lambda structs, *_, at=below: pc.struct_field(structs[0], at))
+        yield Derived(field.with_name(name), (root,), lambda structs, *_, at=below: _field_at(structs[0], at))
         yield from _fields(root, name, below, field.type)
+
+
+def _field_at(structs: pa.Array, indices: tuple[int, ...]) -> pa.Array:
+    return pc.struct_field(structs.storage if isinstance(structs, pa.ExtensionArray) else structs, indices)

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 
 from tensorstash.errors import SourceError
 from tensorstash.sources.file import ARROW, File, here
+from tensorstash.sources.row_groups import leaf_of
 from tensorstash.sources.scan import Wanted
 
 _ARROW_MAGIC = b"ARROW1"  # the first bytes of an IPC file; a stream has none
@@ -38,7 +40,8 @@ def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) ->
             fragment, (schema, rows, piece) = None, _arrow_footer(file, wanted)
         else:
             fragment = _FORMAT.make_fragment(file.path, file.system or here())
-            meta, schema, piece = fragment.metadata, fragment.physical_schema, "row group"
+            meta, piece = fragment.metadata, "row group"
+            schema = _with_intervals(fragment.physical_schema, meta)
             rows = [meta.row_group(index).num_rows for index in range(meta.num_row_groups)]
             if sum(rows) != meta.num_rows or min(rows, default=0) < 0:
                 raise SourceError(
@@ -54,6 +57,15 @@ def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) ->
         remedy = "" if isinstance(error, OSError) else _OTHER_FORMATS
         why = str(error).rstrip(".")
         raise SourceError(f"{file} is not a readable Parquet or Arrow IPC file: {why}{remedy}") from error
+
+
+def _with_intervals(schema: pa.Schema, meta: pq.FileMetaData) -> pa.Schema:
+    """The schema of a Parquet file with its intervals of time, which pyarrow reads as 12 bytes each."""
+    for index, field in enumerate(schema):
+        leaf = leaf_of(meta, schema, field.name) if field.type == pa.binary(12) else None
+        if leaf is not None and meta.schema.column(leaf).converted_type == "INTERVAL":
+            schema = schema.set(index, field.with_type(pa.month_day_nano_interval()))
+    return schema
 
 
 def _arrow_footer(file: File, wanted: Wanted) -> tuple[pa.Schema, list[int], str]:

@@ -68,7 +68,7 @@ def _leaves(meta: pq.FileMetaData, names: Sequence[str]) -> list[int]:
     return [leaf for leaf in range(meta.num_columns) if meta.schema.column(leaf).path.partition(".")[0] in names]
 
 
-def _leaf_of(meta: pq.FileMetaData, schema: pa.Schema, name: str) -> int | None:
+def leaf_of(meta: pq.FileMetaData, schema: pa.Schema, name: str) -> int | None:
     """The index of an unnested column among the leaf columns of a Parquet file; `None` for a partition key."""
     index = schema.get_field_index(name)
     if 0 <= index < meta.num_columns and meta.schema.column(index).path == name:
@@ -83,7 +83,7 @@ def check_counts(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: It
     """
     row_group = meta.row_group(group)
     for name in names:
-        leaf = None if pa.types.is_nested(schema.field(name).type) else _leaf_of(meta, schema, name)
+        leaf = None if pa.types.is_nested(schema.field(name).type) else leaf_of(meta, schema, name)
         if leaf is not None and (count := row_group.column(leaf).num_values) != row_group.num_rows:
             raise SourceError(
                 f"{place} is damaged: it has {count:,} values in column {name!r}, its footer says "
@@ -101,7 +101,7 @@ def as_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names:
         return list(names)  # reading these columns raises the error
     chosen = []
     for name in names:
-        leaf = _leaf_of(meta, schema, name)
+        leaf = leaf_of(meta, schema, name)
         chunk = None if leaf is None else row_group.column(leaf)
         # writers give up a dictionary that grows too large: then most of the chunk is texts
         size = 0 if chunk is None else chunk.total_uncompressed_size - chunk.num_values * _CODE_BYTES
@@ -154,7 +154,7 @@ def range_of(files: Sequence[tuple[pq.FileMetaData, pa.Schema] | None], name: st
 
 def _chunk_ranges(meta: pq.FileMetaData, schema: pa.Schema, name: str) -> Iterator[tuple[Range, bool]]:
     """The range of each row group, and whether it may hold values that are not null."""
-    leaf = _leaf_of(meta, schema, name) if name in schema.names else None
+    leaf = leaf_of(meta, schema, name) if name in schema.names else None
     for group in range(meta.num_row_groups):
         if leaf is None or not _is_sound(meta, group, [name]):
             yield Range(), True

@@ -1,6 +1,6 @@
 """Tables: other stashes that spans in time take rows from, seen from the entities and the times of windows."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -137,6 +137,18 @@ def checked_tables(tables: object) -> dict[str, Stash]:
     return dict(tables)
 
 
+def check_used(tables: Mapping[str, Stash], used: Collection[str]) -> None:
+    """Raise for a table that no span takes rows from; its name may be misspelt."""
+    for name in tables:
+        if not used:
+            raise ValueError(
+                f"tables= must hold tables that spans take rows from, and no span has table=, got {name!r}. Write "
+                f"ts.During(..., table={name!r}), or leave it out."
+            )
+        if name not in used:
+            raise unknown(name, used, "spans=", "table")
+
+
 def table_named(name: str, tables: Mapping[str, Stash]) -> Stash:
     """A table by its name."""
     if name not in tables:
@@ -158,7 +170,7 @@ def _common_clock(own: Clock, other: Clock, table: Stash, name: str) -> Clock:
         kinds = [("integers" if clock.unit is None else "dates or timestamps") for clock in (other, own)]
         raise SchemaError(
             f"The times of a table must be of the kind of the windows' times; those of {name!r} are {kinds[0]}, and "
-            f"those of the windows {kinds[1]}. Convert one of them before loading."
+            f"those of the windows {kinds[1]}. Convert one of them before loading.{own.hint or other.hint}"
         )
     if (own.zone is None) != (other.zone is None):
         has, has_not = (repr(name), "the windows") if own.zone is None else ("the windows", repr(name))

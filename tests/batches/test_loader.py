@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import itertools
 import os
 import pickle
 import re
@@ -223,6 +224,29 @@ def test_leaving_the_loop_stops_the_thread() -> None:
     assert prefetch_threads() == []
 
 
+@pytest.mark.host("there transforms run in the thread")
+def test_an_iterator_may_be_collected_in_its_own_thread() -> None:
+    """As by the garbage collector, which runs wherever memory is taken; a thread cannot wait for itself."""
+    last, alone, collected, seen = list[Any](), threading.Event(), threading.Event(), itertools.count()
+
+    def drop(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        if next(seen) == len(ts.Loader(windows(), 8)):  # behind an epoch, which is made together
+            assert alone.wait(60)
+            last.clear()
+            collected.set()
+        return batch
+
+    loader = ts.Loader(windows(), 8, prefetch=2, steps=1000, transform=[drop, ts.PackSequences("past")])
+    last.append(iter(loader))
+    next(last[0])
+    alone.set()
+    assert collected.wait(60)
+    for thread in prefetch_threads():
+        thread.join(60)
+    assert prefetch_threads() == []
+    assert len([*loader]) == len(loader)
+
+
 def test_an_exception_in_the_thread_comes_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails_in_locate(*_: object) -> None:
         raise OSError("the disk is gone")
@@ -342,7 +366,7 @@ def test_the_last_transform_may_return_anything() -> None:
     made: list[Any] = list(ts.Loader(windows(), 32, transform=[same_batch, as_tuple]))
     exact = list(ts.Loader(windows(), 32))
     assert all(oracle.same(past, one["past"]) for (past, _), one in zip(made, exact, strict=True))
-    message = "Each transform but the last must return the batch; ... as_tuple ... returned a tuple"
+    message = "A transform must return the batch, ... as_tuple ... returned a tuple"
     with pytest.raises(TypeError, match=like(message)):
         next(iter(ts.Loader(windows(), 32, transform=[as_tuple, same_batch])))
 
