@@ -96,8 +96,7 @@ def _carry(draft: Draft, columns: Sequence[Column], like: Stash, entities: list[
 
 def _warnings(work: Work, keys: RowKeys) -> Iterator[str]:
     planned = work.planned
-    if planned.strangers:
-        yield planned.strangers
+    yield from filter(None, (planned.strangers, planned.untimed))
     for name, decoder in work.decoders.items():
         if unknown := decoder.unknown:
             yield (
