@@ -19,6 +19,7 @@ from tensorstash.errors import ColumnError, SchemaError
 from tensorstash.ingest.entities import known_rows, of_shard
 from tensorstash.ingest.like import check_columns_like, check_time_like, column_like, entity_like
 from tensorstash.ingest.plan_text import (
+    CUTTABLE,
     HEAD,
     NUMBERS,
     PlannedColumn,
@@ -166,8 +167,10 @@ class Planned:
         size = f"{least / 1e6:,.1f}" + (f" to {most / 1e6:,.1f}" if most > least else "")
         lines = [
             f"{self.source}: {self.rows:,} rows, {size} MB of {self.free / 1e6:,.0f} MB free",
-            indent(aligned([HEAD, *self.lines], NUMBERS), "  "),
+            indent(aligned([(name, *others) for name, _, *others in (HEAD, *self.lines)], NUMBERS, CUTTABLE), "  "),
         ]
+        if others := [f"{name} = {members}" for name, members, *_ in self.lines if members]:
+            lines.append(f"from: {'; '.join(others)}")
         if self.static or self.joined:
             lines.append("static: one value per entity; only a load counts the entities")
         if self.page_tables >= _WORTH_A_LINE:

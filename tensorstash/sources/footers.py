@@ -1,5 +1,6 @@
 """The footers of Parquet and Arrow IPC files: their columns, and the row counts of their pieces."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,10 @@ from tensorstash.sources.scan import Wanted
 
 _ARROW_MAGIC = b"ARROW1"  # the first bytes of an IPC file; a stream has none
 _FORMAT = pads.ParquetFileFormat()
-_OTHER_FORMATS = ". Other formats are loaded as frames that polars or pandas read: ts.load(pl.read_json(...), ...)."
+_READERS = {  # of polars, for formats that are not read here
+    **{".json": "read_json", ".jsonl": "read_ndjson", ".ndjson": "read_ndjson", ".avro": "read_avro"},
+    **{".xlsx": "read_excel", ".xls": "read_excel", ".ods": "read_ods", ".txt": "read_csv", ".dat": "read_csv"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +58,19 @@ def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) ->
     except SourceError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
-        remedy = "" if isinstance(error, OSError) else _OTHER_FORMATS
-        why = str(error).rstrip(".")
-        raise SourceError(f"{file} is not a readable Parquet or Arrow IPC file: {why}{remedy}") from error
+        raise SourceError(f"{file} is not a readable Parquet or Arrow IPC file: {_why(file, error)}.") from error
+
+
+def _why(file: File, error: Exception) -> str:
+    """Why a file cannot be read, and what reads it if its format is another one."""
+    why = str(error).rstrip(".")
+    if isinstance(error, OSError):
+        return why
+    if "magic bytes" in why:
+        why = "it is damaged, or its format is another one"
+    reader = _READERS.get(os.path.splitext(file.path)[1].lower())
+    call = "pl.read_json(...)" if reader is None else f"pl.{reader}({str(file)!r})"
+    return f"{why}. Other formats are loaded as frames that polars or pandas read: ts.load({call}, ...)"
 
 
 def _with_intervals(schema: pa.Schema, meta: pq.FileMetaData) -> pa.Schema:
