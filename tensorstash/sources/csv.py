@@ -101,7 +101,7 @@ def _opened(file: File) -> _Csv:
     with _unreadable(file):
         copy = None if file.system is None and file.path.lower().endswith((".csv", ".tsv")) else _copy(file)
         path = file.path if copy is None else copy.path()
-        separator = "\t" if file.path.lower().endswith(TABS) else ","
+        separator = "\t" if file.name.endswith(TABS) else ","
         with open(path, newline="", encoding="utf-8-sig") as lines:
             names = next((tuple(record) for record in csv.reader(lines, delimiter=separator) if record), None)
     if names is None:

@@ -11,10 +11,10 @@ from tensorstash.errors import SourceError
 from tensorstash.sources.file import ARROW, File, here
 from tensorstash.sources.row_groups import leaf_of
 from tensorstash.sources.scan import Wanted
+from tensorstash.sources.unreadable import lacks_memory, why_unreadable
 
 _ARROW_MAGIC = b"ARROW1"  # the first bytes of an IPC file; a stream has none
 _FORMAT = pads.ParquetFileFormat()
-_OTHER_FORMATS = ". Other formats are loaded as frames that polars or pandas read: ts.load(pl.read_json(...), ...)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Footer:
 def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) -> Footer:
     """The footer of a file, whose partition keys have these `types`."""
     try:
-        if file.path.lower().endswith(ARROW):
+        if file.name.endswith(ARROW):
             fragment, (schema, rows, piece) = None, _arrow_footer(file, wanted)
         else:
             fragment = _FORMAT.make_fragment(file.path, file.system or here())
@@ -54,9 +54,11 @@ def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) ->
     except SourceError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
-        remedy = "" if isinstance(error, OSError) else _OTHER_FORMATS
-        why = str(error).rstrip(".")
-        raise SourceError(f"{file} is not a readable Parquet or Arrow IPC file: {why}{remedy}") from error
+        if lacks_memory(error):
+            raise
+        raise SourceError(
+            f"{file} is not a readable Parquet or Arrow IPC file: {why_unreadable(file, error)}"
+        ) from error
 
 
 def _with_intervals(schema: pa.Schema, meta: pq.FileMetaData) -> pa.Schema:
