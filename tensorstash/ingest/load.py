@@ -15,6 +15,7 @@ from tensorstash.common.keywords import suggests_keywords
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.build import obtain_stash, target_of
 from tensorstash.ingest.found import Found
+from tensorstash.ingest.memory import lack_of_memory_told
 from tensorstash.ingest.request import Duplicates, Known, Like, Request, Static, parse_request
 from tensorstash.stash.stash import Stash
 
@@ -107,7 +108,8 @@ class Plan:
         from tensorstash.ingest.survey import to_show
 
         found = Found(self._request)
-        planned = to_show(found.survey(None))
+        with lack_of_memory_told():
+            planned = to_show(found.survey(None))
         self._found = found
         return planned
 
@@ -141,8 +143,9 @@ class Plan:
         progress = flag_or_none(progress, "progress")
         target = target_of(self._request, share, file, version, overwrite, timeout)
         try:
-            found = Found(self._request) if self._found is None else self._found.again(progress)
-            stash, notes = obtain_stash(found, target, progress)
+            with lack_of_memory_told():
+                found = Found(self._request) if self._found is None else self._found.again(progress)
+                stash, notes = obtain_stash(found, target, progress)
         except TensorstashError as error:
             # our frames, most of them of threads, say nothing that its message and its cause do not
             raise error.with_traceback(None)  # noqa: B904  the cause that it has stays

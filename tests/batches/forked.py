@@ -3,7 +3,8 @@
     python -m tests.batches.forked kernel
 
 It prints how the child has ended, after what the child says. Batches are so large that torch would divide them among
-its threads, and the parent has used these, so a child that computes with torch waits for them until it is killed.
+its threads, and the parent has used these, so a child that computes with torch waits for them until it is killed. It
+asks the inside whether the kernel was loaded.
 """
 
 import os
