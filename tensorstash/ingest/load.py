@@ -16,6 +16,7 @@ from tensorstash.errors import TensorstashError
 from tensorstash.ingest.build import obtain_stash, target_of
 from tensorstash.ingest.found import Found
 from tensorstash.ingest.request import Duplicates, Known, Like, Request, Static, parse_request
+from tensorstash.segments.limits import memory_told
 from tensorstash.stash.stash import Stash
 
 if TYPE_CHECKING:
@@ -105,8 +106,9 @@ class Plan:
         """All that was found in the source. A wrong column is an error here."""
         from tensorstash.ingest.survey import to_show
 
-        found = Found(self._request)
-        planned = to_show(found.survey(None))
+        with memory_told():
+            found = Found(self._request)
+            planned = to_show(found.survey(None))
         self._found = found
         return planned
 
@@ -140,8 +142,9 @@ class Plan:
         progress = flag_or_none(progress, "progress")
         target = target_of(self._request, share, file, version, overwrite, timeout)
         try:
-            found = Found(self._request) if self._found is None else self._found.again(progress)
-            stash, notes = obtain_stash(found, target, progress)
+            with memory_told():
+                found = Found(self._request) if self._found is None else self._found.again(progress)
+                stash, notes = obtain_stash(found, target, progress)
         except TensorstashError as error:
             # our frames, most of them of threads, say nothing that its message and its cause do not
             raise error.with_traceback(None)  # noqa: B904  the cause that it has stays
