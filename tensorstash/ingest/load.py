@@ -15,8 +15,8 @@ from tensorstash.common.keywords import suggests_keywords
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.build import obtain_stash, target_of
 from tensorstash.ingest.found import Found
-from tensorstash.ingest.memory import lack_of_memory_told
 from tensorstash.ingest.request import Duplicates, Known, Like, Request, Static, parse_request
+from tensorstash.segments.limits import memory_told
 from tensorstash.stash.stash import Stash
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ class Plan:
         """All that was found in the source. A wrong column is an error here."""
         from tensorstash.ingest.survey import to_show
 
-        found = Found(self._request)
-        with lack_of_memory_told():
+        with memory_told():
+            found = Found(self._request)
             planned = to_show(found.survey(None))
         self._found = found
         return planned
@@ -143,7 +143,7 @@ class Plan:
         progress = flag_or_none(progress, "progress")
         target = target_of(self._request, share, file, version, overwrite, timeout)
         try:
-            with lack_of_memory_told():
+            with memory_told():
                 found = Found(self._request) if self._found is None else self._found.again(progress)
                 stash, notes = obtain_stash(found, target, progress)
         except TensorstashError as error:

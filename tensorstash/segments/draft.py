@@ -10,9 +10,11 @@ import math
 import mmap
 import os
 import tempfile
+import weakref
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from tensorstash.common.dtypes import DTYPES
 from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError, SegmentError
 from tensorstash.segments.format import PAGE, Entry, header_bytes, pages
+from tensorstash.segments.limits import map_file
 from tensorstash.segments.segment import POPULATE_WRITE, close_with, populate
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
@@ -51,7 +54,9 @@ class Draft:
         for name, dtype, shape in tensors:
             self.entries[name] = entry = Entry(name, DTYPES[dtype][0], shape, end)
             end += pages(entry.nbytes)
-        self.end = end
+        self.end = self._laid_out = end
+        self._memory: Callable[[], mmap.mmap | None] = lambda: None  # the mapping, as long as an array is over it
+        self._mapping = Lock()
         self.fd = _unnamed_file() if fd is None else fd
         if fd is None:
             close_with(self, self.fd)
@@ -87,11 +92,19 @@ class Draft:
         if not entry.nbytes:
             return np.empty(entry.shape, DTYPES[entry.dtype][1])
         _allocate(self.fd, entry.start, pages(entry.nbytes))
-        memory = mmap.mmap(self.fd, self.end)
+        memory = self._mapped()
         if not self._on_disk:  # on a disk, empty pages would fill memory and then be written
             populate(memory, POPULATE_WRITE, entry.start, pages(entry.nbytes))
         flat = np.frombuffer(memory, DTYPES[entry.dtype][1], math.prod(entry.shape), entry.start)
         return flat.reshape(entry.shape)
+
+    def _mapped(self) -> mmap.mmap:
+        """The file as it was laid out, mapped once for all arrays, which several threads may ask for."""
+        with self._mapping:
+            if (memory := self._memory()) is None:
+                memory = map_file(self.fd, self._laid_out)
+                self._memory = weakref.ref(memory)
+            return memory
 
     def seal(self, metadata: Mapping[str, Any], key: str | None = None) -> None:
         """Write the header, which makes the file a whole segment; `key` is that of the load."""

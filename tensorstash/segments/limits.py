@@ -4,9 +4,12 @@ A memory cgroup kills a process that allocates more, and a full tmpfs kills one 
 both are checked before.
 """
 
+import errno
+import mmap
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -17,6 +20,7 @@ from tensorstash.errors import NoMemoryError
 
 _CGROUPS = "sys/fs/cgroup"
 _CACHED = re.compile(r"^(total_)?(?:in)?active_file (\d+)$", re.MULTILINE)  # of a `memory.stat`
+_READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 _NO_LIMIT = 1 << 62  # version 1 has no word for it, but a number near 2**63
 
 
@@ -60,6 +64,42 @@ def no_room_for_batch(nbytes: int) -> NoMemoryError:
         f"A batch must fit into memory, and this one takes {size_text(nbytes)}. Take fewer windows a batch, or shorter "
         "spans: fewer slots, or max_rows= of ts.During."
     )
+
+
+@contextmanager
+def memory_told() -> Iterator[None]:
+    """Raise `NoMemoryError` for every error of a load whose cause is that the system gave no memory or no thread."""
+    try:
+        yield
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None and not _is_refusal(cause):
+            cause = cause.__cause__
+        if cause is None or isinstance(error, NoMemoryError):
+            raise
+        raise NoMemoryError(
+            f"A load needs memory for its columns and beside them, and the system gave no more: {cause or 'no memory'}."
+            " Load fewer columns or a narrower dtype, or allow this process more: ulimit -v shows its limit."
+        ) from error
+
+
+def _is_refusal(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or str(error) == "can't start new thread"
+
+
+def map_file(fd: int, nbytes: int, flags: int = mmap.MAP_SHARED, prot: int = _READ_WRITE) -> mmap.mmap:
+    """Map the file of a stash; a `NoMemoryError` if the system has no room for its addresses."""
+    try:
+        return mmap.mmap(fd, nbytes, flags=flags, prot=prot)
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        raise NoMemoryError(
+            f"A stash is mapped as a whole, and the system refuses {size_text(nbytes)} of addresses: {error.strerror}. "
+            "Load fewer columns or a narrower dtype, or allow this process more: ulimit -v shows its limit."
+        ) from error
 
 
 def check_free(nbytes: int, limits: Sequence[Limit], rule: str, who: str, remedy: str) -> None:

@@ -25,6 +25,7 @@ from tensorstash.common.threads import each, threads
 from tensorstash.errors import SegmentError
 from tensorstash.segments.directory import Directory, Name, check_label, listed, name_of, open_segment, opened
 from tensorstash.segments.format import damaged, pages, parse
+from tensorstash.segments.limits import map_file
 
 _CHUNK = 1 << 24
 POPULATE_READ, POPULATE_WRITE = 22, 23  # MADV_POPULATE_... of Linux 5.14, which mmap does not name
@@ -59,7 +60,7 @@ class Segment:
         self.strict = strict
         self.size = os.fstat(fd).st_size
         writable = 0 if strict else mmap.PROT_WRITE
-        self.memory = mmap.mmap(fd, self.size, flags=mmap.MAP_PRIVATE | _NORESERVE, prot=mmap.PROT_READ | writable)
+        self.memory = map_file(fd, self.size, mmap.MAP_PRIVATE | _NORESERVE, mmap.PROT_READ | writable)
         self._ask_for_huge_pages()
         close_with(self, fd)
 
