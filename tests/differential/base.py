@@ -5,7 +5,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
-BASE = "685a4cb380025c3a823f4b146798d3245569a9c4"  # the last commit before the first public word was renamed
+BASE = "08aadbcaa42668bcf8d47a63fe5f6addb6ce5932"  # before loads are made lighter
 
 ROOT = Path(__file__).parents[2]
 
