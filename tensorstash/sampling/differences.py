@@ -27,8 +27,8 @@ def differences(saved: Mapping[str, Any], here: Mapping[str, Any], within: str =
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             yield from differences(old, new, f"{within}{name}.")
         elif _differs(old, new):
-            are_sums = all(value is None or is_integer(value) for value in (old, new)) and within != "variates."  # of the user's names
-            words = _CHECKSUMS.get(name) if are_sums else None
+            are_sums = all(value is None or is_integer(value) for value in (old, new))
+            words = _CHECKSUMS.get(name) if are_sums and within != "variates." else None  # which has names of columns
             yield f"{within}{name}: {words or f'{told(old)} in the state, {told(new)} here'}"
 
 

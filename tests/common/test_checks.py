@@ -77,5 +77,8 @@ def test_flags_are_truth_values_of_python_or_numpy(name: str, tmp_path: Path, mo
 
 @pytest.mark.usefixtures("shm")
 def test_share_may_be_a_truth_value_of_numpy() -> None:
-    assert ts.load({"y": [1.0]}, share=np.False_).segment.label is None
-    assert ts.load({"y": [1.0]}, share=np.True_).segment.label == ts.load({"y": [1.0]}, share=True).segment.label
+    values: list[Any] = [np.False_, np.True_, True]
+    labels = [ts.load({"y": [1.0]}, share=value).segment.label for value in values]
+    assert labels[0] is None
+    assert labels[1] == labels[2]
+    assert labels[1] is not None
