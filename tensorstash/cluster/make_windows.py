@@ -7,7 +7,7 @@ from functools import partial
 from inspect import Parameter, Signature, signature
 from typing import Concatenate, ParamSpec
 
-from tensorstash.cluster.sharded_windows import Division, ShardedWindows
+from tensorstash.cluster.sharded_windows import Division, ShardedWindows, warn_of_shards
 from tensorstash.cluster.shards import Shards, assign
 from tensorstash.common.text import type_text
 from tensorstash.errors import NoWindowError
@@ -43,10 +43,7 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
         if named.get("frequency") is None and not ignored and not _all_in_time(named.get("spans")):
             named["frequency"] = shards.manifest.frequency
         parts, texts = _made(shards, lambda stash: make(stash, *arguments, **named))
-        if texts:
-            shard, text = next(iter(texts.items()))
-            more = f" {len(texts) - 1} more shards of this node have such a warning." if len(texts) > 1 else ""
-            warnings.warn(f"Shard {shard}: {text}{more}", stacklevel=2)
+        warn_of_shards(texts, stacklevel=3)
         holds = partial(assign, array("q", (record.rows for record in shards.manifest.shards)))
         names = partial(getattr, shards, "entities")  # decoded only where they are needed
         division = Division(shards.node, shards.nodes, shards.manifest.rows, shards.entity_offsets, holds, names)

@@ -102,9 +102,14 @@ class ShardedWindows(Divided):
         return self._divided(lambda part: part.split_fraction(*fractions), len(fractions) + 1)
 
     def _divided(self, divide: Callable[[Windows], Sequence[Windows]], count: int) -> "tuple[ShardedWindows, ...]":
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Part .* has no window", UserWarning)  # other shards may have some
-            divided = {shard: divide(part) for shard, part in self.parts.items()}
+        divided, texts = {}, dict[int, str]()
+        for shard, part in self.parts.items():
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                warnings.filterwarnings("ignore", "Part .* has no window", UserWarning)  # other shards may have some
+                divided[shard] = divide(part)
+            texts.update((shard, str(warning.message)) for warning in caught)
+        warn_of_shards(texts, stacklevel=4)
         every = ({shard: parts[k] for shard, parts in divided.items()} for k in range(count))
         parted = tuple(replace(self, parts=parts, counts=None) for parts in every)
         self._warn_of_empty(parted)
@@ -261,3 +266,11 @@ def _counted(windows: Windows | None) -> Count:
     rows += [number for name, number in fingerprint.items() if name == "entities_in_tables"]
     offsets = zlib.crc32(repr(tuple(rows)).encode())
     return Count(fingerprint["windows"], fingerprint["first_time"], fingerprint["last_time"], runs, offsets)
+
+
+def warn_of_shards(texts: Mapping[int, str], stacklevel: int) -> None:
+    """One warning for those of all shards of this node: the text of the first, and how many others have one."""
+    if texts:
+        shard, text = next(iter(texts.items()))
+        more = f" {len(texts) - 1} more shards of this node have such a warning." if len(texts) > 1 else ""
+        warnings.warn(f"Shard {shard}: {text}{more}", stacklevel=stacklevel)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tensorstash.columns.arrays import filled, of_numbers
 from tensorstash.common.aliases import meant_by
@@ -62,6 +61,8 @@ def periods_of(field: pa.Field) -> tuple[pa.DataType, Begins] | None:
 
 def _begins(periods: pa.Array, unit: str, anchor: str, arrow: pa.DataType) -> pa.Array:
     """The time at which each period begins, by its number from 1970 on; years and weeks are named by where they end."""
+    import pyarrow.compute as pc  # here, because a process that only attaches does without it
+
     if unit in _FINE:
         return periods.cast(arrow)
     values = filled(periods, 0)

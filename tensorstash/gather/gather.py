@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.forks import check_threads
 from tensorstash.common.text import type_text
 from tensorstash.gather import by_torch
 from tensorstash.gather.by_torch import Sources, TorchPlan, torch_plan
@@ -186,20 +187,19 @@ def _finish(
     """Write what follows from the rows of a batch: computed values and distances. In numpy, for forked processes."""
     if not isinstance(rows, InSlots):
         for k in plan.distances:
-            ticks = plan.groups[k].spans[0].distance
-            _to_distances(buffers[k].numpy(), ticks, rows.origin, observed[0].numpy())
+            _to_distances(plan.groups[k], buffers[k].numpy(), rows.origin, observed[0].numpy())
         return
     for computed in plan.computed:
         compute_in(computed, source, rows, buffers[computed.buffer], observed[computed.flags])
 
 
-def _to_distances(values: Any, ticks: int, origin: Any, observed: Any) -> None:
-    """Subtract values, `(spans * windows, time)`, each so many ticks, from the origins of their windows, in place.
+def _to_distances(group: SpanGroup, values: Any, origin: Any, observed: Any) -> None:
+    """Subtract the values of a group, `(spans * windows, time)`, from the origins of their windows, in place.
 
     An empty slot becomes 0.
     """
-    by_span = values.reshape(-1, *observed.shape)
-    by_span[:] = (origin[:, None] - by_span * ticks) * observed
+    by_span = values.reshape(len(group.spans), *observed.shape)
+    by_span[:] = (origin[:, None] - by_span * group.spans[0].distance) * observed
 
 
 def gather_on_device(
@@ -225,7 +225,7 @@ def gather_on_device(
         by_torch.fill(plan.executor, sources, of_plan, own, observed)
         if not isinstance(of_plan, InSlots):
             for k in plan.distances:
-                _to_distances(own[k], plan.groups[k].spans[0].distance, of_plan.origin, observed[0])
+                _to_distances(plan.groups[k], own[k], of_plan.origin, observed[0])
         else:
             for values in computed:
                 values.write(own[values.computed.buffer])
@@ -257,6 +257,7 @@ def _same_memory(tensor: torch.Tensor, target: torch.Tensor | None) -> bool:
 def copy_into(batch: Mapping[str, torch.Tensor], out: Mapping[str, torch.Tensor]) -> None:
     """Write tensors into the caller's tensors of the same names."""
     for name, tensor in batch.items():
+        check_threads()  # torch copies with several
         _target(out, name, tuple(tensor.shape), tensor.dtype).copy_(tensor)
 
 

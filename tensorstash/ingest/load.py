@@ -15,6 +15,7 @@ from tensorstash.common.keywords import suggests_keywords
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.build import obtain_stash, target_of
 from tensorstash.ingest.found import Found
+from tensorstash.ingest.memory import lack_of_memory_told
 from tensorstash.ingest.request import Duplicates, Known, Like, Request, Static, parse_request
 from tensorstash.stash.stash import Stash
 
@@ -107,7 +108,8 @@ class Plan:
         from tensorstash.ingest.survey import to_show
 
         found = Found(self._request)
-        planned = to_show(found.survey(None))
+        with lack_of_memory_told():
+            planned = to_show(found.survey(None))
         self._found = found
         return planned
 
@@ -141,8 +143,9 @@ class Plan:
         progress = flag_or_none(progress, "progress")
         target = target_of(self._request, share, file, version, overwrite, timeout)
         try:
-            found = Found(self._request) if self._found is None else self._found.again(progress)
-            stash, notes = obtain_stash(found, target, progress)
+            with lack_of_memory_told():
+                found = Found(self._request) if self._found is None else self._found.again(progress)
+                stash, notes = obtain_stash(found, target, progress)
         except TensorstashError as error:
             # our frames, most of them of threads, say nothing that its message and its cause do not
             raise error.with_traceback(None)  # noqa: B904  the cause that it has stays
@@ -250,8 +253,9 @@ def load(
         entity: the text or integer column that identifies the series of each row, or a list of such columns: then an
             entity is a tuple of their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64. Text in ISO 8601
-            is read as timestamps in microseconds. Without it rows keep their order. Local times without a zone repeat
-            an hour when clocks are set back: first give them their zone, with `dt.replace_time_zone` of polars.
+            is read as timestamps in microseconds. Without it rows keep their order, and a warning says so if a column
+            that is not named elsewhere holds times. Local times without a zone repeat an hour when clocks are set back:
+            first give them their zone, with `dt.replace_time_zone` of polars.
         known: when each row became known, for a table of forecasts or of revised figures: a column like that of `time`,
             or an expression such as `pl.col("issued") + pl.duration(hours=5)`. Rows of one entity and time are then
             versions. See `docs/guide/stash.md`.
@@ -289,7 +293,8 @@ def load(
     Returns:
         A `Stash` whose rows are grouped by entity, the entities in ascending order, and ordered by time; for the order
         with `known` see `stash.is_by_known`. Ctrl-C frees all memory of the load. A `UserWarning` is given if no value
-        of a given vocabulary occurs in its column, or if most distinct values of a text column read as numbers.
+        of a given vocabulary occurs in its column, if most distinct values of a text column read as numbers, or if a
+        column of times is not used and there is no `time=`.
 
     Raises:
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type

@@ -1,11 +1,29 @@
 """Checks that a load fits into memory, or onto its disk, before anything is allocated."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tensorstash.columns.column import Column
+from tensorstash.errors import NoMemoryError, TensorstashError
 from tensorstash.segments.limits import Limit, check_free, memory_limits
+from tensorstash.sources.unreadable import lacks_memory
 
 SORT_BYTES = 24  # bytes per row: of its run (if each row is one), its place by time, and a copy of its time
+
+
+@contextmanager
+def lack_of_memory_told() -> Iterator[None]:
+    """Re-raise what means that the process may not have more memory as a `NoMemoryError`."""
+    try:
+        yield
+    except (MemoryError, OSError) as error:
+        if isinstance(error, TensorstashError) or not lacks_memory(error):
+            raise
+        why = " ".join(str(error).split()).rstrip(".")
+        raise NoMemoryError(
+            f"A load needs more memory than this process may have: {why}. Raise its limit (ulimit -v, or that of its "
+            "job), or load fewer columns; smaller row groups need less. A damaged file may ask for any amount."
+        ) from error
 
 
 def check_columns(nbytes: int, source: str, limits: Sequence[Limit], on_disk: bool = False) -> None:

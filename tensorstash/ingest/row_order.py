@@ -1,5 +1,6 @@
 """The order of the rows of a stash: grouped by entity and ordered by time, or by time and known time, without ties."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from tensorstash.errors import DataError
 from tensorstash.ingest.codes import inverse
 from tensorstash.ingest.memory import SORT_BYTES
 from tensorstash.ingest.survey import Planned
+from tensorstash.sources.file import ARROW, CSV
 from tensorstash.sources.scan import Scan
 
 _SUNDAY = 3  # of the days since 1970, which began on a Thursday, modulo 7
@@ -308,6 +310,8 @@ def duplicate_time(planned: Planned, scanned: Scan, entity: object, duplicate: D
     whose = f"entity {entity!r}" if planned.entity else "the series (no entity= was given)"
     first, second = map(scanned.name_row, duplicate.rows)
     remedy = _zone_remedy(name, clock, duplicate.time)
+    if line := _line_of_paths(planned, scanned, duplicate.rows):
+        remedy = f"If each file is a series, load {line} with entity='path'. Else {remedy[0].lower()}{remedy[1:]}"
     rule, twice = "A time occurs once in each entity", f"{name} {clock.format(duplicate.time)}"
     if planned.known is not None and duplicate.known is not None:
         since = Clock(planned.known.unit, planned.known.zone).format(duplicate.known)
@@ -316,6 +320,17 @@ def duplicate_time(planned: Planned, scanned: Scan, entity: object, duplicate: D
         f"{rule}; {whose} has {twice} in source rows {first} and {second}. {remedy}rop one, name the column that "
         'distinguishes the series as entity=, or keep events with duplicates="keep".'
     )
+
+
+def _line_of_paths(planned: Planned, scanned: Scan, rows: Sequence[int]) -> str:
+    """What makes a series of each file, if a time stands in two files and nothing else tells the series; else empty."""
+    first, second = (re.sub(r", (row group|record batch) \d+$", "", scanned.unit_of(row).place) for row in rows)
+    if planned.entity is not None or first == second:
+        return ""
+    reader = "csv" if first.lower().endswith(CSV) else "ipc" if first.lower().endswith(ARROW) else "parquet"
+    is_dataset, is_list = scanned.label.startswith("the pyarrow "), re.fullmatch(r"\d+ paths", scanned.label)
+    source = "dataset.files" if is_dataset else "paths" if is_list else repr(scanned.label)
+    return f"pl.scan_{reader}({source}, include_file_paths='path')"
 
 
 def _zone_remedy(name: str, clock: Clock, time: int) -> str:

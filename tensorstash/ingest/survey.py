@@ -29,12 +29,14 @@ from tensorstash.ingest.plan_text import (
     type_name,
 )
 from tensorstash.ingest.request import Request, Specs, check_names, check_table, kept_expressions
+from tensorstash.ingest.untimed import forgotten_time, is_index
 from tensorstash.segments.format import MAX_HEADER, PAGE, pages
 from tensorstash.segments.limits import memory_limits, tightest
 from tensorstash.sources.derive import bound, check_utf8, fields_of
 from tensorstash.sources.file import File
 from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.kept_rows import columns_of, filtered
+from tensorstash.sources.locate import kind_of
 from tensorstash.sources.scan import Range, Scan, with_derived
 from tensorstash.sources.shapes import shaped
 from tensorstash.sources.source import scan
@@ -70,6 +72,7 @@ class Planned:
     carried: tuple[Column, ...] = ()  # static columns of `like=`
     unknown: Unknown = "keep"  # what becomes of entities that `like=` lacks
     strangers: str = ""  # what was left out because `like=` lacks it, for a warning
+    untimed: str = ""  # a warning that a column of times is not used
     expressions: Mapping[str, str] = field(default_factory=dict)  # as the header of a stash keeps them
     frequency: int | str | None = None  # the step of time that `like=` keeps
     table: "Planned | None" = None  # the same of the table of static columns, joined by entity
@@ -224,6 +227,7 @@ def survey(request: Request, files: Sequence[File] | None, progress: bool | None
         table=None if table is None else table.planned,
         keys=source.keys,
         strangers=strangers,
+        untimed=forgotten_time(request, scanned),
     )
     if table is not None:
         check_table(request, planned.columns, whole, table.planned.columns, table.scanned)
@@ -255,6 +259,10 @@ def _check_columns(request: Request, scanned: Scan, names: Sequence[str]) -> Non
         for name in names:
             field_of(scanned.schema, name, scanned.label)
     except ColumnError as error:
+        if "index" in names and kind_of(request.source) == "pandas.DataFrame" and None in request.source.index.names:
+            raise ColumnError(
+                f"{error} The index has no name: load frame.rename_axis('time') with time='time'."
+            ) from None
         if "columns" not in request.of_like:
             raise
         raise ColumnError(f"{error} It is one of like=: add it to the source, or say what to load.") from None
@@ -265,7 +273,7 @@ def _chosen_columns(request: Request, schema: pa.Schema, derived: Inputs) -> Spe
     if request.columns is not None:
         return request.columns
     named = request.keys.union(derived, *(spec.members for spec in request.static.values()))
-    return {name: ColumnSpec(name) for name in schema.names if name not in named}
+    return {name: ColumnSpec(name) for name in schema.names if name not in named and not is_index(name)}
 
 
 def _chosen_rows(request: Request, scanned: Scan, progress: bool | None) -> tuple[Scan, Sequence[str], str]:

@@ -109,8 +109,7 @@ def _carry_days(draft: Draft, time: Column, like: Stash, entities: int) -> None:
 
 def _warnings(work: Work, keys: RowKeys) -> Iterator[str]:
     planned = work.planned
-    if planned.strangers:
-        yield planned.strangers
+    yield from filter(None, (planned.strangers, planned.untimed))
     for name, decoder in work.decoders.items():
         if unknown := decoder.unknown:
             yield (

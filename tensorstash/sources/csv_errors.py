@@ -222,7 +222,7 @@ def _not_utf8(file: File, files: Sequence[File]) -> SourceError:
     encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin-1"
     if encoding == "latin-1" and b"\0" in head:
         return SourceError(f"A CSV file must be text; {file} is binary. Name it by its format, such as .parquet.")
-    separator = "\t" if file.path.lower().endswith(TABS) else ","
+    separator = "\t" if file.name.endswith(TABS) else ","
     lines = head.decode(encoding, "replace").splitlines()
     mark = _mark(lines[0], separator) or separator
     arguments = f"encoding={encoding!r}, {_separated(lines, mark)}, infer_schema_length=None"

@@ -21,6 +21,7 @@ ARROW = (".arrow", ".arrows", ".feather", ".ipc")
 TABS = (".tsv", ".tsv.gz", ".tsv.zst")
 CSV = (".csv", ".csv.gz", ".csv.zst", *TABS)
 NULL_KEY = "__HIVE_DEFAULT_PARTITION__"  # stands for null in a directory `key=value`
+_RETRY_SECONDS = 10
 REQUESTS = 16  # concurrent requests to a remote file system
 WILDCARD = re.compile(r"[*?\[]")  # the special characters of a glob pattern
 
@@ -37,12 +38,27 @@ class File:
     keys: tuple[tuple[str, str | None], ...] = ()  # from directories `key=value` below the named directory
 
     def __str__(self) -> str:
-        return f"{self.scheme}{self.path}"
+        return without_secrets(self.path) if self.is_http else self.address
+
+    @property
+    def is_http(self) -> bool:
+        """Whether the path is a whole URL, with its options."""
+        return self.path.startswith(("http://", "https://"))
+
+    @property
+    def address(self) -> str:
+        """What tells the file from all others."""
+        return self.path if self.is_http else f"{self.scheme}{self.path}"
+
+    @property
+    def name(self) -> str:
+        """The path in small letters, without the options of a URL: its ending tells the format."""
+        return (self.path.partition("?")[0] if self.is_http else self.path).lower()
 
     @property
     def is_csv(self) -> bool:
         """Whether the file is CSV, by the ending of its name."""
-        return self.path.lower().endswith(CSV)
+        return self.name.endswith(CSV)
 
     @property
     def size(self) -> int:
@@ -97,6 +113,7 @@ def _place_of_url(url: str) -> File:
     import fsspec
     from pyarrow import fs
 
+    url = _bounded(url)
     bare, mark, options = url.partition("?")
     magic = WILDCARD.search(bare)
     plain = bare[: magic.start()] if magic else bare
@@ -111,6 +128,27 @@ def _place_of_url(url: str) -> File:
     scheme = f"{bare.partition('://')[0]}://" if place.system is not None else ""
     slash = "/" if magic and plain.endswith("/") and not path.endswith("/") else ""
     return replace(place, path=path + slash + bare[len(plain) :], scheme=scheme)
+
+
+def _bounded(url: str) -> str:
+    """The URL, with a limit for Google's retries: they go on for minutes, also where there are no credentials."""
+    if not url.startswith(("gs://", "gcs://")) or "retry_limit_seconds=" in url:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}retry_limit_seconds={_RETRY_SECONDS}"
+
+
+def why_absent(place: File) -> str:
+    """What a server of HTTP answers for a file that is not there; empty for other file systems."""
+    handler = getattr(place.system, "handler", None)
+    if not place.is_http or handler is None:
+        return ""
+    try:
+        handler.fs.info(place.path)
+    except Exception as error:  # of aiohttp, behind an error that says nothing
+        cause = error.__cause__ or error
+        status, message = getattr(cause, "status", ""), getattr(cause, "message", "")
+        return f": {f'{status} {message}' if status else cause}"
+    return ""
 
 
 def before_wildcard(pattern: str) -> str:
@@ -141,9 +179,9 @@ def _stamp(file: File) -> Stamp:
 
         info = file.system.get_file_info(file.path)
         if info.type == fs.FileType.File:
-            return str(file), info.size, info.mtime_ns, _version(file)
-    except OSError as error:
-        raise SourceError(f"{file} cannot be read: {error}") from error
+            return file.address, info.size, info.mtime_ns, _version(file)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise SourceError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
     raise SourceError(f"{file} cannot be read: it no longer exists")
 
 

@@ -1,6 +1,5 @@
 """The footers of Parquet and Arrow IPC files: their columns, and the row counts of their pieces."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,13 +11,10 @@ from tensorstash.errors import SourceError
 from tensorstash.sources.file import ARROW, File, here
 from tensorstash.sources.row_groups import leaf_of
 from tensorstash.sources.scan import Wanted
+from tensorstash.sources.unreadable import lacks_memory, why_unreadable
 
 _ARROW_MAGIC = b"ARROW1"  # the first bytes of an IPC file; a stream has none
 _FORMAT = pads.ParquetFileFormat()
-_READERS = {  # of polars, for formats that are not read here
-    **{".json": "read_json", ".jsonl": "read_ndjson", ".ndjson": "read_ndjson", ".avro": "read_avro"},
-    **{".xlsx": "read_excel", ".xls": "read_excel", ".ods": "read_ods", ".txt": "read_csv", ".dat": "read_csv"},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +36,7 @@ class Footer:
 def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) -> Footer:
     """The footer of a file, whose partition keys have these `types`."""
     try:
-        if file.path.lower().endswith(ARROW):
+        if file.name.endswith(ARROW):
             fragment, (schema, rows, piece) = None, _arrow_footer(file, wanted)
         else:
             fragment = _FORMAT.make_fragment(file.path, file.system or here())
@@ -58,19 +54,11 @@ def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) ->
     except SourceError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise SourceError(f"{file} is not a readable Parquet or Arrow IPC file: {_why(file, error)}.") from error
-
-
-def _why(file: File, error: Exception) -> str:
-    """Why a file cannot be read, and what reads it if its format is another one."""
-    why = str(error).rstrip(".")
-    if isinstance(error, OSError):
-        return why
-    if "magic bytes" in why:
-        why = "it is damaged, or its format is another one"
-    reader = _READERS.get(os.path.splitext(file.path)[1].lower())
-    call = "pl.read_json(...)" if reader is None else f"pl.{reader}({str(file)!r})"
-    return f"{why}. Other formats are loaded as frames that polars or pandas read: ts.load({call}, ...)"
+        if lacks_memory(error):
+            raise
+        raise SourceError(
+            f"{file} is not a readable Parquet or Arrow IPC file: {why_unreadable(file, error)}"
+        ) from error
 
 
 def _with_intervals(schema: pa.Schema, meta: pq.FileMetaData) -> pa.Schema:

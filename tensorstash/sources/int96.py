@@ -9,6 +9,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from tensorstash.errors import DataError
+from tensorstash.sources.row_groups import path_of
 from tensorstash.sources.scan import BATCH_ROWS, Unit, read
 
 _NANOSECONDS, _MICROSECONDS = 10**9, 10**6  # in a second
@@ -17,9 +18,11 @@ _NANOSECONDS, _MICROSECONDS = 10**9, 10**6  # in a second
 def int96_columns(meta: pq.FileMetaData, schema: pa.Schema, names: Iterable[str]) -> list[str]:
     """The columns with times in INT96, also in lists and structs; `schema` has them in nanoseconds."""
     names = [name for name in names if "timestamp[ns]" in str(schema.field(name).type)]
-    leaves = [meta.schema.column(leaf) for leaf in range(meta.num_columns)] if names else []
-    paths = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
-    return [name for name in names if any(f"{path}.".startswith(f"{name}.") for path in paths)]
+    leaves = [
+        leaf for leaf in range(meta.num_columns if names else 0) if meta.schema.column(leaf).physical_type == "INT96"
+    ]
+    paths = {path_of(meta, leaf) for leaf in leaves}
+    return [name for name in names if "" in paths or any(f"{path}.".startswith(f"{name}.") for path in paths)]
 
 
 def outside_nanoseconds(fragment: pads.ParquetFileFragment, group: int, place: str, names: Sequence[str]) -> set[str]:

@@ -19,6 +19,7 @@ from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.sources.pyarrow_texts import missing_column
 from tensorstash.sources.scan import Scan, Unit, read
 from tensorstash.sources.storage import decoded, without_views
+from tensorstash.sources.unreadable import lacks_memory
 
 if TYPE_CHECKING:
     from tensorstash.sources.filter import Filter
@@ -62,6 +63,8 @@ def _rows_of_filter(names: Sequence[str], condition: "Filter", unit: Unit) -> tu
         try:
             flags += [_mask(batch.slice(at, rows), condition.expression) for at in range(0, batch.num_rows, rows)]
         except pa.ArrowException as error:  # a division by zero, for example
+            if lacks_memory(error):
+                raise
             raise DataError(f"filter= must have a value for every row; in {unit.place} it fails: {error}.") from error
     kept = np.concatenate(flags)
     return np.packbits(kept), int(np.count_nonzero(kept))

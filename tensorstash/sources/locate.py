@@ -10,6 +10,8 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
+
 from tensorstash.common.text import type_text
 from tensorstash.errors import SourceError
 from tensorstash.sources.file import (
@@ -22,11 +24,13 @@ from tensorstash.sources.file import (
     before_wildcard,
     given_system,
     place_of,
+    why_absent,
     without_secrets,
 )
 from tensorstash.sources.lake import LOGS, NamesIn, refuse_tables
 
 _HIDDEN = re.compile(r"(^|/)[._]")
+_COLLAPSED = re.compile(r"([a-z][a-z0-9+.-]+:)/(?!/)")  # what `pathlib.Path` makes of the beginning of a URL
 # by the name of the type, so that no library has to be imported
 _FRAMES = ("polars.DataFrame", "polars.LazyFrame", "pandas.DataFrame")
 _TABLES = (*_FRAMES, "pyarrow.Table", "pyarrow.RecordBatch", "datasets.Dataset")
@@ -91,10 +95,15 @@ def _expand(path: str, given: File | None) -> list[File]:
     place = place_of(path, given)
     files = _local(place.path) if place.system is None else _remote(place)
     if not files:
+        if mistaken := _COLLAPSED.match(path):
+            raise SourceError(
+                f"A URL is a text, because a path keeps one of its slashes; got {path!r}. Write "
+                f"{mistaken[1] + '//' + path[mistaken.end() :]!r}."
+            )
         problem = f"{str(place)!r} matches no file"
         if place.system is None and os.path.isdir(place.path):
             problem = f"the directory {place.path!r} holds no {', '.join(PARQUET + ARROW + CSV)} file"
-        where = f" (working directory {os.getcwd()!r})" if place.system is None else ""
+        where = f" (working directory {os.getcwd()!r})" if place.system is None else why_absent(place)
         raise SourceError(f"A source needs at least one file; {problem}{where}.")
     return files
 
@@ -139,8 +148,12 @@ def _remote(place: File) -> list[File]:
             return []
         root = path.rstrip("/") if is_directory else before_wildcard(path)
         listed = system.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
-    except OSError as error:
-        raise SourceError(f"{place} cannot be listed: {error}") from error
+    except (OSError, pa.ArrowException) as error:
+        why = " ".join(str(error).split()).rstrip(".")
+        raise SourceError(
+            f"{place} cannot be listed: {why}. Check the address and the credentials, or "
+            "give filesystem= one that has them."
+        ) from error
     paths = [info.path for info in listed if info.type == fs.FileType.File]
     pattern = re.compile(glob_translate(path))
     files = _data(paths, root) if is_directory else [path for path in paths if pattern.match(path)]
@@ -161,7 +174,7 @@ def _names_below(system: Any, root: str, paths: Iterable[str]) -> NamesIn:
     def names(directory: str) -> list[str] | None:
         if directory.startswith(f"{root}/"):
             return below.get(directory)
-        with suppress(OSError):  # nobody need be allowed to list what is above the source
+        with suppress(OSError, ValueError, pa.ArrowException):  # not everybody may list what is above
             selector = fs.FileSelector(directory, allow_not_found=True)
             return [info.base_name for info in system.get_file_info(selector)] or None
         return None
@@ -189,7 +202,7 @@ def _data(paths: Sequence[str], root: str) -> list[str]:
 
 def _real(file: File, real: Callable[[str], str]) -> str:
     if file.system is not None:
-        return str(file)
+        return file.address
     directory, name = os.path.split(file.path)
     path = os.path.join(real(directory), name)
     return os.path.realpath(path) if os.path.islink(path) else path

@@ -65,15 +65,23 @@ def _is_sound(meta: pq.FileMetaData, group: int, names: Sequence[str]) -> bool:
 
 def _leaves(meta: pq.FileMetaData, names: Sequence[str]) -> list[int]:
     """The indices of all leaf columns of these columns."""
-    return [leaf for leaf in range(meta.num_columns) if meta.schema.column(leaf).path.partition(".")[0] in names]
+    return [leaf for leaf in range(meta.num_columns) if path_of(meta, leaf).partition(".")[0] in names]
+
+
+def path_of(meta: pq.FileMetaData, leaf: int) -> str:
+    """The dotted path of a leaf column; empty if a name in it is not UTF-8, which a stash need not know."""
+    try:
+        return str(meta.schema.column(leaf).path)
+    except UnicodeDecodeError:
+        return ""
 
 
 def leaf_of(meta: pq.FileMetaData, schema: pa.Schema, name: str) -> int | None:
     """The index of an unnested column among the leaf columns of a Parquet file; `None` for a partition key."""
     index = schema.get_field_index(name)
-    if 0 <= index < meta.num_columns and meta.schema.column(index).path == name:
+    if 0 <= index < meta.num_columns and path_of(meta, index) == name:
         return index
-    return next((leaf for leaf in range(meta.num_columns) if meta.schema.column(leaf).path == name), None)
+    return next((leaf for leaf in range(meta.num_columns) if path_of(meta, leaf) == name), None)
 
 
 def check_counts(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Iterable[str], place: str) -> None:

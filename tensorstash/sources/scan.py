@@ -12,8 +12,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tensorstash.columns.expression import Compute
-from tensorstash.errors import SchemaError, SourceError
+from tensorstash.errors import SchemaError, SourceError, TensorstashError
 from tensorstash.sources.pyarrow_texts import may_mention
+from tensorstash.sources.unreadable import lacks_memory, remedy_of_damage
 
 BATCH_ROWS = 262_144  # rows decoded at a time: large enough for vectorized casts, small enough for the cache
 
@@ -67,7 +68,9 @@ class Scan:
     """A source that is ready to be read."""
 
     label: str
-    schema: pa.Schema  # unwanted columns of a frame, which are not converted, have the null type
+    schema: (
+        pa.Schema
+    )  # unwanted columns of a frame, which are not converted, have the null type or, as times, any of times
     units: tuple[Unit, ...]
     pieces: int  # the number of row groups, record batches or slices, with those that a filter excludes
     notes: tuple[str, ...] = ()  # which columns were widened or parsed
@@ -79,9 +82,13 @@ class Scan:
         """The number of rows in all units."""
         return sum(unit.rows for unit in self.units)
 
+    def unit_of(self, row: int) -> Unit:
+        """The unit that has a loaded row."""
+        return next(unit for unit in self.units if unit.start <= row < unit.start + unit.rows)
+
     def name_row(self, row: int) -> str:
         """A loaded row for messages: its number in the source and its place in a file."""
-        unit = next(unit for unit in self.units if unit.start <= row < unit.start + unit.rows)
+        unit = self.unit_of(row)
         at = row - unit.start
         if unit.kept is not None:
             at = int(np.flatnonzero(np.unpackbits(unit.kept))[at])
@@ -143,12 +150,12 @@ def damage_named(unit: Unit, names: Sequence[str]) -> Iterator[None]:
     """Re-raise decoding errors as a `SourceError` with the unit and the first column that cannot be decoded."""
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
-        if isinstance(error, SourceError):
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, TensorstashError) or lacks_memory(error):
             raise
-        why = " ".join(str(error).split())
+        why = " ".join(str(error).split()).rstrip(".")
         where = f"column {name!r}: " if (name := _damaged_column(unit, names)) is not None else ""
-        raise SourceError(f"{unit.place} cannot be decoded: {where}{why}. Write the file again.") from error
+        raise SourceError(f"{unit.place} cannot be decoded: {where}{why}. {remedy_of_damage(error)}") from error
 
 
 def _damaged_column(unit: Unit, names: Sequence[str]) -> str | None:
@@ -157,7 +164,7 @@ def _damaged_column(unit: Unit, names: Sequence[str]) -> str | None:
         try:
             for _ in unit.read([name]):
                 pass
-        except (pa.ArrowException, OSError):  # noqa: PERF203  only after a failure
+        except (pa.ArrowException, OSError, ValueError):  # noqa: PERF203  only after a failure
             return name
     return names[0] if len(names) == 1 else None
 

@@ -26,14 +26,26 @@ _DATASETS_OF_FILES = ("pyarrow.FileSystemDataset", "pyarrow.UnionDataset")
 _REMEDIES = {
     "datasets.DatasetDict": " Choose one of its splits.",
     "datasets.IterableDataset": " Load it without streaming=True.",
-    "builtins.list": " Concatenate frames first; files are a list of paths.",
+    "xarray.Dataset": " Load dataset.to_dataframe().",
+    "io.BufferedReader": " Load its path, or pl.read_parquet(file).",
+    "io.BytesIO": " Load pl.read_parquet(file).",
     "numpy.ndarray": " Give it a name: {'x': array}.",
-    "polars.Series": " Load series.to_frame().",
+    "polars.Series": " Load series.to_frame('y').",
+    "pandas.Series": " Load series.to_frame('y').",
     "tensorstash.Stash": " Use the stash itself: stash.share(label) shares it, stash.save(path) writes it.",
     "deltalake.DeltaTable": " Load pl.scan_delta(table).",
     "pyiceberg.Table": " Load pl.scan_iceberg(table).",
     "builtins.HudiTable": " Load pa.Table.from_batches(table.read()).",
     "duckdb.DuckDBPyConnection": " Load a relation: connection.sql('from ...').",
+}
+# the same for lists, by the type of the first item
+_REMEDIES_OF_LISTS = {
+    "builtins.dict": " Load pl.DataFrame(rows).",
+    "pyarrow.RecordBatch": " Load pa.Table.from_batches(batches).",
+    "pyarrow.Table": " Load pa.concat_tables(tables).",
+    "pandas.DataFrame": " Load pd.concat(frames).",
+    "polars.DataFrame": " Load pl.concat(frames).",
+    "polars.LazyFrame": " Load pl.concat(frames).",
 }
 
 
@@ -77,10 +89,14 @@ def scan(
 
     if is_stream(source) and kind not in _REMEDIES:
         return scan_stream(source, wanted, condition, progress)
+    remedy = _REMEDIES.get(kind, "")
+    if kind in ("builtins.list", "builtins.tuple"):
+        others = " Concatenate frames first; files are a list of paths; give arrays names: {'x': array}."
+        remedy = _REMEDIES_OF_LISTS.get(kind_of(source[0]), others)
     raise TypeError(
         "A source is a path, a glob, a directory, a URL, a list of them, a polars or pandas DataFrame, a pyarrow Table "
         "or RecordBatch, a Hugging Face Dataset, an object with __arrow_c_stream__, or a mapping of arrays; got "
-        f"{type(source).__module__}.{type(source).__name__}.{_REMEDIES.get(kind, '')}"
+        f"{type(source).__module__}.{type(source).__name__}.{remedy}"
     )
 
 

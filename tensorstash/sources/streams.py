@@ -17,13 +17,14 @@ from tensorstash.columns.names import check_for_polars, field_of
 from tensorstash.columns.types import is_list, is_text, value_type
 from tensorstash.common.forks import check_pool
 from tensorstash.common.progress import Bar, rows_bar
-from tensorstash.errors import SchemaError, SourceError
+from tensorstash.errors import SchemaError, SourceError, TensorstashError
 from tensorstash.sources.evaluate import first_line, is_elementwise
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.locate import kind_of
 from tensorstash.sources.scan import Scan, Unit, Wanted, in_order
 from tensorstash.sources.spool import Spool
 from tensorstash.sources.storage import decoded
+from tensorstash.sources.unreadable import lacks_memory
 
 if TYPE_CHECKING:
     import polars as pl
@@ -65,10 +66,14 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None, progress:
     except SourceError:
         raise
     except BaseException as error:  # a panic of polars is not an Exception
-        library = kind_of(error).partition(".")[0]
-        if not isinstance(error, OSError) and library not in ("pyarrow", "pyo3_runtime", kind.partition(".")[0]):
+        library, remedy = kind_of(error).partition(".")[0], ""
+        if kind == "ibis.Table" and isinstance(error, Exception) and not isinstance(error, TensorstashError):
+            library, remedy = "ibis", ". Load table.to_pyarrow()"  # its engines raise errors of any type
+        if lacks_memory(error) or (
+            not isinstance(error, OSError) and library not in ("pyarrow", "pyo3_runtime", kind.partition(".")[0])
+        ):
             raise  # an error of tensorstash or of the user's code
-        raise SourceError(f"{label} cannot be read to its end: {first_line(error)}") from error
+        raise SourceError(f"{label} cannot be read to its end: {first_line(error)}{remedy}") from error
     if not units and isinstance(source, pa.RecordBatchReader):
         raise SourceError(
             f"{label} has no rows: it is empty, or it was read before. It can be read once; make it again."

@@ -12,13 +12,20 @@ from numpy.typing import NDArray
 from tensorstash.columns.arrays import of_numbers
 from tensorstash.columns.names import check_for_polars
 from tensorstash.columns.types import BFLOAT16
-from tensorstash.common.text import type_text
+from tensorstash.common.text import cut, type_text
 from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, check_unique, in_order
 from tensorstash.sources.storage import without_null_views
+from tensorstash.sources.unreadable import lacks_memory
 
+_LONGEST = 160  # characters of an error of Arrow
 _SMALL_BYTES = 1 << 26  # of a frame that is copied so that it is read at once
 _UNCONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
+# how frames of one series each, by whether they are of pandas, become one frame
+_SERIES = {
+    True: "load pd.concat(frames, names=['series'])",
+    False: "load pl.concat([frame.with_columns(series=pl.lit(name)) for name, frame in frames.items()])",
+}
 # remedies by the beginning of the type's name, in polars and pandas
 _CONVERSIONS = {
     "object": "Convert it: pandas.to_numeric(frame[{name!r}], errors='coerce'), or frame[{name!r}].astype(str)",
@@ -43,7 +50,7 @@ def scan_polars(frame: Any, wanted: Wanted) -> Scan:
     for name in names:
         _refuse_objects(name, types[name], "the polars frame")
     table = _converted(lambda columns: _in_arrow(_together(frame[:, columns])), names, types, "the polars frame")
-    return _scan_wanted(table, types, "the polars frame")
+    return _scan_wanted(table, types, types, "the polars frame")
 
 
 def _together(frame: Any) -> Any:
@@ -69,15 +76,25 @@ def _refuse_objects(name: str, dtype: object, where: str) -> None:
 
 
 def scan_pandas(frame: Any, wanted: Wanted) -> Scan:
-    """The wanted columns and named levels of the index of a pandas frame, converted to Arrow."""
-    levels = [name for name in frame.index.names if name is not None and name not in frame.columns]
+    """The wanted columns and levels of the index of a pandas frame, converted to Arrow.
+
+    Levels without a name are left out, but those of times have the names that they have in files.
+    """
+    index = frame.index
+    levels = [name for name in index.names if name is not None and name not in frame.columns]
     if levels:
         frame = frame.reset_index(level=levels)
     names = _checked_names(frame.columns, "the pandas frame")
     check_unique(names, wanted, "the pandas frame")
     convert = lambda columns: pa.Table.from_pandas(frame[columns], preserve_index=False)  # noqa: E731
-    table = _converted(convert, wanted.among(names), frame.dtypes, "the pandas frame")
-    return _scan_wanted(table, names, "the pandas frame")
+    table, types = _converted(convert, wanted.among(names), frame.dtypes, "the pandas frame"), [*frame.dtypes]
+    for k in [k for k, name in enumerate(index.names) if name is None]:
+        name, dtype = f"__index_level_{k}__", index.dtype if index.nlevels == 1 else index.levels[k].dtype
+        if _is_time(dtype) and name not in names:
+            names, types = [*names, name], [*types, dtype]
+            for asked in wanted.among([name]):
+                table = table.append_column(asked, pa.array(index.get_level_values(k)))
+    return _scan_wanted(table, names, dict(zip(names, types)), "the pandas frame")
 
 
 def _converted(convert: Callable[[list[str]], pa.Table], names: list[str], types: Any, where: str) -> pa.Table:
@@ -85,6 +102,8 @@ def _converted(convert: Callable[[list[str]], pa.Table], names: list[str], types
     try:
         return convert(names)
     except _UNCONVERTED as error:
+        if lacks_memory(error):
+            raise
         if len(names) > 1:
             for name in names:
                 _converted(convert, [name], types, where)
@@ -92,10 +111,9 @@ def _converted(convert: Callable[[list[str]], pa.Table], names: list[str], types
         kind = str(types[names[0]])
         remedies = (remedy for prefix, remedy in _CONVERSIONS.items() if kind.startswith(prefix))
         remedy = next(remedies, "Convert it before loading").format(name=names[0])
-        why = " ".join(str(error.args[0] if error.args else error).split()).rstrip(".")
         raise SchemaError(
             f"The values of a column must have one type of Arrow; column {names[0]!r} of {where} is {kind}, which "
-            f"cannot be converted: {why}. {remedy}."
+            f"cannot be converted: {_brief(error)}. {remedy}."
         ) from error
 
 
@@ -124,11 +142,24 @@ def _selected(batch: pa.RecordBatch, names: Sequence[str]) -> list[pa.RecordBatc
     return [without_null_views(batch.select(list(names)))]
 
 
-def _scan_wanted(table: pa.Table, names: Iterable[str], label: str) -> Scan:
-    """Slices of a table; other `names` are columns that were not wanted and not converted, with the null type."""
+def _scan_wanted(table: pa.Table, names: Iterable[str], types: Mapping[str, Any], label: str) -> Scan:
+    """Slices of a table; other `names` are columns that were not wanted and not converted, with the null type.
+
+    By their `types` in the library that holds them, some of those are times, and have a type of times.
+    """
     known = set(table.column_names)
-    fields = (table.schema.field(name) if name in known else pa.field(name, pa.null()) for name in names)
+    fields = (
+        table.schema.field(name)
+        if name in known
+        else pa.field(name, pa.timestamp("us") if _is_time(types[name]) else pa.null())
+        for name in names
+    )
     return scan_table(table, pa.schema(fields), label)
+
+
+def _is_time(dtype: object) -> bool:
+    """Whether a type of polars, pandas or numpy is of timestamps, dates or periods."""
+    return str(dtype).startswith(("Date", "datetime64", "timestamp", "date32", "date64", "period"))
 
 
 def _checked_names(names: Iterable[Any], where: str) -> list[str]:
@@ -144,6 +175,12 @@ def scan_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Scan:
     """The wanted arrays of a mapping, converted to Arrow."""
     names = _checked_names(source, "the mapping")
     columns, fields = [], []
+    if names and all(hasattr(values, "columns") for values in source.values()):
+        raise SchemaError(
+            f"A mapping is a source if it holds a column under each name; {names[0]!r} is "
+            f"{type_text(source[names[0]])}. If each frame is a series, "
+            f"{_SERIES[hasattr(source[names[0]], 'iloc')]} with entity='series'."
+        )
     for name in wanted.among(names):
         values = source[name]
         if isinstance(values, (str, bytes, bytearray, Set, Mapping)):
@@ -165,15 +202,29 @@ def scan_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Scan:
                 f"2**64 write {{{name!r}: np.array(..., np.uint64)}}."
             ) from error
         except (pa.ArrowException, TypeError, ValueError, AttributeError, NotImplementedError) as error:
+            if lacks_memory(error):
+                raise
             raise SchemaError(
-                f"A column must be an array or a list of values of one type; {name!r} is not: {error}"
+                f"A column must be an array or a list of values of one type; {name!r} is not: {_brief(error)}. "
+                "Convert it first, for example to a numpy array of numbers."
             ) from error
         columns.append(array)
         fields.append(pa.field(name, array.type, metadata=metadata))
     lengths = {field.name: len(array) for field, array in zip(fields, columns)}
     if len(set(lengths.values())) > 1:
-        raise SourceError(f"All arrays of a source must have one length, got {lengths}.")
-    return _scan_wanted(pa.table(columns, schema=pa.schema(fields)), names, "the mapping")
+        first, *_ = lengths
+        other = next(name for name in lengths if lengths[name] != lengths[first])
+        raise SourceError(
+            f"All arrays of a source must have one length; {first!r} has {lengths[first]:,} values and {other!r} "
+            f"{lengths[other]:,}. Cut or complete one."
+        )
+    types = {name: getattr(source[name], "dtype", None) for name in names}
+    return _scan_wanted(pa.table(columns, schema=pa.schema(fields)), names, types, "the mapping")
+
+
+def _brief(error: Exception) -> str:
+    """What an error of Arrow says; it may hold whole arrays."""
+    return cut(" ".join(str(error.args[0] if error.args else error).split()).rstrip("."), _LONGEST)
 
 
 def _arrow_of(values: Any) -> tuple[pa.Array, dict[bytes, bytes] | None]:

@@ -28,8 +28,7 @@ def warn_of_missing(parts: Sequence[tuple[str, Placement, Placement]]) -> None:
     for what, before, part in parts:
         shares = {name: share for name, share in _missing(part, ahead).items() if share > _MOST}
         others = _missing(before, ahead) if shares else {}
-        told += [(what, name, share, others.get(name, 0.0)) for name, share in shares.items()]
-    told = [(what, name, share, other) for what, name, share, other in told if share > 2 * other]
+        told += [(what, name, shares[name], other) for name, other in others.items() if shares.get(name, 0) > 2 * other]
     if not told:
         return
     what, name, share, other = told[-1]

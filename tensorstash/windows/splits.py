@@ -328,7 +328,10 @@ def _shift(placement: Placement, length: Length, least: int, what: str) -> Shift
         return Shift(str(length), frequency(cast("Duration", length), clock, None, what), 1)
     slots = at_least(least, length, what)
     if slot_step is None and slots:
-        raise ValueError(f"{what} in slots needs the step of time, which gaps='ignore' lacks. Give a duration.")
+        raise ValueError(
+            f"{what} in slots needs the step of time, which gaps='ignore' and spans in time alone lack. Give a "
+            "duration."
+        )
     return Shift(str(length), slot_step or _tick(placement.stash), slots)
 
 

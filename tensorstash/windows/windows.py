@@ -234,8 +234,8 @@ class Windows:
 
         Part k holds the windows whose whole horizon (without a horizon: whole window) lies in `[cut k-1, cut k)`; the
         history may reach back across a cut. A window across a cut is in no part. Windows at given points go by their
-        time, not by the slots before it, and spans in time must end before the cut. Text and dates are read in the zone
-        of the times. A `ValueError` names cuts that cannot be read or do not ascend; empty outer parts are warned of.
+        time, and spans in time must end before the cut. Text and dates are read in the zone of the times; cuts that
+        cannot be read are a `ValueError`. Empty outer parts, and parts with most targets missing, are warned of.
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -287,7 +287,7 @@ class Windows:
 
         Cuts are `step` apart, counted back from one slot after the last anchor with a whole horizon. A test part holds
         the windows whose anchor lies in `[cut, next cut)`, the training part those that end at least `gap` before the
-        cut. Anchors are those of `anchors`.
+        cut. Anchors are those of `anchors`. A test part in which most targets are missing is warned of, as in `split`.
 
         Args:
             count: the number of folds.

@@ -352,12 +352,18 @@ def test_integers_that_are_no_floats_are_refused_among_floats(tmp_path: Path) ->
 
 
 def test_files_of_other_formats_are_frames_first(tmp_path: Path) -> None:
-    for ending, reader in ((".json", "read_json"), (".txt", "read_csv"), (".xlsx", "read_excel"), (".md", None)):
+    own = {".json": "pl.read_json", ".xlsx": "pd.read_excel", ".orc": "pd.read_orc"}
+    for ending, reader in {**own, ".md": None}.items():
         path = tmp_path / f"one{ending}"
         path.write_text("t,y\n1,2\n")
-        call = "pl.read_json(...)" if reader is None else f"pl.{reader}({str(path)!r})"
-        message = f"{path} is not a readable Parquet or Arrow IPC file: it is damaged, or its format is another one. "
-        message += f"Other formats are loaded as frames that polars or pandas read: ts.load({call}, ...)"
+        message = (
+            f"{path} is not a readable Parquet or Arrow IPC file: it is damaged, or its format is another one. Other"
+        )
+        if reader is not None:
+            message = (
+                f"{path} is not a readable Parquet or Arrow IPC file: by its ending it is read as a frame or arrays: "
+            )
+            message += f"ts.load({reader}({str(path)!r}))"
         for look in (ts.load, looked_at):
             with pytest.raises(ts.errors.SourceError, match=like(message)):
                 look(path)

@@ -1,8 +1,12 @@
-"""Parts whose targets are mostly missing, as in rows that are known ahead, are warned of once, with what avoids it."""
+"""Parts whose targets are mostly missing, as in rows that are known ahead, are warned of once, with what avoids it.
+
+The last test counts, on the inside, how many rows are looked at.
+"""
 
 import re
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +19,7 @@ from tests.words import Int64s
 ROWS, AHEAD = 400, 60
 SPANS = {"past": ("y", -20, 0), "target": ("y", 0, 10), "known": ("c", 0, 10)}
 
-Parts = Callable[[ts.Windows], Any]
+Parts = Callable[[Any], Any]
 
 
 def stash(entities: int = 1, missing: Int64s | None = None, column: Any = "y") -> ts.Stash:
@@ -27,7 +31,7 @@ def stash(entities: int = 1, missing: Int64s | None = None, column: Any = "y") -
     return ts.load(rows, columns, entity="e", time="t")
 
 
-def said(windows: ts.Windows, parts: Parts) -> list[str]:
+def said(windows: Any, parts: Parts) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         parts(windows)
@@ -63,6 +67,23 @@ def test_a_part_without_targets_is_named_once_with_what_avoids_it(case: str, col
         windows = eval(f"ts.Windows(data, spans=spans, {options[1]})", {"ts": ts, "data": data, "spans": SPANS})
         assert said(windows, parts) == [w for w in said(windows, parts) if "has no window" in w]
     assert not windows[:]["target"].isnan().any()
+
+
+def test_shards_tell_it_once(tmp_path: Path) -> None:
+    stash(9).to_polars().write_parquet(tmp_path / "rows.parquet")
+    to = tmp_path / "shards"
+    ts.cluster.shard(tmp_path / "rows.parquet", ["y", "c"], entity="e", time="t", shards=4, to=to)
+    windows = ts.cluster.windows(ts.cluster.open(to, 0, 1), spans=SPANS)
+    (text,) = said(windows, lambda windows: windows.split(300))
+    assert re.match(
+        r"Shard \d: Part 2 of 2 has .*require=\['target'\]\)\. [23] more shards of this node have such", text
+    )
+
+
+def test_a_part_after_one_without_windows_is_compared_with_nothing() -> None:
+    windows = ts.Windows(stash(missing=np.ones(ROWS, bool)), spans=SPANS)
+    (text,) = said(windows, lambda windows: windows.split(0))
+    assert "has no window" in text
 
 
 def test_points_name_their_argument_too() -> None:

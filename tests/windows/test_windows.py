@@ -94,6 +94,7 @@ def test_require_drops_exactly_the_windows_with_a_missing_value(
     assert windows.placement.anchor_slots(np.arange(len(windows))).tolist() == [start + history for start in kept]
 
 
+@pytest.mark.filterwarnings("ignore:.* missing, before it")  # of one window, say
 @settings(max_examples=100)
 @given(tables(), st.integers(1, 4), st.integers(0, 4), st.integers(1, 3), st.lists(st.integers(-60, 90), unique=True))
 def test_split_gives_each_part_the_windows_that_are_judged_between_its_cuts(

@@ -1,0 +1,70 @@
+"""What files that cannot be read are instead, by their first bytes and endings, and the line that reads them."""
+
+import errno
+from contextlib import suppress
+
+from tensorstash.sources.file import File
+
+# by ending; `{}` is the path as Python writes it
+_READERS = {
+    (".json",): "pl.read_json({})",
+    (".jsonl", ".ndjson"): "pl.scan_ndjson({})",
+    (".txt", ".dat", ".data"): "pl.scan_csv({}, separator=',')",
+    (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods"): "pd.read_excel({})",
+    (".avro",): "pl.read_avro({})",
+    (".orc",): "pd.read_orc({})",
+    (".pkl", ".pickle"): "pd.read_pickle({})",
+    (".h5", ".hdf", ".hdf5"): "pd.read_hdf({})",
+    (".dta",): "pd.read_stata({})",
+    (".nc",): "xr.open_dataset({}).to_dataframe()",
+    (".npy",): "{{'x': np.load({})}}",
+    (".npz",): "dict(np.load({}))",
+}
+_PACKED = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z")
+_OTHERS = "Other formats are loaded as frames that polars or pandas read: ts.load(pl.read_json(...), ...)."
+_KEYS = (
+    "Decrypt it, or load a pyarrow dataset that has its keys: pyarrow.dataset.dataset(path, format=ParquetFileFormat("
+    "default_fragment_scan_options=ParquetFragmentScanOptions(decryption_config=...)))."
+)
+_PAGES = (b"<!doctype", b"<html")
+
+
+def why_unreadable(file: File, error: Exception) -> str:
+    """Why a file is not read as Parquet or Arrow IPC, and what to do."""
+    start = _first_bytes(file)
+    if "encrypt" in str(error).lower():
+        return f"it is encrypted. {_KEYS}"
+    if start.lstrip().lower().startswith(_PAGES):
+        return "it is a web page. Take the address of the file itself, on GitHub that of 'Raw'."
+    if start.startswith(b"version https://git-lfs"):
+        return "it is what Git LFS keeps in place of a file. Run git lfs pull."
+    for endings, reader in _READERS.items():
+        if file.name.endswith(endings):
+            return f"by its ending it is read as a frame or arrays: ts.load({reader.format(repr(str(file)))})."
+    if file.name.endswith(_PACKED) or start.startswith(b"PK\x03\x04"):
+        return "it is packed. Unpack it first."
+    why = str(error).rstrip(".")
+    if "magic bytes" in why:
+        why = "it is damaged, or its format is another one"
+    return why if isinstance(error, OSError) else f"{why}. {_OTHERS}"
+
+
+def _first_bytes(file: File) -> bytes:
+    with suppress(Exception), file.open() as opened:
+        return bytes(opened.read(64))
+    return b""
+
+
+def remedy_of_damage(error: BaseException) -> str:
+    """What to do about values that cannot be decoded."""
+    text = str(error).lower()
+    if "decrypt" in text or "encrypt" in text:
+        return f"It is encrypted. {_KEYS}"
+    if "range requests" in text:
+        return "Download the file: its server hands it out only as a whole."
+    return "Write the file again."
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether an error means that the process may not have more memory."""
+    return isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
