@@ -8,7 +8,6 @@ import builtins
 from collections.abc import Iterable
 from contextlib import suppress
 from difflib import get_close_matches
-from itertools import islice
 
 __all__ = [
     "ColumnError",
@@ -22,6 +21,7 @@ __all__ = [
 ]
 
 _MOST_NAMES = 5000  # known names that are compared with an unknown one
+_MOST_SHOWN = 20
 
 
 def __dir__() -> list[str]:
@@ -64,10 +64,13 @@ class NoMemoryError(TensorstashError, MemoryError):
 
 
 def unknown(name: object, known: Iterable[object], where: str, what: str = "column") -> ColumnError:
-    """The error for a name that is not in `known`; the nearest names are the remedy."""
-    shown = {str(other): repr(other) for other in islice(known, _MOST_NAMES)}
-    near = [shown[other] for other in get_close_matches(str(name), shown, n=3, cutoff=0.5)]
-    hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join([*shown.values()][:20]) or 'none'}."
+    """The error for a name that is not in `known`; the nearest names are the remedy, else the first ones."""
+    names = [*known]
+    compared = {str(other).lower(): repr(other) for other in names[:_MOST_NAMES]}
+    near = [compared[other] for other in get_close_matches(str(name).lower(), compared, n=3, cutoff=0.5)]
+    shown = ", ".join(map(repr, names[:_MOST_SHOWN])) or "none"
+    more = f" and {len(names) - _MOST_SHOWN:,} more" if len(names) > _MOST_SHOWN else ""
+    hint = f"did you mean {' or '.join(near)}?" if near else f"it has {shown}{more}."
     return ColumnError(f"{where} has no {what} {name!r}; {hint}")
 
 

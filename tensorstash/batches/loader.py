@@ -19,7 +19,7 @@ from tensorstash.batches.resident import ResidentColumns, resident_batches
 from tensorstash.batches.staging import Staged, Staging
 from tensorstash.batches.times import Times, timed
 from tensorstash.batches.transforms import plan_transforms
-from tensorstash.common.checks import at_least, shown
+from tensorstash.common.checks import at_least, flag, shown
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.text import type_text
 from tensorstash.sampling.bind import Bindable
@@ -134,14 +134,11 @@ class Loader:
             global_batch_size=global_batch_size,
             steps=steps,
         )
-        self.with_ids = with_ids
-        self.with_valid = with_valid
+        self.with_ids = flag(with_ids, "with_ids")
+        self.with_valid = flag(with_valid, "with_valid")
         self.transform = bound(callables(transform), dataset)
-        for name, flag in (("resident", resident), ("with_ids", with_ids), ("with_valid", with_valid)):
-            if not isinstance(flag, bool):
-                raise TypeError(f"{name} must be True or False, got {flag!r}.")
-        self.resident = resident
-        self._contents = Contents(dataset, with_ids=with_ids, with_valid=with_valid)
+        self.resident = resident = flag(resident, "resident")
+        self._contents = Contents(dataset, with_ids=self.with_ids, with_valid=self.with_valid)
         self._times = Times()
         self._making: Generator[Made, None, None] | None = None  # the batches of the last pass
         staged = copies_to(self.device) is not None and not resident  # a missing device is refused here

@@ -51,21 +51,22 @@ def integer(value: object, what: str) -> int:
     return operator.index(cast("SupportsIndex", value))
 
 
-def _is_truth_value(value: object) -> bool:
+def is_flag(value: object) -> bool:
+    """Whether a value is a truth value of Python or numpy."""
     # by the name of the type: some commands check flags without importing numpy
     return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
 
 
-def flag(value: object, what: str) -> bool:
+def flag(value: object, what: str, remedy: str = "") -> bool:
     """A truth value of Python or numpy; raises `TypeError` for anything else, such as 1."""
-    if not _is_truth_value(value):
-        raise TypeError(f"{what} must be True or False, got {shown(value)}.")
+    if not is_flag(value):
+        raise TypeError(f"{what} must be True or False, got {shown(value)}.{remedy and f' {remedy}'}")
     return bool(value)
 
 
 def flag_or_none(value: object, what: str) -> bool | None:
     """A truth value of Python or numpy, or `None`; raises `TypeError` for anything else."""
-    if value is None or _is_truth_value(value):
+    if value is None or is_flag(value):
         return None if value is None else bool(value)
     raise TypeError(f"{what} must be True, False or None, got {shown(value)}.")
 

@@ -14,6 +14,7 @@ import torch
 
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.common.forks import check_threads
+from tensorstash.common.text import type_text
 from tensorstash.gather import by_torch
 from tensorstash.gather.by_torch import Sources, TorchPlan, torch_plan
 from tensorstash.gather.computed import Computed, ComputedValues, compute_in, computed_spans
@@ -262,10 +263,10 @@ def copy_into(batch: Mapping[str, torch.Tensor], out: Mapping[str, torch.Tensor]
 
 def _target(out: Mapping[str, torch.Tensor], name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     if not isinstance(out, Mapping):
-        raise TypeError(f"out must be an earlier batch, a mapping from names to tensors, got a {type(out).__name__}.")
+        raise TypeError(f"out must be an earlier batch, a mapping from names to tensors, got {type_text(out)}.")
     target = out.get(name)
     if not isinstance(target, torch.Tensor):
-        found = "nothing" if target is None else f"a {type(target).__name__}"
+        found = "nothing" if target is None else type_text(target)
     elif target.shape != shape or target.dtype != dtype:
         found = f"{tuple(target.shape)} {target.dtype}"
     elif target.requires_grad:

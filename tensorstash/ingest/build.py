@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tensorstash.common.checks import flag, path_of, seconds
+from tensorstash.common.checks import flag, is_flag, path_of, seconds
 from tensorstash.ingest.found import Found
 from tensorstash.ingest.request import Request
 from tensorstash.ingest.segment_key import argument_keys, check_share, check_version, key_of
@@ -47,6 +47,7 @@ def target_of(  # noqa: PLR0917  the arguments of `ts.load`
     request: Request, share: object, file: Any, version: Any, overwrite: bool, timeout: Any
 ) -> Target | None:
     """Check that these arguments agree; `None` for a private stash."""
+    share = bool(share) if is_flag(share) else share
     shared, overwrite = share is not None and share is not False, flag(overwrite, "overwrite")
     if file is None and overwrite:
         raise ValueError("overwrite= replaces the file of file=, so it needs file=. Leave it out.")

@@ -2,9 +2,7 @@
 
 from typing import Any, Protocol
 
-import numpy as np
-
-from tensorstash.common.checks import bound_anew, shown
+from tensorstash.common.checks import bound_anew, flag, shown
 from tensorstash.common.text import type_text
 from tensorstash.sampling.order import Count, Order
 from tensorstash.sampling.ordinary import Sequential, Shuffled
@@ -24,14 +22,13 @@ class Bindable(Protocol):
 
 def bound(shuffle: object, order: Any, dataset: Dataset) -> Order:
     """The order of windows by the arguments of a sampler."""
-    if not isinstance(shuffle, (bool, np.bool_)):
-        raise TypeError(f"shuffle must be True or False, got {shuffle!r}. Give any other order as order=.")
+    shuffle = flag(shuffle, "shuffle", "Give any other order as order=.")
     if isinstance(dataset, Several):
         if order is not None:
             raise ValueError(
                 f"order must be left out for {dataset.kind}. Use shuffle=True (permuted) or False (interleaved)."
             )
-        return dataset.order(shuffle=bool(shuffle))
+        return dataset.order(shuffle=shuffle)
     if order is None:
         return Shuffled(len(dataset)) if shuffle else Sequential(len(dataset))
     if shuffle:

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from tensorstash.common.checks import flag
 from tensorstash.common.dtypes import Int64s
 from tensorstash.native.permutation import BLOCK, shuffled
 from tensorstash.sampling.hashes import checksum
@@ -40,8 +41,7 @@ class ByTime:
     shuffle: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.shuffle, (bool, np.bool_)):
-            raise TypeError(f"shuffle of ts.ByTime must be True or False, got {self.shuffle!r}.")
+        flag(self.shuffle, "shuffle of ts.ByTime")
 
     def bind(self, windows: Windows | Count) -> "ByTimeOrder":
         """The order of these windows."""

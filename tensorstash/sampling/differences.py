@@ -3,7 +3,21 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tensorstash.common.checks import is_integer
 from tensorstash.common.text import told
+
+# fingerprints have checksums of these
+_CHECKSUMS = {
+    "names": "the names of the entities differ",
+    "offsets": "the entities have other numbers of rows",
+    "runs": "the windows are at other rows (gaps, where=, at=, a split or the spans)",
+    "row_times": "the times of the rows differ",
+    "known_times": "the times at which rows became known differ",
+    "entities_in_tables": "entities have other rows of a table",
+    "vocabulary": "the texts, or their codes, differ",
+    "weights": "the weights differ",
+    "times": "the times of the windows differ",
+}
 
 
 def differences(saved: Mapping[str, Any], here: Mapping[str, Any], within: str = "") -> Iterator[str]:
@@ -13,7 +27,9 @@ def differences(saved: Mapping[str, Any], here: Mapping[str, Any], within: str =
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             yield from differences(old, new, f"{within}{name}.")
         elif _differs(old, new):
-            yield f"{within}{name}: {told(old)} in the state, {told(new)} here"
+            are_sums = all(value is None or is_integer(value) for value in (old, new))
+            words = _CHECKSUMS.get(name) if are_sums and within != "variates." else None  # which has names of columns
+            yield f"{within}{name}: {words or f'{told(old)} in the state, {told(new)} here'}"
 
 
 def _differs(old: object, new: object) -> bool:

@@ -12,7 +12,7 @@ from tensorstash.common.checks import shown as brief
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.html import table
 from tensorstash.common.keywords import suggests_keywords
-from tensorstash.common.text import counted
+from tensorstash.common.text import counted, type_text
 from tensorstash.errors import SchemaError
 from tensorstash.sampling.components import components
 from tensorstash.sampling.mixed import MixedOrder
@@ -69,14 +69,14 @@ class Mix(Several):
         self, windows: Mapping[str, Windows], weights: Mapping[str, float] | None = None, epoch_size: int | None = None
     ) -> None:
         if not isinstance(windows, Mapping):
-            raise TypeError(f"windows must be a mapping from names to windows, got a {type(windows).__name__}.")
+            raise TypeError(f"windows must be a mapping from names to windows, got {type_text(windows)}.")
         for name, component in windows.items():
             if not isinstance(name, str):
                 raise TypeError(
                     f"Names of the components of a mix must be texts, got {brief(name)}. Write {str(name)!r}."
                 )
             if not isinstance(component, Windows):
-                raise TypeError(f"Components of a mix must be ts.Windows; {name!r} is a {type(component).__name__}.")
+                raise TypeError(f"Components of a mix must be ts.Windows; {name!r} is {type_text(component)}.")
         self.parts = self.windows = dict(windows)
         self.components = components({name: len(component) for name, component in windows.items()}, weights)
         self.chain = Chain(tuple(component.placement for component in windows.values()))

@@ -11,6 +11,7 @@ import torch.distributed
 
 from tensorstash.common.checks import MOST_COUNT, at_least, integer, is_integer, one_of, shown
 from tensorstash.common.keywords import suggests_keywords
+from tensorstash.common.text import type_text
 from tensorstash.sampling.bind import Bindable, Dataset, bound
 from tensorstash.sampling.differences import differences
 from tensorstash.sampling.order import Count, Order
@@ -260,7 +261,7 @@ class Sampler:
         order = self.order
         ours = self.state_dict() | {"order": order.name, "fingerprint": self._fingerprint | dict(order.fingerprint)}
         if not isinstance(state, Mapping):
-            raise TypeError(f"A state must be what state_dict() returned, got a {type(state).__name__}.")
+            raise TypeError(f"A state must be what state_dict() returned, got {type_text(state)}.")
         if missing := ours.keys() - state.keys():
             raise ValueError(
                 f"A state must have {', '.join(ours)}; this one lacks {', '.join(sorted(missing))}. Take what "

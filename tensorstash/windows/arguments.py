@@ -7,6 +7,7 @@ from typing import Any
 from tensorstash.common.checks import is_integer
 from tensorstash.common.dtypes import Bools
 from tensorstash.common.frequency import Duration, Frequency
+from tensorstash.common.text import type_text
 from tensorstash.gather.span import Span
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.at import Unmatched, check_at
@@ -81,7 +82,7 @@ def check_stash(stash: object) -> None:
     """Raise `TypeError` for what is no stash."""
     if not isinstance(stash, Stash):
         raise TypeError(
-            f"stash must be a stash, ts.load(...), got a {type(stash).__name__}. For data of several machines, use "
+            f"stash must be a stash, ts.load(...), got {type_text(stash)}. For data of several machines, use "
             "ts.cluster.windows(...)."
         )
 

@@ -10,6 +10,7 @@ from tensorstash.columns.names import check_name
 from tensorstash.common.checks import one_of
 from tensorstash.common.clock import Clock, epoch_unit
 from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.text import type_text
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import Side
@@ -83,8 +84,8 @@ def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
     is_frame = hasattr(frame, "__dataframe__") or (hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "name"))
     if isinstance(frame, (str, list, tuple, Stash)) or not (isinstance(frame, Mapping) or is_frame):
         raise TypeError(
-            f"at must be a frame with a row for each window, such as one of polars, pandas or pyarrow, got a "
-            f"{type(frame).__name__}."
+            f"at must be a frame with a row for each window, such as one of polars, pandas or pyarrow, got "
+            f"{type_text(frame)}."
         )
     scanned = scan(frame, None, Wanted(None), None, progress=False)
     columns = read_columns(scanned, scanned.schema.names)

@@ -11,6 +11,7 @@ from tensorstash.common.checks import at_least, flag, is_integer, names_in, one_
 from tensorstash.common.clock import Clock
 from tensorstash.common.frequency import Frequency, frequency, is_zero
 from tensorstash.common.keywords import suggests_keywords
+from tensorstash.common.text import type_text
 from tensorstash.windows.shift import FARTHEST, Shift
 
 Side = Literal["left", "right"]
@@ -133,7 +134,7 @@ def _checked_by(by: str | Sequence[str] | None, table: str | None) -> str | tupl
     """`by=` as it is kept, so that spans can be compared and hashed."""
     if table is not None and not isinstance(table, str):
         raise TypeError(
-            f"table must be the name of a table, got a {type(table).__name__}. Write table='prices', and in ts.Windows "
+            f"table must be the name of a table, got {type_text(table)}. Write table='prices', and in ts.Windows "
             "tables={'prices': stash}."
         )
     names: str | tuple[str, ...] | None

@@ -7,6 +7,7 @@ from typing import Any
 
 from tensorstash.columns.names import check_name
 from tensorstash.common.checks import at_least, is_integer, names_in, shown
+from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError, unknown
 from tensorstash.gather.each import Variates
 from tensorstash.gather.span import Draw, Span
@@ -27,6 +28,8 @@ def make_spans(  # noqa: PLR0917  in the order of `Windows`
 ) -> tuple[tuple[Span, ...], dict[str, During]]:
     """The checked spans that the arguments of `Windows` ask for: in slots, and in time."""
     in_time: dict[str, During] = {}
+    if isinstance(history, Mapping):
+        raise TypeError("history= is a number of slots, got a mapping. Write spans=: ts.Windows(stash, spans={...}).")
     if spans is None:
         if history is None:
             raise ValueError("A window needs a length: give history= (and horizon=), or spans=.")
@@ -36,7 +39,7 @@ def make_spans(  # noqa: PLR0917  in the order of `Windows`
     elif history is not None or horizon or columns is not None:
         raise ValueError("spans must be given without history, horizon and columns: it defines the whole window.")
     elif not isinstance(spans, Mapping):
-        raise TypeError(f"spans must be a mapping from names to (column, start, stop), got a {type(spans).__name__}.")
+        raise TypeError(f"spans must be a mapping from names to (column, start, stop), got {type_text(spans)}.")
     else:
         in_time = {name: span for name, span in spans.items() if isinstance(span, During)}
         made = [_span(name, span) for name, span in spans.items() if name not in in_time]

@@ -278,8 +278,6 @@ def folds(
     """The training and the test windows of each fold, the earliest fold first."""
     _check_timed(placement.stash, "folds")
     check_intervals(placement, "folds", "Cut with split.")
-    if not isinstance(expanding, (bool, np.bool_)):
-        raise TypeError(f"expanding must be True or False, got {expanding!r}.")
     if any(time_span.is_ahead for time_span in placement.time_spans):
         raise ValueError("folds go by slots, and a span in time of these windows reaches into the future. Use split.")
     expanding = flag(expanding, "expanding")

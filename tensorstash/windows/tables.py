@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tensorstash.common.clock import NANOSECONDS, Clock
 from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.text import type_text
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.native.versions import Versions, apart_of, reach_of
 from tensorstash.stash.stash import Stash
@@ -125,14 +126,14 @@ def checked_tables(tables: object) -> dict[str, Stash]:
         return {}
     if not isinstance(tables, Mapping):
         raise TypeError(
-            f"tables must be a mapping from names to stashes, got a {type(tables).__name__}. Write {{'prices': stash}}."
+            f"tables must be a mapping from names to stashes, got {type_text(tables)}. Write {{'prices': stash}}."
         )
     for name, table in tables.items():
         if not isinstance(name, str) or not name:
             raise TypeError(f"Names of tables must be texts, got {name!r}. Write {str(name) or 'prices'!r}.")
         if not isinstance(table, Stash):
             raise TypeError(
-                f"A table must be a stash, ts.load(...), got a {type(table).__name__} for {name!r}. Load it first."
+                f"A table must be a stash, ts.load(...), got {type_text(table)} for {name!r}. Load it first."
             )
     return dict(tables)
 

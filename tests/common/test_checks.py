@@ -1,5 +1,7 @@
-"""The inside of `common/checks.py`: which values are integers."""
+"""The inside of `common/checks.py`: which values are integers, and which are flags."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,3 +38,47 @@ def test_a_cut_that_is_no_integer_is_refused() -> None:
     windows = ts.Windows(ts.load({"t": [1, 2, 3], "y": [0.0] * 3}, ["y"], time="t"), 1)
     with pytest.raises(ValueError, match=like("A cut is an integer, as the times are; got tensor([1.]).")):
         windows.split(torch.tensor([1.0]))
+
+
+STASH = ts.load({"t": [1, 2, 3, 4], "y": [0.0, 1.0, 2.0, 3.0]}, ["y"], time="t")
+WINDOWS = ts.Windows(STASH, 1)
+PACKED = ts.load({"a": [1.0, 2.0], "b": [3.0, 5.0]}, {"x": ["a", "b"]})
+PREDICTED = ts.Windows(STASH, 1, 1)
+FLAGS: dict[str, Callable[[Any], object]] = {
+    "shuffle": lambda flag: ts.Loader(WINDOWS, 2, shuffle=flag).sampler.state_dict()["order"],
+    "shuffle of ts.ByTime": lambda flag: ts.Loader(WINDOWS, None, order=ts.ByTime(shuffle=flag)).state_dict()["order"],
+    "with_ids": lambda flag: [*next(iter(ts.Loader(WINDOWS, 2, with_ids=flag)))],
+    "with_valid": lambda flag: [*next(iter(ts.Loader(WINDOWS, 2, with_valid=flag)))],
+    "resident": lambda flag: ts.Loader(WINDOWS, 2, resident=flag).resident,
+    "expanding": lambda flag: [len(train) for train, _ in WINDOWS.folds(2, 1, expanding=flag)],
+    "age": lambda flag: [*ts.Windows(STASH, spans={"x": ts.During("y", -2, 0, max_rows=2, age=flag)})[0]],
+    "cyclic": lambda flag: ts.calendar("hour", cyclic=flag),
+    "scaled": lambda flag: ts.calendar("hour", scaled=flag),
+    "origin": lambda flag: PREDICTED.to_frame([0], torch.zeros(1, 1), origin=flag).columns,
+    "step": lambda flag: PREDICTED.to_frame([0], torch.zeros(1, 1), step=flag).columns,
+    "together": lambda flag: repr(ts.Scaler.fit(ts.Windows(PACKED, 1), ["x"], together=flag)),
+    "overwrite": lambda flag: [*ts.load({"y": [1.0]}, file="y.safetensors", overwrite=flag)],
+    "progress": lambda flag: [*ts.load({"y": [1.0]}, progress=flag)],
+    "strict": lambda flag: [*ts.attach("flags", strict=flag)],
+}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+@pytest.mark.usefixtures("shm")
+def test_flags_are_truth_values_of_python_or_numpy(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ts.load({"y": [1.0]}, share="flags")
+    for flag in (True, False):
+        assert FLAGS[name](np.bool_(flag)) == FLAGS[name](flag)
+    for other in (1, 0, "yes", torch.tensor(True)):
+        with pytest.raises(TypeError, match=like(f"{name} must be True")):
+            FLAGS[name](other)
+
+
+@pytest.mark.usefixtures("shm")
+def test_share_may_be_a_truth_value_of_numpy() -> None:
+    values: list[Any] = [np.False_, np.True_, True]
+    labels = [ts.load({"y": [1.0]}, share=value).segment.label for value in values]
+    assert labels[0] is None
+    assert labels[1] == labels[2]
+    assert labels[1] is not None

@@ -21,7 +21,6 @@ from tests.oracle_load import like
 SERIES = ts.load({"y": np.arange(20.0)})
 WINDOWS = ts.Windows(SERIES, 3, 1)
 EVENTS = {"card": ["a", "a"], "t": [1, 2], "amount": [5.0, 6.0]}
-NEXT = {"order", "dataset"}  # parameters of Loader from the next change on
 
 FUNCTIONS: dict[str, Any] = {
     "Loader": ts.Loader,
@@ -55,6 +54,7 @@ def refused(call: Callable[..., object], *given: Any, **named: Any) -> str:
         ("batch_sampler", [[0]], "order="),
         ("generator", torch.Generator(), "seed="),
         ("world_size", 2, "num_replicas="),
+        ("in_order", True, "leave it out"),
         ("history", 3, "ts.Windows takes history="),
     ],
 )
@@ -67,13 +67,13 @@ def test_a_keyword_of_a_data_loader_is_answered_with_the_one_here(keyword: str, 
 @pytest.mark.parametrize("keyword", ["lookback", "context_length", "input_size", "seq_len", "input_chunk_length"])
 def test_the_past_of_a_forecast_is_its_history(keyword: str) -> None:
     said = refused(ts.Windows, SERIES, horizon=1, **{keyword: 3})
-    assert said == f"Windows() has no argument {keyword!r}. ts.Windows takes history=, the slots before the anchor."
+    assert said == f"Windows() has no argument {keyword!r}. Write history=, the slots before the anchor."
 
 
 @pytest.mark.parametrize("keyword", ["prediction_length", "h", "pred_len", "forecast_horizon", "output_chunk_length"])
 def test_the_future_of_a_forecast_is_its_horizon(keyword: str) -> None:
     said = refused(ts.Windows, SERIES, history=3, **{keyword: 1})
-    assert said == f"Windows() has no argument {keyword!r}. ts.Windows takes horizon=, the slots from the anchor on."
+    assert said == f"Windows() has no argument {keyword!r}. Write horizon=, the slots from the anchor on."
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,14 @@ EARLIER: list[tuple[Callable[..., object], tuple[Any, ...], str, str]] = [
     (ts.load, (EVENTS,), "repeated", "Write duplicates=."),
     (ts.plan, (EVENTS,), "repeated", "Write duplicates=."),
     (ts.cluster.shard, (EVENTS,), "repeated", "Write duplicates=."),
-    (ts.load, (EVENTS,), "key", "ts.load takes version="),
+    (ts.load, (EVENTS,), "key", "Write version="),
     (ts.During, ("amount",), "begin", "Write start=."),
     (ts.During, ("amount", -7), "end", "Write stop=."),
     (ts.During, ("amount", -7, 0), "most", "Write max_rows=."),
-    (ts.Weighted, ("y",), "count", "Write epoch_size=."),
+    (ts.Weighted, ("y",), "count", "Write epoch_size=, the number of draws in an epoch."),
     (ts.Mix, ({"a": WINDOWS},), "count", "Write epoch_size=."),
     (ts.Windows, (SERIES, 3), "missing", "Write unmatched=."),
-    (ts.Sampler, (4, 2), "sampler", "ts.Loader takes order="),
+    (ts.Sampler, (4, 2), "sampler", "Write order="),
 ]
 
 
@@ -148,16 +148,25 @@ def test_a_signature_names_every_argument(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_each_known_word_that_is_no_argument_is_refused(name: str) -> None:
-    function = FUNCTIONS[name]
-    for word in KEYWORDS.keys() - inspect.signature(function).parameters.keys():
-        assert f"{word!r}. {KEYWORDS[word]}" in refused(function, **{word: None})
+def test_each_word_of_a_function_is_answered_with_an_argument_of_its_own(name: str) -> None:
+    """Or with one of the function that the answer names; words of other functions have Python's error."""
+    function, known = FUNCTIONS[name], KEYWORDS[FUNCTIONS[name].__name__]
+    parameters = inspect.signature(function).parameters
+    assert not known.keys() & parameters.keys()
+    for word, answer in known.items():
+        assert refused(function, **{word: None}).endswith(f"() has no argument {word!r}. {answer}")
+        for argument in re.findall(r"Write (?:columns=, or )?(\w+)(?:=|,)", answer):
+            assert argument in parameters, answer
+        for other, named in re.findall(r"(ts\.\w+) takes ((?:\w+=(?:, | and )?)+)", answer):
+            assert {*re.findall(r"(\w+)=", named)} <= {*inspect.signature(FUNCTIONS[other[3:]]).parameters}, answer
+    for word in {word for words in KEYWORDS.values() for word in words} - known.keys() - parameters.keys():
+        said = refused(function, **{word: None})
+        assert "Did you mean" in said or "unexpected keyword argument" in said, said
 
 
-def test_answers_name_arguments_that_there_are() -> None:
-    for text in KEYWORDS.values():
-        for name, argument in re.findall(r"ts\.(\w+) takes (\w+)=?", text):
-            assert argument in {*inspect.signature(FUNCTIONS[name]).parameters, *NEXT}, text
+def test_words_of_another_function_are_not_answered_with_its_arguments() -> None:
+    for call, given, word in ((ts.load, (EVENTS,), "count"), (ts.During, ("amount",), "num_workers")):
+        assert f"got an unexpected keyword argument {word!r}" in refused(call, *given, **{word: 2})
 
 
 def test_objects_with_such_arguments_are_copied_pickled_and_replaced_as_before() -> None:

@@ -240,8 +240,10 @@ def test_what_decides_rows_or_meanings_is_in_a_state(
     old = state(saved())
     loader(saved()).load_state_dict(old)
     shuffle = field != "order"
-    with pytest.raises(ValueError, match=rf"these differ: (.*; )?{re.escape(field)}: .* in the state, .* here"):
+    with pytest.raises(ValueError, match=rf"these differ: (.*; )?{re.escape(field)}: ") as caught:
         loader(changed(), shuffle=shuffle).load_state_dict(old)
+    checksums = r"\b(names|offsets|runs|row_times|known_times|entities_in_tables|vocabulary): \d"
+    assert not re.search(checksums, str(caught.value))
 
 
 @pytest.mark.parametrize(

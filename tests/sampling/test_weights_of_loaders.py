@@ -57,7 +57,7 @@ def test_other_weights_are_of_the_next_pass_and_in_the_state() -> None:
     again.load_state_dict(state)
     assert [batch["window"].tolist() for batch in again] == after
     old = ts.Loader(windows(), 4, order=ts.Weighted(half))
-    message = r"these differ: weights: \d+ in the state, \d+ here\."
+    message = r"these differ: weights: the weights differ\."
     with pytest.raises(ValueError, match=message):
         old.load_state_dict(state)
     old.set_weights(1 - half)
