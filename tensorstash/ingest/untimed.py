@@ -28,12 +28,14 @@ def forgotten_time(request: Request, scanned: Scan) -> str:
     times = [field.name for field in scanned.schema if field.name not in named and _is_time(field.type)]
     if not times or is_reordered(request.source):
         return ""
-    frame = is_index(times[0]) and kind_of(request.source) == "pandas.DataFrame" and request.source.index.nlevels == 1
-    remedy = "load frame.rename_axis('time') with time='time'" if frame else f"give time={times[0]!r}"
-    holds = "the index holds times" if frame else f"column {times[0]!r} holds times"
+    is_frame = (
+        is_index(times[0]) and kind_of(request.source) == "pandas.DataFrame" and request.source.index.nlevels == 1
+    )
+    what = "the index" if is_frame else f"column {times[0]!r}"
+    remedy = "Load frame.rename_axis('time') with time='time'" if is_frame else f"Give time={times[0]!r}"
     return (
-        f"Without time= rows keep the order of the source, in which windows may go back in time; {holds}, in "
-        f"{scanned.label}: {remedy}. If the order is right, name the column in columns=, or say so: "
+        f"Without time= rows keep the order of the source, and windows follow it; {what} of {scanned.label} holds times. "
+        f"{remedy}. If the order is right, name the column in columns=, or write "
         "warnings.filterwarnings('ignore', 'Without time=')."
     )
 

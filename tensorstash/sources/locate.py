@@ -98,7 +98,7 @@ def _expand(path: str, given: File | None) -> list[File]:
         if mistaken := _COLLAPSED.match(path):
             raise SourceError(
                 f"A URL is a text, because a path keeps one of its slashes; got {path!r}. Write "
-                f"{mistaken[1] + '//' + path[mistaken.end() :]!r}."
+                f"{mistaken[1] + ('///' if mistaken[1] == 'file:' else '//') + path[mistaken.end() :]!r}."
             )
         problem = f"{str(place)!r} matches no file"
         if place.system is None and os.path.isdir(place.path):

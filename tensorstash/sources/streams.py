@@ -66,14 +66,14 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None, progress:
     except SourceError:
         raise
     except BaseException as error:  # a panic of polars is not an Exception
-        library, remedy = kind_of(error).partition(".")[0], ""
+        library = kind_of(error).partition(".")[0]
         if kind == "ibis.Table" and isinstance(error, Exception) and not isinstance(error, TensorstashError):
-            library, remedy = "ibis", ". Load table.to_pyarrow()"  # its engines raise errors of any type
+            library = "ibis"  # its engines raise errors of any type
         if lacks_memory(error) or (
             not isinstance(error, OSError) and library not in ("pyarrow", "pyo3_runtime", kind.partition(".")[0])
         ):
             raise  # an error of tensorstash or of the user's code
-        raise SourceError(f"{label} cannot be read to its end: {first_line(error)}{remedy}") from error
+        raise SourceError(f"{label} cannot be read to its end: {first_line(error)}") from error
     if not units and isinstance(source, pa.RecordBatchReader):
         raise SourceError(
             f"{label} has no rows: it is empty, or it was read before. It can be read once; make it again."
@@ -108,6 +108,17 @@ def _open_duckdb(source: Any) -> tuple[pa.Schema, Batches]:
         return pa.RecordBatchReader.from_stream(source.select(*map(duckdb.ColumnExpression, names)))
 
     return pa.RecordBatchReader.from_stream(source.limit(0)).schema, batches
+
+
+def _open_ibis(table: Any) -> tuple[pa.Schema, Batches]:
+    def batches(names: Sequence[str]) -> Iterable[pa.RecordBatch]:
+        chosen = table.select(*names)
+        connection = getattr(table.get_backend(), "con", None)
+        if kind_of(connection).startswith("duckdb.") and not hasattr(connection, "fetch_record_batch"):
+            return chosen.to_pyarrow().to_batches()  # from DuckDB 2 on, ibis 12 asks for what is not there
+        return chosen.to_pyarrow_batches()
+
+    return table.schema().to_pyarrow(), batches
 
 
 def _open_dataset(source: Any) -> tuple[pa.Schema, Batches]:
@@ -164,10 +175,7 @@ def collected(frame: "pl.LazyFrame") -> Iterator[pa.RecordBatch]:
 # by the name of the type, so that no library has to be imported; `_open_arrow` is for all others
 _OPENERS: dict[str, Callable[[Any], tuple[pa.Schema, Batches]]] = {
     "duckdb.DuckDBPyRelation": _open_duckdb,
-    "ibis.Table": lambda table: (
-        table.schema().to_pyarrow(),
-        lambda names: table.select(*names).to_pyarrow_batches(),
-    ),
+    "ibis.Table": _open_ibis,
     "lance.LanceDataset": _open_dataset,
     "polars.LazyFrame": _open_lazy,
     "ray.Dataset": _open_ray,

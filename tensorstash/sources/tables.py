@@ -175,7 +175,7 @@ def scan_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Scan:
     """The wanted arrays of a mapping, converted to Arrow."""
     names = _checked_names(source, "the mapping")
     columns, fields = [], []
-    if names and all(hasattr(values, "columns") for values in source.values()):
+    if len(names) > 1 and all(hasattr(values, "columns") for values in source.values()):
         raise SchemaError(
             f"A mapping is a source if it holds a column under each name; {names[0]!r} is "
             f"{type_text(source[names[0]])}. If each frame is a series, "

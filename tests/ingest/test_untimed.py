@@ -108,8 +108,8 @@ TWO = pd.concat({"A": UNNAMED, "B": UNNAMED + 10}, names=["shop"])
 def test_an_unnamed_index_of_times_is_told_with_the_line_that_uses_it() -> None:
     for frame in (UNNAMED, MONTHS, UNNAMED.tz_localize("Asia/Tokyo")):
         (said,) = warned(frame)
-        assert like("the index holds times") in re.escape(said)
-        line = re.search(r"load (frame\.rename_axis\('time'\)) with (time='time')", said)
+        assert "; the index of the pandas frame holds times. " in said
+        line = re.search(r"Load (frame\.rename_axis\('time'\)) with (time='time')", said)
         assert line is not None
         named = ts.load(eval(line[1], {"frame": frame}), **eval(f"dict({line[2]})"))
         assert list(named) == ["y"]
@@ -120,7 +120,7 @@ def test_an_unnamed_index_of_times_is_told_with_the_line_that_uses_it() -> None:
 
 def test_one_level_of_several_may_have_no_name() -> None:
     (said,) = warned(TWO, entity="shop")
-    assert "column '__index_level_1__' holds times" in said
+    assert "column '__index_level_1__' of the pandas frame holds times" in said
     stash = ts.load(TWO, entity="shop", time="__index_level_1__")
     assert (stash.entities, stash["y"].tolist()) == (["A", "B"], [0.0, 1.0, 2.0, 3.0, 10.0, 11.0, 12.0, 13.0])
 
@@ -132,7 +132,7 @@ def test_a_file_of_such_a_frame_leaves_the_index_out(tmp_path: Path) -> None:
         name = f"__index_level_{frame.index.nlevels - 1}__"
         for source in (tmp_path / "one.parquet", pa.Table.from_pandas(frame)):
             (said,) = warned(source, ["y"])
-            assert f"give time={name!r}" in said
+            assert f"Give time={name!r}." in said
             entity = "shop" if frame is TWO else None
             stash = ts.load(source, entity=entity, time=name)
             assert list(stash) == ["y"]
