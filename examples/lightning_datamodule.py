@@ -2,8 +2,8 @@
 
     python examples/lightning_datamodule.py
 
-Needs `pip install lightning`. Lightning puts the state of a loader into its checkpoints and gives it back, so a resumed
-run goes on at the next window. Every rank loads the same shared copy, and the loaders divide the windows.
+Needs `pip install lightning`. The `DataModule` puts the state of its loader into every checkpoint and takes it back, so
+a resumed run goes on at the next window. Every rank loads the same shared copy, and the loaders divide the windows.
 """
 
 import os
@@ -43,10 +43,19 @@ class Weather(lightning.LightningDataModule):  # type: ignore[misc, unused-ignor
         self.scaler = ts.Scaler.fit(self.train, ["y"])
         # the newest window of each station; what it has of the future is empty
         self.latest = ts.Windows(self.stash, spans=spans).latest()
+        self.loader = self._loader(self.train, shuffle=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint holds of the data: the position of the loader."""
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue there. It comes before a schedule asks for the steps of the run, which would be too early."""
+        self.loader.load_state_dict(state_dict)
 
     def train_dataloader(self) -> ts.Loader:
-        """Shuffled; Lightning calls `set_epoch`, and loads the state of a checkpoint into it."""
-        return self._loader(self.train, shuffle=True)
+        """Shuffled; Lightning calls `set_epoch`."""
+        return self.loader
 
     def val_dataloader(self) -> ts.Loader:
         """In order."""

@@ -8,8 +8,6 @@ import torch
 from torch.utils.data import DataLoader, Subset, random_split
 
 import tensorstash as ts
-from tests import processes
-from tests.batches.test_frameworks import needs
 from tests.oracle_load import like
 
 WINDOWS = ts.Windows(ts.load({"y": np.arange(30.0)}), history=3)
@@ -59,41 +57,6 @@ def test_what_has_a_dataset_of_another_kind_gets_no_remedy_that_fails() -> None:
     for other in (Subset([1, 2], [0]), DataLoader([1, 2])):  # type: ignore[arg-type, var-annotated]
         with pytest.raises(TypeError, match=r"got a \w+\.$"):
             ts.Loader(other, 4)  # type: ignore[arg-type]
-
-
-ACCELERATE = """
-import numpy as np, tensorstash as ts
-from accelerate import Accelerator, skip_first_batches
-
-windows = ts.Windows(ts.load({"y": np.arange(30.0)}), history=3)
-loader, accelerator = ts.Loader(windows, 4, shuffle=True), Accelerator(cpu=True)
-assert accelerator.prepare(loader) is loader
-for wrong in (skip_first_batches, accelerator.skip_first_batches, accelerator.prepare_data_loader):
-    try:
-        wrong(loader)
-    except TypeError as error:
-        print(error)
-whole = [batch["y"] for batch in ts.Loader(windows, 4, shuffle=True)]
-for _ in zip(range(2), loader):
-    pass
-again = ts.Loader(windows, 4, shuffle=True)
-again.load_state_dict(loader.state_dict())
-assert all(one.equal(two["y"]) for one, two in zip(whole[2:], again, strict=True))
-"""
-
-
-@pytest.mark.host("the processes that it starts take their own way")
-@needs("accelerate")
-def test_accelerate_neither_skips_nor_copies_a_loader() -> None:
-    """It would make a `DataLoader` of the windows, without the transforms, the device and the ranks of the loader."""
-    done = processes.run(ACCELERATE, warn="ignore")
-    assert done.returncode == 0, done.stderr
-    (said,) = {*done.stdout.splitlines()}
-    assert done.stdout.count(said) == 3
-    assert said == (
-        "A ts.Loader is used as it is, because it knows its rank and continues from load_state_dict(). Leave out "
-        "prepare_data_loader() and skip_first_batches(), and give transformers' Trainer ignore_data_skip=True."
-    )
 
 
 def test_torch_still_takes_the_windows_themselves() -> None:

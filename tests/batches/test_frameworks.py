@@ -12,10 +12,17 @@ import torch
 
 import tensorstash as ts
 from tests import orders, processes
+from tests.project.pages import OF_OTHERS, ROOT, blocks, pages
 
 N = 61  # windows: 8 steps of 2 ranks x 4, of which the last is shared out 3 to 2
 
 TORCHRUN = "from torch.distributed.run import main; main()"
+
+# what accelerate, and through it Trainer, is told
+REFUSAL = (
+    "A ts.Loader is used as it is, because it knows its rank and continues from load_state_dict(). Leave out "
+    "prepare_data_loader() and skip_first_batches(), and give transformers' Trainer ignore_data_skip=True."
+)
 
 
 def stash_of(rows: int = N + 5) -> ts.Stash:
@@ -258,14 +265,39 @@ dist.destroy_process_group()
     assert sorted(taken + left) == list(range(N))
 
 
-# Lightning
+# The pages
 
-LIGHTNING = """
+
+@pytest.mark.host("the processes that it starts take their own way")
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=needs(package)) for name, package in OF_OTHERS.items() if package != "ray"]
+)
+def test_the_code_on_a_page_gives_the_values_it_states(name: str, tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples", target_is_directory=True)
+    (page,) = [path for path in pages() if path.name == name]
+    printed = run_script(tmp_path, RUNS_A_PAGE, str(page))
+    assert int(printed.splitlines()[-1]) >= 3
+
+
+RUNS_A_PAGE = """
 import warnings
 warnings.simplefilter("ignore")
-import lightning
-from lightning.pytorch.callbacks import ModelCheckpoint
+from pathlib import Path
+from tests.project.pages import run
 
+print(run(Path(sys.argv[1]))[1])
+"""
+
+
+# Lightning
+
+# with the callback of the page
+LIGHTNING = f"""
+import warnings
+warnings.simplefilter("ignore")
+{blocks(ROOT / "docs" / "how-to" / "lightning.md")[0]}
+"""
+LIGHTNING += """
 class Module(lightning.LightningModule):
     def __init__(self):
         super().__init__()
@@ -285,7 +317,10 @@ class Module(lightning.LightningModule):
         return batch["window"]
 
     def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 1e-6)
+        optimizer = torch.optim.SGD(self.parameters(), 1e-6)
+        steps = self.trainer.estimated_stepping_batches
+        cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-6, total_steps=steps)
+        return [optimizer], [{"scheduler": cycle, "interval": "step"}]
 
 def trainer(devices, epochs, **more):
     return lightning.Trainer(
@@ -299,7 +334,7 @@ if __name__ == "__main__":
     path, out, folder, resumed = sys.argv[1:]
     loader = ts.Loader(windows_of(ts.open(path)), 4, shuffle=True, seed=7, with_ids=True)
     save = ModelCheckpoint(dirpath=folder, filename="{step}", every_n_train_steps=4, save_top_k=-1)
-    fit = trainer(2, 3, strategy="ddp", default_root_dir=folder, callbacks=[save])
+    fit = trainer(2, 3, strategy="ddp", default_root_dir=folder, callbacks=[save, KeepLoaders(loader)])
     fit.fit(Module(), loader, ckpt_path=resumed or None)
     assert (fit.world_size, fit.global_step) == (2, 24)
 """
@@ -310,7 +345,8 @@ if __name__ == "__main__":
 def test_lightning_fits_on_two_processes_and_resumes(tmp_path: Path) -> None:
     """Each rank takes its part, epochs differ, and a checkpoint brings exactly the windows that it leaves.
 
-    One is from the middle of an epoch, the other was saved with the last batch of an epoch in hand.
+    The schedule asks for the steps of the run, so Lightning sets the data up before it restores states. One checkpoint
+    is from the middle of an epoch, the other was saved with the last batch of an epoch in hand.
     """
     stash_of().save(tmp_path / "stash")
 
@@ -327,6 +363,104 @@ def test_lightning_fits_on_two_processes_and_resumes(tmp_path: Path) -> None:
         (found,) = torch.load(saved, weights_only=True)["loops"]["fit_loop"]["state_dict"]["combined_loader"]
         assert (found["epoch"], found["consumed"]) == state
         assert fit(f"rest-{steps}", saved) == [rank[steps:] for rank in whole]
+
+
+LIGHTNING_RESUMES = """
+from lightning.pytorch.utilities import CombinedLoader
+
+class Both(Module):
+    def training_step(self, batch, step):
+        parts = [batch] if "window" in batch else [*batch.values()]
+        self.seen.append([part["window"].tolist() for part in parts])
+        return self.layer.weight.sum()
+
+def fit(mode, steps, folder, resume=None):
+    windows = windows_of(ts.open(path))
+    loaders = [ts.Loader(windows, size, shuffle=True, seed=size, with_ids=True, steps=steps) for size in (8, 16)]
+    if mode == "one":
+        loaders = loaders[:1]
+    given = loaders[0] if mode == "one" else CombinedLoader({"a": loaders[0], "b": loaders[1]}, mode)
+    save = ModelCheckpoint(folder, "{step}", every_n_train_steps=1, save_top_k=-1)
+    keep = [KeepLoaders(*loaders)] if kept == "kept" else []
+    model = Both()
+    model.seen = []
+    trainer(1, 2, callbacks=[save, *keep]).fit(model, given, ckpt_path=resume)
+    return model.seen
+
+path, out, folder, kept = sys.argv[1:]
+wrong = []
+for mode, steps in (("one", None), ("one", 5), ("min_size", None), ("max_size", 3), ("max_size_cycle", 3)):
+    here = f"{folder}/{mode}-{steps}"
+    whole = fit(mode, steps, here)
+    for step in range(1, len(whole)):
+        once = fit(mode, steps, f"{here}-{step}", f"{here}/step={step}.ckpt")
+        if once != whole[step:]:
+            wrong.append([mode, steps, step])
+        if step in (2, 3) and kept == "kept":
+            for again in (step + 1, len(whole) - 1):
+                twice = fit(mode, steps, f"{here}-{step}-{again}", f"{here}-{step}/step={again}.ckpt")
+                if twice != whole[again:]:
+                    wrong.append([mode, steps, step, again])
+print("wrong", json.dumps(wrong))
+"""
+
+
+@pytest.mark.host("the processes that it starts take their own way")
+@needs("lightning")
+def test_lightning_resumes_at_every_step_of_one_loader_and_of_two(tmp_path: Path) -> None:
+    """Also from a checkpoint of a run that was resumed. Without the callback the schedule loses the position."""
+    stash_of().save(tmp_path / "stash")
+    found = {}
+    for kept in ("kept", "not kept"):
+        paths = (tmp_path / "stash", tmp_path / "seen", tmp_path / kept)
+        printed = run_script(tmp_path, LIGHTNING + LIGHTNING_RESUMES, *map(str, paths), kept)
+        found[kept] = json.loads(printed.splitlines()[-1].removeprefix("wrong "))
+    assert found["kept"] == []
+    assert ["one", None, 3] in found["not kept"]
+
+
+LIGHTNING_OWN = """
+class Plain(Module):
+    def training_step(self, batch, step):
+        self.seen.append(batch["window"].tolist())
+        return self.layer.weight.sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 1e-6)
+
+path, out, folder = sys.argv[1:]
+windows = windows_of(ts.open(path))
+
+def fit(loader, resume=None, **stop):
+    model = Plain()
+    model.seen = []
+    save = ModelCheckpoint(folder, "{step}", every_n_train_steps=1, save_top_k=-1)
+    made = trainer(1, 3, callbacks=[save, KeepLoaders(loader)], **stop)
+    made.fit(model, loader, ckpt_path=resume)
+    made.save_checkpoint(folder + "/end.ckpt")
+    return model.seen
+
+def loader(shuffle=True):
+    return ts.Loader(windows, 8, shuffle=shuffle, seed=7, with_ids=True)
+
+fit(loader(), max_steps=3)
+at_the_end, by_the_callback = (fit(loader(), f"{folder}/{name}.ckpt") for name in ("end", "step=3"))
+print(json.dumps([at_the_end, by_the_callback, fit(loader(False), limit_train_batches=2)]))
+"""
+
+
+@pytest.mark.host("the processes that it starts take their own way")
+@needs("lightning")
+def test_what_the_page_says_of_lightning_is_so(tmp_path: Path) -> None:
+    """A checkpoint of a run that ended in an epoch leaves out its rest; how to see the same batches in each epoch."""
+    stash_of().save(tmp_path / "stash")
+    paths = (tmp_path / "stash", tmp_path / "seen", tmp_path / "checkpoints")
+    printed = run_script(tmp_path, LIGHTNING + LIGHTNING_OWN, *map(str, paths))
+    at_the_end, by_the_callback, limited = json.loads(printed.splitlines()[-1])
+    whole = [step for epoch in range(3) for step in steps_of(8, 7, epoch)]
+    assert at_the_end == whole[8:]
+    assert by_the_callback == whole[3:]
+    assert limited == [[*range(8)], [*range(8, 16)]] * 3
 
 
 LIGHTNING_EVALUATION = """
@@ -499,6 +633,72 @@ def test_accelerate_prepares_our_sampler_as_pytorchs_own(tmp_path: Path) -> None
             assert len({value for rank in (first, second) for batch in rank[0] for value in batch}) == n, case
 
 
+ACCELERATE_REFUSES = """
+import numpy as np
+from accelerate import Accelerator, skip_first_batches
+
+windows = ts.Windows(ts.load({"y": np.arange(30.0)}), history=3)
+loader, accelerator = ts.Loader(windows, 4, shuffle=True), Accelerator(cpu=True)
+assert accelerator.prepare(loader) is loader
+for wrong in (skip_first_batches, accelerator.skip_first_batches, accelerator.prepare_data_loader):
+    try:
+        wrong(loader)
+    except TypeError as error:
+        print(error)
+whole = [batch["y"] for batch in ts.Loader(windows, 4, shuffle=True)]
+for _ in zip(range(2), loader):
+    pass
+again = ts.Loader(windows, 4, shuffle=True)
+again.load_state_dict(loader.state_dict())
+assert all(one.equal(two["y"]) for one, two in zip(whole[2:], again, strict=True))
+"""
+
+
+@pytest.mark.host("the processes that it starts take their own way")
+@needs("accelerate")
+def test_accelerate_neither_skips_nor_copies_a_loader(tmp_path: Path) -> None:
+    """It would make a `DataLoader` of the windows, without the transforms, the device and the ranks of the loader."""
+    printed = run_script(tmp_path, ACCELERATE_REFUSES).splitlines()
+    assert len(printed) == 3
+    (said,) = {*printed}
+    assert said == REFUSAL
+
+
+ACCUMULATING = """
+from accelerate import Accelerator
+
+path, out = sys.argv[1:]
+
+def synced(steps=None):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
+    model = torch.nn.Linear(2, 1)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 1e-6))
+    loader = ts.Loader(windows_of(ts.open(path)), 7, steps=steps)
+    made = []
+    for _ in range(2):
+        for batch in loader:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(batch["x"]).mean())
+                optimizer.step()
+                optimizer.zero_grad()
+                made.append(accelerator.sync_gradients)
+    return made
+
+print(json.dumps([synced(), synced(8)]))
+"""
+
+
+@pytest.mark.host("the processes that it starts take their own way")
+@needs("accelerate")
+def test_accelerate_accumulates_over_the_end_of_an_epoch_of_a_loader(tmp_path: Path) -> None:
+    """As the page says, and what it says to do helps: a whole number of groups in each pass."""
+    stash_of().save(tmp_path / "stash")
+    printed = run_script(tmp_path, ACCUMULATING, str(tmp_path / "stash"), str(tmp_path / "out"))
+    over_the_end, at_the_end = json.loads(printed.splitlines()[-1])
+    assert over_the_end == ([False] * 3 + [True]) * 4 + [False] * 2  # 9 steps in an epoch
+    assert at_the_end == ([False] * 3 + [True]) * 4
+
+
 # Trainer of transformers; `examples/huggingface_trainer.py` gives it a loader
 
 TRAINER = """
@@ -544,6 +744,108 @@ def test_trainer_resumes_over_a_data_loader_whose_batch_sampler_is_ours(tmp_path
     whole, rest = json.loads(printed.splitlines()[-1])
     assert whole == [step for epoch in range(3) for step in steps_of(8, 7, epoch)]
     assert rest == whole[12:]
+
+
+TRAINER_OVER_LOADER = """
+import shutil
+from torch.utils.data import default_collate
+
+class Noting(Trainer):
+    def get_train_dataloader(self):
+        return self.loader
+
+def fit(name, accumulated, steps, state=None, resumed=None, skips=True):
+    given = TrainingArguments(
+        f"{folder}/{name}", save_steps=1, num_train_epochs=3, report_to=[], use_cpu=True, remove_unused_columns=False,
+        disable_tqdm=True, ignore_data_skip=skips, gradient_accumulation_steps=accumulated, learning_rate=1e-6,
+    )
+    trainer = Noting(Model(), given)
+    trainer.loader = ts.Loader(windows, 8, shuffle=True, seed=7, steps=steps)
+    if state is not None:
+        trainer.loader.load_state_dict(state)
+    trainer.train(resume_from_checkpoint=resumed and f"{folder}/{resumed}")
+    return trainer
+
+def after(steps, batches):
+    loader = ts.Loader(windows, 8, shuffle=True, seed=7, steps=steps)
+    for _ in zip(range(batches), loader):
+        pass
+    return loader.state_dict()
+
+print(json.dumps({
+    f"{accumulated} of {steps}": [
+        [trainer.state.global_step, trainer.model.seen]
+        for trainer in (
+            fit(f"{accumulated}-{steps}", accumulated, steps),
+            fit("again", accumulated, steps, after(steps, 2 * accumulated), f"{accumulated}-{steps}/checkpoint-2"),
+        )
+    ]
+    for accumulated, steps in ((2, None), (3, None), (3, 6))
+}))
+try:
+    fit("refused", 1, None, resumed="2-None/checkpoint-2", skips=False)
+except TypeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.host("the processes that it starts take their own way")
+@needs("transformers")
+def test_trainer_resumes_over_a_loader_with_gradients_that_are_accumulated(tmp_path: Path) -> None:
+    """Every window comes; a step is missing at the end unless the steps of an epoch are a multiple of a group."""
+    stash_of().save(tmp_path / "stash")
+    arguments = (str(tmp_path / name) for name in ("stash", "seen", "checkpoints"))
+    source = TRAINER.partition("class OverSampler")[0] + TRAINER_OVER_LOADER
+    found, refusal = run_script(tmp_path, source, *arguments).splitlines()[-2:]
+    assert refusal == REFUSAL
+    runs = json.loads(found)
+    for name, taken, missing in (("2 of None", 4, 0), ("3 of 6", 6, 0), ("3 of None", 6, 1)):  # an epoch has 8 steps
+        (whole_steps, whole), (steps, rest) = runs[name]
+        assert (steps, rest) == (whole_steps - missing, whole[taken:])
+
+
+EVALUATION = """
+import os
+import warnings
+warnings.simplefilter("ignore")
+from torch.utils.data import default_collate
+from transformers import Trainer, TrainingArguments
+
+path, out, folder = sys.argv[1:]
+windows = windows_of(ts.open(path))
+scaler = ts.Scaler.fit(windows, ["x"])
+
+class Same(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, x, y):
+        return {"loss": self.factor, "logits": self.factor * x[:, -1:]}
+
+given = TrainingArguments(
+    folder, report_to=[], use_cpu=True, remove_unused_columns=False, disable_tqdm=True, label_names=["y"],
+    per_device_eval_batch_size=8,
+)
+trainer = Trainer(Same(), given, data_collator=lambda items: scaler(default_collate(items)))
+found = trainer.predict(windows)
+with open(f"{out}-{os.environ.get('RANK', 0)}", "w") as file:
+    json.dump([scaler.inverse(torch.from_numpy(found.predictions), "x").tolist(), found.label_ids.tolist()], file)
+trainer.accelerator.end_training()
+"""
+
+
+@pytest.mark.host("the processes that it starts take their own way")
+@needs("transformers")
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_trainer_predicts_windows_in_their_order(ranks: int, tmp_path: Path) -> None:
+    """Each once, also where the last step of two ranks is filled; a scaler works in the collator."""
+    stash_of().save(tmp_path / "stash")
+    run_script(tmp_path, EVALUATION, *(str(tmp_path / name) for name in ("stash", "made", "out")), ranks=ranks)
+    for rank in range(ranks):
+        predicted, labels = json.loads((tmp_path / f"made-{rank}").read_text())
+        assert labels == [[k + 4.0, k + 5.0] for k in range(N)]
+        torch.testing.assert_close(torch.tensor(predicted)[:, 0], stash_of()["x"][3 : N + 3])
 
 
 # TensorDict
