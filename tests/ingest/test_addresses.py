@@ -1,4 +1,4 @@
-"""Addresses of memory, which limits as those of batch systems count: how many a load takes, and what it says without."""
+"""Addresses of memory, which batch systems limit: how many a load takes, and what it says without them."""
 
 import sys
 from pathlib import Path
