@@ -27,7 +27,9 @@ Tuple4 = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 PARTS = {"train": 0, "val": 1, "test": 2}
 HOURLY = ("hour", "dayofweek", "day", "dayofyear")
-TIMES = {"h": HOURLY, "t": ("minute", *HOURLY), "d": HOURLY[1:]}  # with `embed="timeF"`, by `freq`
+MINUTES, DAILY = ("minute", *HOURLY), HOURLY[1:]
+# the fields with `embed="timeF"`, by `freq` without its number: "15min" is "min"
+TIMES = {"h": HOURLY, "t": MINUTES, "min": MINUTES, "d": DAILY, "b": DAILY, "w": ("day", "week")}
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,10 @@ def data_provider(args: Any, flag: str) -> tuple[DataSet, ts.Loader]:
     if args.data == "custom":
         names = [name for name in names if name != args.target] + [args.target]
     names = [args.target] if args.features == "S" else names
-    by_number = ts.calendar("month", "day", "dayofweek", "hour")
-    mark = ts.calendar(*TIMES[args.freq], scaled=True) if args.embed == "timeF" else by_number
+    frame = frame.with_columns(pl.col(names).cast(pl.Float64))  # OT of national_illness is an integer
+    mark: Any = by_number(args.data)
+    if args.embed == "timeF":
+        mark = ts.calendar(*TIMES[args.freq.lstrip("0123456789")], scaled=True)
     # numbers are read and scaled in float64 and cast per batch, as in TSLib
     stash = ts.load(frame, {"x": names, "mark": mark}, time="date", dtype=torch.float64, progress=False)
     spans = {
@@ -89,6 +93,13 @@ def data_provider(args: Any, flag: str) -> tuple[DataSet, ts.Loader]:
     order = Order(windows, shuffled=flag != "test")
     loader = ts.Loader(windows, args.batch_size, order=order, transform=[scaler, as_tuple])
     return DataSet(windows, scaler), loader
+
+
+def by_number(data: str) -> list[pl.Expr]:
+    """The fields of the time as numbers; of the ETT files with a row every 15 minutes also the quarter of the hour."""
+    time = pl.col("date").dt
+    fields = [time.month(), time.day(), time.weekday() - 1, time.hour()]
+    return [*fields, time.minute() // 15] if data.startswith("ETTm") else fields
 
 
 def borders(data: str, rows: int) -> tuple[int, int, int]:

@@ -122,11 +122,11 @@ def open_file(directory: Directory, name: Name, flags: int, mode: int = 0o600) -
         raise
     except OSError as error:
         why = {errno.ELOOP: "it is a link", errno.EISDIR: "it is a directory"}.get(error.errno or 0)
-        if isinstance(error, PermissionError) and is_regular(directory, name):
+        if isinstance(error, PermissionError) and file_type(directory, name) == stat.S_IFREG:
             why = "it is closed to you"
         if why is None and flags & os.O_CREAT:
             raise not_writable(directory, error) from error
-        raise _not_a_file(directory, name, why or f"it cannot be opened: {error.strerror}") from error
+        raise not_a_file(directory, name, why or f"it cannot be opened: {error.strerror}") from error
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         why = "it is not a regular file"
@@ -135,10 +135,10 @@ def open_file(directory: Directory, name: Name, flags: int, mode: int = 0o600) -
     else:
         return fd
     os.close(fd)
-    raise _not_a_file(directory, name, why)
+    raise not_a_file(directory, name, why)
 
 
-def _not_a_file(directory: Directory, name: Name, why: str) -> SegmentError:
+def not_a_file(directory: Directory, name: Name, why: str) -> SegmentError:
     """The error for a name of ours that belongs to something else."""
     kind = "A lock" if name.suffix else "A segment"
     remedy = ", or choose a path in a directory that nobody else can write to" if directory.chosen else ""
@@ -171,12 +171,12 @@ def unlink(directory: Directory, name: Name) -> None:
         raise not_writable(directory, error) from error
 
 
-def is_regular(directory: Directory, name: Name) -> bool:
-    """Whether the name belongs to a regular file."""
+def file_type(directory: Directory, name: Name) -> int | None:
+    """The type of a file, such as `stat.S_IFREG` or `stat.S_IFLNK` for a link itself; `None` if there is no file."""
     try:
-        return stat.S_ISREG(os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False).st_mode)
+        return stat.S_IFMT(os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False).st_mode)
     except FileNotFoundError:
-        return False
+        return None
 
 
 def names(directory: Directory) -> list[Name]:
@@ -201,8 +201,11 @@ def listed(directory: Directory) -> list[tuple[Name, os.stat_result]]:
 
 
 def remove_unused(directory: Directory, name: Name) -> bool:
-    """Remove a file unless a process has locked it; returns whether it is gone."""
+    """Remove a file unless a process has locked it, or a link itself; returns whether it is gone."""
     try:
+        if file_type(directory, name) == stat.S_IFLNK:
+            unlink(directory, name)
+            return True
         fd = open_file(directory, name, READ)
     except FileNotFoundError:
         return True

@@ -2,6 +2,7 @@
 
 import builtins
 import os
+import stat
 import time
 from collections import Counter
 from contextlib import suppress
@@ -14,9 +15,10 @@ from tensorstash.segments.directory import (
     Directory,
     Name,
     check_label,
-    is_regular,
+    file_type,
     listed,
     names,
+    not_a_file,
     open_segment,
     opened,
     remove_unused,
@@ -104,13 +106,13 @@ def remove(label: str) -> builtins.list[str]:
     """Remove all segments of a label, including those in use: processes that have attached one keep it.
 
     Its memory is freed when the last of them ends or closes it. Files that a killed process left under the label are
-    removed too.
+    removed too. Of a link in the directory the link is removed, and never what it points to.
 
     Returns:
         The names of the removed segments, `<label>-<key>`; none if there is no such label.
 
     Raises:
-        ValueError: `label` is not one label. SegmentError: the files cannot be removed.
+        ValueError: `label` is not one label. SegmentError: files cannot be removed, or one is a directory or a pipe.
 
     Example:
         >>> import tensorstash as ts
@@ -119,17 +121,22 @@ def remove(label: str) -> builtins.list[str]:
         (1, [], [1.0, 2.0])
     """
     check_label(label, remedy="Remove one label at a time; ts.shared.list() shows the existing labels.")
-    removed = []
+    removed, odd = [], None
     with opened() as directory:
         for name in names(directory):
             if name.label != label:
                 continue
+            kind = file_type(directory, name)
             if name.suffix:
                 remove_unused(directory, name)
-            elif is_regular(directory, name):
+            elif kind in (stat.S_IFREG, stat.S_IFLNK):
                 with suppress(FileNotFoundError):
                     unlink(directory, name)
                     removed.append(str(name))
+            elif kind is not None:
+                odd = name
+        if odd is not None:
+            raise not_a_file(directory, odd, "it is a directory, a pipe or a device")
     return removed
 
 

@@ -57,7 +57,7 @@ class During:
             none are.
         age: `True`: batches also hold `<span>.age`, `(batch, slots)` int64: t minus the time of the row, in the unit of
             the times; 0 where a slot is empty. For a table with known times also `<span>.delay`: t minus the known
-            time. Of different units it is the finest.
+            time. Both are in the finest unit of the windows' times, the table's and its known times.
         closed: `"left"`: the stretch includes its start, not its end; `"right"`: its end, not its start. `None`: as
             above; with `at=` the `closed=` of the windows.
         table: the name in `tables=` of `ts.Windows` of the stash that the rows are taken from; `None`: that of the

@@ -1,4 +1,4 @@
-"""A load maps its file once, however many columns it has, and a lack of memory or addresses is told."""
+"""Addresses of memory, which batch systems limit: how many a load takes, and what it says without them."""
 
 import sys
 from pathlib import Path

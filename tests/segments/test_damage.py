@@ -128,7 +128,7 @@ failures, files = [], []
 for _ in range(3):
     try:
         ts.open(sys.argv[1])
-    except OSError as error:
+    except ts.errors.NoMemoryError as error:
         failures.append(error)
     files.append(open(sys.argv[1], "rb"))
 assert len(failures) == 3, failures

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -120,7 +121,6 @@ def test_what_is_no_file_of_ours_is_never_followed(shm: Path, tmp_path: Path) ->
             small()
         with pytest.raises(ts.errors.SegmentError, match=foreign(path, "it is a link")):
             ts.attach("small")
-        assert ts.shared.prune(max_bytes=0) == []
     assert not (tmp_path / "nowhere").exists()
     path.unlink()
     for make in (os.mkfifo, os.mkdir):
@@ -136,6 +136,32 @@ def test_what_is_no_file_of_ours_is_never_followed(shm: Path, tmp_path: Path) ->
     lock.unlink()
 
 
+def test_a_link_is_removed_itself_and_never_what_it_points_to(shm: Path, tmp_path: Path) -> None:
+    """Whatever the list shows can be removed; locks and temporary files that are links go too."""
+    path = Path(str(small().path))
+    (tmp_path / "target").write_bytes(path.read_bytes())
+    (tmp_path / "target").chmod(0o600)
+    path.unlink()
+    ways: list[Callable[[], list[str]]] = [
+        lambda: ts.shared.remove("small"),
+        lambda: ts.shared.prune(max_bytes=0),
+        lambda: ts.shared.prune(older_than="0s"),
+    ]
+    for way in ways:
+        for target in (tmp_path / "target", tmp_path / "nowhere", tmp_path):
+            for suffix in ("", ".lock", f".tmp.{'1' * 16}"):
+                Path(f"{path}{suffix}").symlink_to(target)
+            listed = ts.shared.list()
+            assert (listed["label"].to_list(), listed["rows"].to_list()) == (["small"], [None])
+            assert way() == [path.name]
+            assert not [*shm.iterdir()]
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "target"]
+    assert len(small()["y"]) == 3
+    path.with_name("other-0123456789abcdef").symlink_to(path)  # a link in the directory to a segment in it
+    assert ts.shared.remove("other") == ["other-0123456789abcdef"]
+    assert ts.attach("small")["y"].tolist() == [1.0, 2.0, 3.0]
+
+
 def test_what_is_no_regular_file_is_never_removed(shm: Path) -> None:
     path = Path(str(small().path))
     path.unlink()
@@ -143,7 +169,12 @@ def test_what_is_no_regular_file_is_never_removed(shm: Path) -> None:
         for make in (os.mkfifo, os.mkdir):
             odd = Path(f"{path}{suffix}")
             make(odd)
-            assert ts.shared.remove("small") == ts.shared.prune() == ts.shared.prune(older_than="0s", max_bytes=0) == []
+            assert ts.shared.prune() == ts.shared.prune(older_than="0s", max_bytes=0) == []
+            if suffix:
+                assert ts.shared.remove("small") == []
+            else:
+                with pytest.raises(ts.errors.SegmentError, match=foreign(odd, "it is a directory, a pipe or a device")):
+                    ts.shared.remove("small")
             odd.unlink() if odd.is_fifo() else odd.rmdir()
 
 
