@@ -5,7 +5,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
-BASE = "08aadbcaa42668bcf8d47a63fe5f6addb6ce5932"  # before loads are made lighter
+BASE = "bc32ef23ba8572349450a5186f0de48d39d0ab41"  # before loads are made lighter
 
 ROOT = Path(__file__).parents[2]
 
