@@ -34,8 +34,8 @@ def forgotten_time(request: Request, scanned: Scan) -> str:
     what = "the index" if is_frame else f"column {times[0]!r}"
     remedy = "Load frame.rename_axis('time') with time='time'" if is_frame else f"Give time={times[0]!r}"
     return (
-        f"Without time= rows keep the order of the source, and windows follow it; {what} of {scanned.label} holds times. "
-        f"{remedy}. If the order is right, name the column in columns=, or write "
+        f"Without time= rows keep the order of the source, and windows follow it; {what} of {scanned.label} holds "
+        f"times. {remedy}. If the order is right, name the column in columns=, or write "
         "warnings.filterwarnings('ignore', 'Without time=')."
     )
 
