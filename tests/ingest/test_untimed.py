@@ -60,7 +60,7 @@ def test_a_column_of_times_that_nothing_uses_is_told_once(form: str, tmp_path: P
         source = FORMS[form](tmp_path)
         (said,) = warned(source, columns)
         assert re.match(
-            like("Without time= rows keep the order ... column 'day' holds times, in ... give time='day'."), said
+            like("Without time= rows keep the order ... column 'day' of ... holds times. Give time='day'."), said
         )
     ordered = ts.load(FORMS[form](tmp_path), ["y"], time="day")
     assert ordered["y"].tolist() == [0.0, 1.0, 2.0, 3.0]
