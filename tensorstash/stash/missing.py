@@ -54,7 +54,7 @@ def _validity(stash: StashLike, name: str, tensor: torch.Tensor, *, is_static: b
             return flags.view(tensor.shape)
         places = torch.tensor(places_of_flags(info, mask, items))
         if (places >= 0).any():
-            flags = flags.view(len(tensor), -1)[:, places.clamp(min=0)] | (places < 0)
+            flags = flags[..., None].flatten(1)[:, places.clamp(min=0)] | (places < 0)
             valid = flags if valid is None else valid & flags
     return None if valid is None else valid.view(tensor.shape)
 

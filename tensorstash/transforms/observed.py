@@ -151,7 +151,7 @@ def counted(
 
 def _of_items(one: Flags, flags: torch.Tensor) -> torch.Tensor:
     """The flags of each number of a pack, `(batch, time, items)`; where it has none they are true."""
-    flags = flags.reshape(*flags.shape[:2], -1)
+    flags = flags[..., None].flatten(2)
     if one.places == (*range(flags.shape[2]),):
         return flags
     places = torch.tensor(one.places, device=flags.device)
@@ -164,7 +164,7 @@ def _of_rows(batch: Mapping[str, object], span: str, one: Flags, flags: torch.Te
     places = torch.tensor([*one.places, -1], device=variate.device)
     place = places[variate.clamp(max=len(one.places))].where(pack == one.column, -1)
     if not one.packs:
-        found = flags.view(*flags.shape[:2], -1)[window, :, place.clamp(min=0)]
+        found = flags[..., None].flatten(2)[window, :, place.clamp(min=0)]
     else:  # the columns of each window and pack follow each other
         windows, packs = (span_of(batch, f"{one.span}.{entry}") for entry in ("window", "pack"))
         first = torch.searchsorted(windows * one.packs + packs, window * one.packs + one.pack)

@@ -133,6 +133,9 @@ def test_lists_and_single_packs_have_masks() -> None:
 def test_stashes_without_rows_have_masks() -> None:
     stash = ts.load({"a": np.empty(0)}, {"a": ts.column("a", fill=0.0), "ok": ts.is_valid("a")})
     assert stash.describe(["a"])["missing"].item() == 0
+    data = {"a": np.empty(0), "b": np.empty(0)}
+    stash = ts.load(data, {"x": ts.column(["a", "b"], fill=0.0), "ok": ts.is_valid("b")})  # a mask of one member
+    assert stash.describe(["x"])["missing"].to_list() == [0, 0]
 
 
 def test_coverage_shows_what_was_filled() -> None:
