@@ -53,7 +53,8 @@ class Mix(Several):
 
     Raises:
         SchemaError: a component differs from the first one; the message says how. ValueError: a weight is negative,
-            infinite or NaN, all are 0, or one is missing. TypeError: a weight is a truth value, or no number.
+            infinite or NaN, all are 0, or one is missing. ColumnError: a weight of a name that no component has.
+            TypeError: a weight is a truth value, or no number.
 
     Example:
         >>> import numpy as np, tensorstash as ts

@@ -96,6 +96,35 @@ def test_every_window_is_that_of_the_rules(path: Path, flag: str, part: int, oth
     np.testing.assert_allclose(back, scaler.inverse_transform(scaled[:50]), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize(("embed", "freq"), [("fixed", "t"), ("timeF", "t"), ("timeF", "15min"), ("timeF", "min")])
+def test_marks_of_quarters_of_an_hour(tmp_path: Path, embed: str, freq: str) -> None:
+    """Of ETTm files the number of the quarter, `minute // 15`; by `timeF` the minute comes first."""
+    dates = pd.date_range("2016-07-01", periods=20 * 4 * MONTH, freq="15min")
+    pd.DataFrame({"date": dates, "OT": np.arange(len(dates)) * 1.0}).to_csv(tmp_path / "ETTm1.csv", index=False)
+    args = arguments(tmp_path / "ETTm1.csv", data="ETTm1", embed=embed, freq=freq, features="S")
+    _, loader = data_provider(args, "test")
+    minute = np.asarray(dates.minute)[:, None]
+    numbers = np.concatenate([marks(dates, embed), minute // 15], 1)
+    expected = numbers if embed == "fixed" else np.concatenate([minute / 59 - 0.5, marks(dates, embed)], 1)
+    first = 16 * 4 * MONTH - SEQ
+    assert torch.equal(next(iter(loader))[2][0], torch.from_numpy(expected[first : first + SEQ]).float())
+
+
+@pytest.mark.parametrize("features", ["S", "M"])
+def test_a_weekly_file_with_integers(tmp_path: Path, features: str) -> None:
+    """As national_illness.csv, whose OT is an integer."""
+    dates = pd.date_range("2002-01-01", periods=966, freq="7D")
+    frame = pd.DataFrame({"date": dates, "ILI": np.arange(966) / 7, "OT": np.arange(966) ** 2})
+    frame.to_csv(tmp_path / "national_illness.csv", index=False)
+    args = arguments(tmp_path / "national_illness.csv", data="custom", freq="w", features=features)
+    scaled = (frame["OT"] - frame["OT"][:676].mean()) / frame["OT"][:676].std(ddof=0)
+    data_set, loader = data_provider(args, "test")
+    batch = next(iter(loader))
+    assert batch[0].shape == (len(data_set), SEQ, 1 if features == "S" else 2)
+    assert batch[2].shape[2] == 2
+    np.testing.assert_allclose(batch[0][0, :, -1], scaled[966 - 193 - SEQ : 966 - 193], rtol=1e-6)
+
+
 @pytest.mark.parametrize("flag", ["train", "val", "test"])
 def test_an_epoch_has_the_order_of_a_data_loader(path: Path, flag: str) -> None:
     """Batch by batch, and torch's generator is left as a `DataLoader` leaves it, so that what follows is equal too."""
