@@ -50,7 +50,7 @@ def loaded_by_remedy(error: BaseException, **names: Any) -> ts.Stash:
         ([POLARS[:1], POLARS[1:]], "frames"),
         ([POLARS[:1].lazy(), POLARS[1:].lazy()], "frames"),
     ],
-    ids=lambda given: str(given)[:20],
+    ids=["dicts", "batches", "tuple", "tables", "pandas", "polars", "lazy"],
 )
 def test_lists_of_parts(source: Any, name: str) -> None:
     with pytest.raises(TypeError, match=like("A source is a path ... Load ")) as refused:
@@ -58,7 +58,15 @@ def test_lists_of_parts(source: Any, name: str) -> None:
     assert loaded_by_remedy(refused.value, **{name: source})["y"].tolist() == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("series", [FRAME["y"], pd.Series([1.0, 2.0]), POLARS["y"], pl.Series([1.0, 2.0])])
+SERIES = {
+    "pandas": FRAME["y"],
+    "nameless": pd.Series([1.0, 2.0]),
+    "polars": POLARS["y"],
+    "empty": pl.Series([1.0, 2.0]),
+}
+
+
+@pytest.mark.parametrize("series", SERIES.values(), ids=SERIES)
 def test_a_series(series: Any) -> None:
     with pytest.raises(TypeError, match=like("Series. Load series.to_frame('y').")) as refused:
         ts.load(series)
@@ -66,7 +74,7 @@ def test_a_series(series: Any) -> None:
     assert ts.load(eval(line, {"series": series}))["y"].tolist() == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("frame", [FRAME, POLARS])
+@pytest.mark.parametrize("frame", [FRAME, POLARS], ids=["pandas", "polars"])
 def test_a_frame_for_each_series(frame: Any) -> None:
     for options in ({"time": "t"}, {"columns": ["y"]}, {}):
         with pytest.raises(ts.errors.SchemaError, match=like("'A' is a DataFrame. If each frame")) as refused:
@@ -297,7 +305,7 @@ for options in ({}, {"filter": [("y", ">=", 0)]}, {"time": "t"}):
         ts.load(sys.argv[2], ["y"], progress=False, **options)
         print("loaded")
     except ts.errors.NoMemoryError as error:
-        print(str(error).startswith("A load needs more memory than this process may have: ") or str(error))
+        print(str(error).startswith("A load needs memory for its columns and beside them, ") or str(error))
 """
 
 
