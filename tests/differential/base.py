@@ -5,7 +5,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
-BASE = "bc32ef23ba8572349450a5186f0de48d39d0ab41"  # before loads are made lighter
+BASE = "9f018d64feea15a58c1bbed6846051d8a928e65f"  # before loads are made lighter
 
 ROOT = Path(__file__).parents[2]
 
