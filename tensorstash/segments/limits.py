@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 
 import psutil
 
+from tensorstash.common.memory import lacks_memory
 from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError
 
@@ -73,7 +74,7 @@ def memory_told() -> Iterator[None]:
         yield
     except Exception as error:
         cause: BaseException | None = error
-        while cause is not None and not _is_refusal(cause):
+        while cause is not None and not lacks_memory(cause):
             cause = cause.__cause__
         if cause is None or isinstance(error, NoMemoryError):
             raise
@@ -81,12 +82,6 @@ def memory_told() -> Iterator[None]:
             f"A load needs memory for its columns and beside them, and the system gave no more: {cause or 'no memory'}."
             " Load fewer columns or a narrower dtype, or allow this process more: ulimit -v shows its limit."
         ) from error
-
-
-def _is_refusal(error: BaseException) -> bool:
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    return isinstance(error, MemoryError) or str(error) == "can't start new thread"
 
 
 def map_file(fd: int, nbytes: int, flags: int = mmap.MAP_SHARED, prot: int = _READ_WRITE) -> mmap.mmap:

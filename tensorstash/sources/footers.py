@@ -7,11 +7,12 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
+from tensorstash.common.memory import lacks_memory
 from tensorstash.errors import SourceError
 from tensorstash.sources.file import ARROW, File, here
 from tensorstash.sources.row_groups import leaf_of
 from tensorstash.sources.scan import Wanted
-from tensorstash.sources.unreadable import lacks_memory, why_unreadable
+from tensorstash.sources.unreadable import why_unreadable
 
 _ARROW_MAGIC = b"ARROW1"  # the first bytes of an IPC file; a stream has none
 _FORMAT = pads.ParquetFileFormat()

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from tensorstash.columns.arrays import of_numbers
 from tensorstash.columns.names import field_of
 from tensorstash.columns.types import is_bfloat16, is_text
+from tensorstash.common.memory import lacks_memory
 from tensorstash.common.threads import each, threads
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.sources.pyarrow_texts import missing_column
 from tensorstash.sources.scan import Scan, Unit, read
 from tensorstash.sources.storage import decoded, without_views
-from tensorstash.sources.unreadable import lacks_memory
 
 if TYPE_CHECKING:
     from tensorstash.sources.filter import Filter

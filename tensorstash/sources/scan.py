@@ -12,9 +12,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tensorstash.columns.expression import Compute
+from tensorstash.common.memory import lacks_memory
 from tensorstash.errors import SchemaError, SourceError, TensorstashError
 from tensorstash.sources.pyarrow_texts import may_mention
-from tensorstash.sources.unreadable import lacks_memory, remedy_of_damage
+from tensorstash.sources.unreadable import remedy_of_damage
 
 BATCH_ROWS = 262_144  # rows decoded at a time: large enough for vectorized casts, small enough for the cache
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from tensorstash.columns.names import check_for_polars, field_of
 from tensorstash.columns.types import is_list, is_text, value_type
 from tensorstash.common.forks import check_pool
+from tensorstash.common.memory import lacks_memory
 from tensorstash.common.progress import Bar, rows_bar
 from tensorstash.errors import SchemaError, SourceError, TensorstashError
 from tensorstash.sources.evaluate import first_line, is_elementwise
@@ -24,7 +25,6 @@ from tensorstash.sources.locate import kind_of
 from tensorstash.sources.scan import Scan, Unit, Wanted, in_order
 from tensorstash.sources.spool import Spool
 from tensorstash.sources.storage import decoded
-from tensorstash.sources.unreadable import lacks_memory
 
 if TYPE_CHECKING:
     import polars as pl

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from tensorstash.columns.arrays import of_numbers
 from tensorstash.columns.names import check_for_polars
 from tensorstash.columns.types import BFLOAT16
+from tensorstash.common.memory import lacks_memory
 from tensorstash.common.text import cut, type_text
 from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, check_unique, in_order
 from tensorstash.sources.storage import without_null_views
-from tensorstash.sources.unreadable import lacks_memory
 
 _LONGEST = 160  # characters of an error of Arrow
 _SMALL_BYTES = 1 << 26  # of a frame that is copied so that it is read at once

@@ -1,7 +1,5 @@
 """What files that cannot be read are instead, by their first bytes and endings, and the line that reads them."""
 
-import errno
-import os
 from contextlib import suppress
 
 from tensorstash.sources.file import File
@@ -27,7 +25,6 @@ _KEYS = (
     "Decrypt it, or load a pyarrow dataset that has its keys: pyarrow.dataset.dataset(path, format=ParquetFileFormat("
     "default_fragment_scan_options=ParquetFragmentScanOptions(decryption_config=...)))."
 )
-_ENOMEM = os.strerror(errno.ENOMEM)  # the errors of pyarrow have no number
 _PAGES = (b"<!doctype", b"<html")
 
 
@@ -65,8 +62,3 @@ def remedy_of_damage(error: BaseException) -> str:
     if "range requests" in text:
         return "Download the file: its server hands it out only as a whole."
     return "Write the file again."
-
-
-def lacks_memory(error: BaseException) -> bool:
-    """Whether an error means that the process may not have more memory."""
-    return isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM or _ENOMEM in str(error)
