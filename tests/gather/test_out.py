@@ -100,7 +100,7 @@ def test_autograd_learns_that_a_tensor_is_written() -> None:
         (lambda out: {"y": out["y"][:1]}, "a (2, 3) torch.float64 tensor for 'y', got (1, 3) torch.float64"),
         (lambda out: {"y": out["y"][:, :2]}, "a (2, 3) torch.float64 tensor for 'y', got (2, 2) torch.float64"),
         (lambda out: {"y": out["y"].float()}, "a (2, 3) torch.float64 tensor for 'y', got (2, 3) torch.float32"),
-        (lambda out: {"y": out["y"].numpy()}, "a (2, 3) torch.float64 tensor for 'y', got a ndarray"),
+        (lambda out: {"y": out["y"].numpy()}, "a (2, 3) torch.float64 tensor for 'y', got an ndarray"),
         (lambda out: {"y": out["y"].requires_grad_()}, "tensor for 'y', got one that requires a gradient"),
     ],
     ids=["nothing", "short", "narrow", "dtype", "array", "gradient"],

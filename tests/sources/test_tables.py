@@ -183,7 +183,7 @@ def test_a_masked_array_of_any_shape_has_missing_values() -> None:
 
 
 def test_arrays_of_unequal_length_are_refused() -> None:
-    message = "one length, got {'a': 2, 'b': 3}"
+    message = "one length; 'a' has 2 values and 'b' 3. Cut"
     with pytest.raises(ts.errors.SourceError, match=like(message)):
         ts.load({"a": [1, 2], "b": np.arange(3)})
     assert ts.load({"a": [1, 2], "b": np.arange(3)}, ["a"])["a"].tolist() == [1, 2]
