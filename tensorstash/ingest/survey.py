@@ -30,14 +30,13 @@ from tensorstash.ingest.plan_text import (
 from tensorstash.ingest.request import Request, Specs, check_names, check_table, kept_expressions
 from tensorstash.segments.format import MAX_HEADER, PAGE, pages
 from tensorstash.segments.limits import memory_limits, tightest
-from tensorstash.sources.derive import bound, check_utf8, fields_of
+from tensorstash.sources.derive import bound, check_utf8, fields_of, stored
 from tensorstash.sources.file import File
 from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.kept_rows import columns_of, filtered
 from tensorstash.sources.scan import Range, Scan, with_derived
 from tensorstash.sources.shapes import shaped
 from tensorstash.sources.source import scan
-from tensorstash.sources.storage import stored
 from tensorstash.stash.stash import Stash
 
 _WORTH_A_LINE = 1_000_000  # bytes of page tables

@@ -11,7 +11,8 @@ from tensorstash.columns.names import field_of
 from tensorstash.errors import SchemaError, SourceError, unknown
 from tensorstash.sources.evaluate import bind
 from tensorstash.sources.pyarrow_texts import may_mention
-from tensorstash.sources.scan import Derived, Scan
+from tensorstash.sources.scan import Derived, Scan, with_derived
+from tensorstash.sources.storage import plain_type, unwrapped
 
 
 def bound(formulas: Mapping[str, Formula], time: str | None, scanned: Scan) -> tuple[Derived, ...]:
@@ -46,6 +47,16 @@ def check_utf8(scanned: Scan) -> None:
         raise SourceError(
             f"Names of columns and of their fields must be UTF-8; {scanned.label} has others: {error}. Rename them."
         ) from error
+
+
+def stored(scanned: Scan) -> Scan:
+    """The scan with each column in its plain type."""
+    derived = [
+        Derived(field.with_type(arrow), (field.name,), lambda arrays, *_, arrow=arrow: unwrapped(arrays[0], arrow))
+        for field in scanned.schema
+        if (arrow := plain_type(field.type)) != field.type
+    ]
+    return with_derived(scanned, derived)
 
 
 # Fields of struct columns by dotted path: "wind.speed" is the field "speed" of the column "wind"

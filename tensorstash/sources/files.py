@@ -55,7 +55,7 @@ def scan_files(
             pieces.append((footer.place(index), rows, batches))
     metas = [footer.fragment and (footer.fragment.metadata, footer.fragment.physical_schema) for footer in footers]
     of_paths = frozenset(types).difference(*(footer.own for footer in footers))
-    return Scan(label, whole, in_order(pieces), len(pieces), notes, partial(range_of, metas), of_paths)
+    return Scan(label, whole, in_order(pieces, label), len(pieces), notes, partial(range_of, metas), of_paths)
 
 
 def _cast_batches(footer: Footer, index: int, schema: pa.Schema, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -155,7 +155,7 @@ def scan_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, 
             batches = partial(_fragment_batches, fragment, group.id, schema) if group.id in kept else None
             pieces.append((f"{fragment.path}, row group {group.id}", group.num_rows, batches))
     keys = frozenset(schema.names).difference(*(physical.names for _, physical in footers)) if footers else frozenset()
-    return Scan(label, schema, in_order(pieces), len(pieces), (), partial(range_of, footers), keys)
+    return Scan(label, schema, in_order(pieces, label), len(pieces), (), partial(range_of, footers), keys)
 
 
 def _fragment_batches(

@@ -1,6 +1,6 @@
 """Text columns in ISO 8601, parsed as times while the source is read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -43,7 +43,8 @@ def iso_type(texts: Sequence[str], unit: str) -> pa.DataType | None:
 def as_times(scanned: Scan, types: Mapping[str, pa.DataType]) -> Scan:
     """The scan with text columns parsed as timestamps of these types."""
     derived = [
-        Derived(pa.field(name, arrow), (name,), partial(_times, scanned, name, arrow)) for name, arrow in types.items()
+        Derived(pa.field(name, arrow), (name,), partial(_times, scanned.label, name, arrow))
+        for name, arrow in types.items()
     ]
     notes = (f"{name!r} is text, and read as {arrow}" for name, arrow in types.items())
     return replace(with_derived(scanned, derived), notes=(*scanned.notes, *notes))
@@ -56,17 +57,19 @@ def _parsed(texts: pa.Array, arrow: pa.DataType) -> pa.Array | None:
         return None
 
 
-def _times(scanned: Scan, name: str, arrow: pa.DataType, arrays: Sequence[pa.Array], _place: str, row: int) -> pa.Array:
+def _times(
+    label: str, name: str, arrow: pa.DataType, arrays: Sequence[pa.Array], _place: str, name_row: Callable[[int], str]
+) -> pa.Array:
     (array,) = arrays
     texts = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array.cast(pa.large_string()))
     values = texts.dictionary.cast(pa.large_string())
     parsed = _parsed(values, arrow)
     if parsed is None:
         bad = next(k for k in range(len(values)) if _parsed(values.slice(k, 1), arrow) is None)
-        bad_row = row + int(np.argmax(texts.indices.to_numpy(zero_copy_only=False) == bad))
+        bad_row = int(np.argmax(texts.indices.to_numpy(zero_copy_only=False) == bad))
         raise DataError(
             f"Text times must be in ISO 8601, all with a zone or all without; {values[bad].as_py()!r} in column "
-            f"{name!r} is not (row {scanned.name_row(bad_row)}, in {scanned.label}). {_convert(name)}"
+            f"{name!r} is not (row {name_row(bad_row)}, in {label}). {_convert(name)}"
         )
     return parsed.take(texts.indices)
 

@@ -1,7 +1,7 @@
 """Unwraps extension types, run-end encoding and views."""
 
 from collections.abc import Sequence
-from functools import partial, reduce
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -9,39 +9,28 @@ import pyarrow as pa
 
 from tensorstash.columns.arrays import nulls, numbers, of_numbers
 from tensorstash.columns.types import is_text
-from tensorstash.sources.scan import Derived, Scan, with_derived
 
 _VIEW_BYTES = 16  # per view: the size, then the text itself or its location
 
 
-def stored(scanned: Scan) -> Scan:
-    """The scan with each column in its plain type."""
-    derived = [
-        Derived(field.with_type(arrow), (field.name,), partial(_unwrapped, arrow))
-        for field in scanned.schema
-        if (arrow := _unwrapped_type(field.type)) != field.type
-    ]
-    return with_derived(scanned, derived)
-
-
-def _unwrapped_type(arrow: pa.DataType) -> pa.DataType:
+def plain_type(arrow: pa.DataType) -> pa.DataType:
     """The plain type of a column: without extension types, run-end encoding and views of lists."""
     if isinstance(arrow, pa.BaseExtensionType):
         name = arrow.extension_name
         if name != "arrow.fixed_shape_tensor":
-            return pa.bool_() if name == "arrow.bool8" else _unwrapped_type(arrow.storage_type)
+            return pa.bool_() if name == "arrow.bool8" else plain_type(arrow.storage_type)
         if arrow.permutation is not None and [*arrow.permutation] != sorted(arrow.permutation):
             return arrow
         return reduce(pa.list_, reversed(arrow.shape), arrow.value_type)
     if pa.types.is_run_end_encoded(arrow):
-        value = _unwrapped_type(arrow.value_type)
+        value = plain_type(arrow.value_type)
         return pa.large_string() if pa.types.is_string_view(value) else value
     is_view = pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow)
     return pa.large_list(arrow.value_type) if is_view else arrow
 
 
-def _unwrapped(target: pa.DataType, arrays: Sequence[pa.Array], _place: str, _row: int) -> pa.Array:
-    (array,) = arrays
+def unwrapped(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """The array in its plain type."""
     while array.type != target:
         arrow = array.type
         if isinstance(arrow, pa.BaseExtensionType):
