@@ -14,9 +14,10 @@ from tensorstash.common.forks import check_pool
 from tensorstash.common.progress import Bar, bytes_bar
 from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.evaluate import first_line
-from tensorstash.sources.file import TABS, File, here
+from tensorstash.sources.file import File, here
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import constant, kept_files, key_types
+from tensorstash.sources.formats import TABS
 from tensorstash.sources.iso_times import as_times, iso_type
 from tensorstash.sources.scan import Scan, Wanted, check_unique
 from tensorstash.sources.spool import Spool

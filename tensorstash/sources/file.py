@@ -15,11 +15,6 @@ from tensorstash.errors import SourceError
 if TYPE_CHECKING:
     from pyarrow import fs
 
-# endings of the files that are read from directories
-PARQUET = (".parquet", ".parq", ".pq")
-ARROW = (".arrow", ".arrows", ".feather", ".ipc")
-TABS = (".tsv", ".tsv.gz", ".tsv.zst")
-CSV = (".csv", ".csv.gz", ".csv.zst", *TABS)
 REQUESTS = 16  # concurrent requests to a remote file system
 WILDCARD = re.compile(r"[*?\[]")  # the special characters of a glob pattern
 
@@ -37,11 +32,6 @@ class File:
 
     def __str__(self) -> str:
         return f"{self.scheme}{self.path}"
-
-    @property
-    def is_csv(self) -> bool:
-        """Whether the file is CSV, by the ending of its name."""
-        return self.path.lower().endswith(CSV)
 
     @property
     def size(self) -> int:

@@ -1,13 +1,12 @@
-"""Scans of Parquet and Arrow files, and of pyarrow datasets: the footers are read first, then the row groups."""
+"""Scans of files with footers, and of pyarrow datasets: all footers are read first, then the pieces of the files."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 
 from tensorstash.columns.names import field_of
 from tensorstash.columns.types import is_text
@@ -15,18 +14,14 @@ from tensorstash.common.threads import each, threads
 from tensorstash.errors import DataError, SourceError
 from tensorstash.sources.file import REQUESTS, File
 from tensorstash.sources.filter import Filter
-from tensorstash.sources.footers import Footer, constant, kept_files, key_types, read_footer
-from tensorstash.sources.row_groups import (
-    as_dictionaries,
-    check_counts,
-    kept_groups,
-    range_of,
-    rows_at_a_time,
-)
+from tensorstash.sources.footers import Footer, Recent, constant, kept_files, key_types
+from tensorstash.sources.formats import format_of
+from tensorstash.sources.parquet import RowGroups, range_of
 from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, in_order
-from tensorstash.sources.storage import without_null_views
 from tensorstash.sources.streams import scan_stream
 from tensorstash.sources.unify import unify
+
+_OTHER_FORMATS = ". Other formats are loaded as frames that polars or pandas read: ts.load(pl.read_json(...), ...)."
 
 
 def scan_files(
@@ -38,32 +33,52 @@ def scan_files(
 ) -> Scan:
     """Read all footers in parallel and unify them. Files and row groups that the filter excludes are left out."""
     types = key_types(files)
-    look = partial(read_footer, types=types, wanted=wanted)
+    look = partial(_footer, wanted=wanted, recent=Recent())
     if condition is not None and types:
-        first_footer = look(files[0])
-        keys = {key: arrow for key, arrow in types.items() if key not in first_footer.own}
-        files = kept_files(files, keys, first_footer.schema, condition) or files[:1]
+        first = look(files[0])
+        keys = {key: arrow for key, arrow in types.items() if key not in first.own}
+        files = kept_files(files, keys, pa.schema([*first.stored, *keys.items()]), condition) or files[:1]
     at_a_time = threads() if all(file.system is None for file in files) else REQUESTS
     footers = each(look, files, at_a_time, "footers", progress)
-    names = [str(footer.file) for footer in footers]
-    whole, notes = unify(names, [footer.schema for footer in footers], wanted)
+    whole, notes = unify(
+        [str(footer.file) for footer in footers], [_schema(footer, types) for footer in footers], wanted
+    )
     pieces = []
     for footer in footers:
-        kept = range(len(footer.rows)) if footer.fragment is None else kept_groups(footer.fragment, whole, condition)
+        kept = range(len(footer.rows)) if footer.groups is None else footer.groups.kept(whole, condition)
         for index, rows in enumerate(footer.rows):
             batches = partial(_cast_batches, footer, index, whole) if index in kept else None
             pieces.append((footer.place(index), rows, batches))
-    metas = [footer.fragment and (footer.fragment.metadata, footer.fragment.physical_schema) for footer in footers]
     of_paths = frozenset(types).difference(*(footer.own for footer in footers))
-    return Scan(label, whole, in_order(pieces, label), len(pieces), notes, partial(range_of, metas), of_paths)
+    ranges = partial(range_of, [footer.groups for footer in footers])
+    return Scan(label, whole, in_order(pieces, label), len(pieces), notes, ranges, of_paths)
+
+
+def _footer(file: File, wanted: Wanted, recent: Recent) -> Footer:
+    form = format_of(file.path)
+    assert form.footer is not None
+    try:
+        return form.footer(file, wanted, recent)
+    except SourceError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        remedy = "" if isinstance(error, OSError) else _OTHER_FORMATS
+        why = str(error).rstrip(".")
+        raise SourceError(f"{file} is not a readable {form.name} file: {why}{remedy}") from error
+
+
+def _schema(footer: Footer, types: Mapping[str, pa.DataType]) -> pa.Schema:
+    """The columns of a file, then the keys of its path, of these types; a column takes precedence over a key."""
+    keys = [(key, types[key]) for key in dict(footer.file.keys) if key not in footer.own]
+    return pa.schema([*footer.stored, *keys])
 
 
 def _cast_batches(footer: Footer, index: int, schema: pa.Schema, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The batches of a row group, record batch or stream, cast to the schema that all files share."""
-    stored = [name for name in names if name in footer.own]
+    """The batches of a piece of a file, cast to the schema that all files share."""
     keys, rows = dict(footer.file.keys), footer.rows[index]
+    stored = [name for name in names if name in footer.own]
     if stored:
-        batches = (_arrow_batches if footer.fragment is None else _parquet_batches)(footer, index, stored)
+        batches = footer.decode(footer, index, stored)
     else:  # the file need not be opened
         sizes = (min(BATCH_ROWS, rows - start) for start in range(0, rows, BATCH_ROWS))
         batches = (pa.record_batch({"": pa.nulls(size)}) for size in sizes)
@@ -71,7 +86,7 @@ def _cast_batches(footer: Footer, index: int, schema: pa.Schema, names: Sequence
         columns = dict(zip(batch.schema.names, batch.columns))
         arrays = [
             _widened(columns[name], schema.field(name), footer.place(index))
-            if name in stored
+            if name in footer.own
             else constant(keys[name], schema.field(name).type, batch.num_rows)
             for name in names
         ]
@@ -88,46 +103,6 @@ def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
             f"A column needs one type for the values of all files; {field.name!r} is {array.type} in {place}, which "
             f"does not fit into {field.type}: {error}. Write all files with one type."
         ) from error
-
-
-def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iterator[pa.RecordBatch]:
-    assert footer.fragment is not None
-    meta = footer.fragment.metadata
-    texts = [name for name in names if is_text(footer.schema.field(name).type)]
-    remote = footer.file.system is not None
-    with (
-        footer.file.open() as source,
-        pq.ParquetFile(
-            source,
-            metadata=meta,
-            # a dictionary and codes are smaller than one string per row
-            read_dictionary=as_dictionaries(meta, group, footer.schema, texts),
-            # of a remote file, request all columns at once; a local file would only take more memory
-            pre_buffer=remote,
-            buffer_size=0 if remote else 1 << 20,
-            page_checksum_verification=True,
-        ) as file,
-    ):
-        rows = rows_at_a_time(meta, group, footer.schema, names)
-        batches = file.iter_batches(rows, row_groups=[group], columns=list(names), use_threads=False)
-        for number, batch in enumerate(batches):
-            if not number:
-                check_counts(meta, group, footer.schema, names, footer.place(group))
-            batch.validate(full=True)  # in a damaged file, codes may be out of range and texts invalid UTF-8
-            yield batch
-
-
-def _arrow_batches(footer: Footer, index: int, names: Collection[str]) -> Iterator[pa.RecordBatch]:
-    fields = sorted(footer.schema.get_field_index(name) for name in names)
-    options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-    with footer.file.open() as opened:
-        if footer.piece == "stream":
-            batches: Iterable[pa.RecordBatch] = pa.ipc.open_stream(opened, options=options)
-        else:
-            batches = [pa.ipc.open_file(opened, options=options).get_batch(index)]
-        for batch in batches:
-            batch.validate(full=True)  # nothing else checks the offsets and codes of an IPC file
-            yield without_null_views(batch)
 
 
 def scan_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, progress: bool | None) -> Scan:
@@ -147,14 +122,14 @@ def scan_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, 
     footers, pieces = [], []
     for fragment in fragments:
         try:
-            footers.append((fragment.metadata, fragment.physical_schema))
+            footers.append(RowGroups(fragment))
         except (pa.ArrowException, OSError) as error:
             raise SourceError(f"{fragment.path} is not a readable Parquet file: {error}") from error
-        kept = kept_groups(fragment, schema, condition)
+        kept = footers[-1].kept(schema, condition)
         for group in fragment.row_groups:
             batches = partial(_fragment_batches, fragment, group.id, schema) if group.id in kept else None
             pieces.append((f"{fragment.path}, row group {group.id}", group.num_rows, batches))
-    keys = frozenset(schema.names).difference(*(physical.names for _, physical in footers)) if footers else frozenset()
+    keys = frozenset(schema.names).difference(*(groups.schema.names for groups in footers)) if footers else frozenset()
     return Scan(label, schema, in_order(pieces, label), len(pieces), (), partial(range_of, footers), keys)
 
 

@@ -12,9 +12,6 @@ from urllib.parse import unquote
 from tensorstash.common.text import type_text
 from tensorstash.errors import SourceError
 from tensorstash.sources.file import (
-    ARROW,
-    CSV,
-    PARQUET,
     WILDCARD,
     File,
     before_wildcard,
@@ -22,8 +19,11 @@ from tensorstash.sources.file import (
     place_of,
     without_secrets,
 )
+from tensorstash.sources.formats import FORMATS
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+_BINARY = tuple(ending for one in FORMATS if one.footer is not None for ending in one.endings)
+_TEXT = tuple(ending for one in FORMATS if one.footer is None for ending in one.endings)
 _HIDDEN = re.compile(r"(^|/)[._]")
 # by the name of the type, so that no library has to be imported
 _FRAMES = ("polars.DataFrame", "polars.LazyFrame", "pandas.DataFrame")
@@ -91,7 +91,7 @@ def _expand(path: str, given: File | None) -> list[File]:
     if not files:
         problem = f"{str(place)!r} matches no file"
         if place.system is None and os.path.isdir(place.path):
-            problem = f"the directory {place.path!r} holds no {', '.join(PARQUET + ARROW + CSV)} file"
+            problem = f"the directory {place.path!r} holds no {', '.join(_BINARY + _TEXT)} file"
         where = f" (working directory {os.getcwd()!r})" if place.system is None else ""
         raise SourceError(f"A source needs at least one file; {problem}{where}.")
     return files
@@ -149,8 +149,8 @@ def _data(paths: Sequence[str], root: str) -> list[str]:
     """The data files of a directory: CSV files only if there are no others, which they may describe."""
     # names with a leading dot or underscore are metadata by convention
     shown = [path for path in paths if not _HIDDEN.search(path[len(root) :])]
-    data = [path for path in shown if path.lower().endswith(PARQUET + ARROW)]
-    return data or [path for path in shown if path.lower().endswith(CSV)]
+    data = [path for path in shown if path.lower().endswith(_BINARY)]
+    return data or [path for path in shown if path.lower().endswith(_TEXT)]
 
 
 def _real(file: File, real: Callable[[str], str]) -> str:
