@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from tensorstash.columns.path import PARTS
 from tensorstash.columns.types import value_type
 from tensorstash.sources.file import File, here
 from tensorstash.sources.filter import Filter
@@ -63,7 +64,7 @@ def key_types(files: Sequence[File]) -> dict[str, pa.DataType]:
     """The type of each key: int64 if all its values are integers, else text."""
     types: dict[str, pa.DataType] = {}
     for key, value in dict.fromkeys(pair for file in files for pair in file.keys):
-        if value is not None and not _INTEGER.fullmatch(value):
+        if key in PARTS or (value is not None and not _INTEGER.fullmatch(value)):
             types[key] = pa.dictionary(pa.int32(), pa.string())
         types.setdefault(key, pa.int64())
     return types

@@ -3,12 +3,13 @@
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
+from tensorstash.columns.path import PARTS, Part
 from tensorstash.common.text import type_text
 from tensorstash.errors import SourceError
 from tensorstash.sources.file import (
@@ -20,6 +21,7 @@ from tensorstash.sources.file import (
     without_secrets,
 )
 from tensorstash.sources.formats import FORMATS
+from tensorstash.sources.pyarrow_texts import may_mention
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _BINARY = tuple(ending for one in FORMATS if one.footer is not None for ending in one.endings)
@@ -69,6 +71,27 @@ def find(source: Any, filesystem: Any = None) -> list[File] | None:
     files.sort(key=lambda file: (len(file.path), file.path), reverse=True)
     once = {(_real(file, real), file.keys): file for file in files}
     return sorted(once.values(), key=lambda file: _natural(file.path))
+
+
+def with_paths(files: Sequence[File] | None, names: Collection[str], mentions: str, source: Any) -> list[File] | None:
+    """The files with the columns of `ts.path` that are in `names` or in the printed expression `mentions` as keys."""
+    asked = [name for name in PARTS if name in names or may_mention(mentions, name)]
+    if files is None:
+        if asked:
+            raise SourceError(
+                f"ts.path({PARTS[asked[0]]!r}) is a part of the path of a file; {type_text(source)} has no files. Load "
+                "files, or name one of its columns."
+            )
+        return None
+    return [replace(file, keys=(*file.keys, *((name, _part(file, PARTS[name])) for name in asked))) for file in files]
+
+
+def _part(file: File, part: Part) -> str:
+    directory, name = os.path.split(os.path.abspath(file.path) if file.system is None else file.path)
+    if part == "parent":
+        return os.path.basename(directory)
+    endings = [ending for ending in (*_BINARY, *_TEXT) if name.lower().endswith(ending)]
+    return name.removesuffix(name[-len(max(endings, key=len)) :]) if part == "stem" and endings else name
 
 
 def is_reordered(source: Any) -> bool:
