@@ -64,7 +64,7 @@ def make(folder: Path, rows: int) -> None:
 
 
 def orders(order: Order, rows: int) -> Iterator[Ids]:
-    yield from ts.Sampler(rows - WINDOW + 1, BATCH, **order, seed=1)
+    yield from map(np.array, ts.Sampler(rows - WINDOW + 1, BATCH, **order, seed=1))
 
 
 def stash(folder: Path, order: Order, _: int) -> Batches:

@@ -112,7 +112,7 @@ def loaders_of(
 
 def ids_of(sampler: ts.Sampler) -> list[list[int]]:
     """The ids of each step of a rank in the pass that is next, which a copy of the sampler takes."""
-    return [ids.tolist() for ids in copy.deepcopy(sampler)]
+    return [*copy.deepcopy(sampler)]
 
 
 def numbers(n: int, batch: Batch) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tensorstash.common.checks import is_listed, shown
+from tensorstash.common.checks import bound_anew, is_listed, shown
 from tensorstash.sampling.several import Several
 from tensorstash.transforms.scaler import Scaler
 from tensorstash.windows.windows import Windows
@@ -38,7 +38,10 @@ def callables(transform: Sequence[Transform]) -> tuple[Transform, ...]:
 
 def bound(transforms: Sequence[Any], windows: Windows | Several) -> tuple[Transform, ...]:
     """The transforms for these windows; those without `bind(windows)` stay what they are."""
-    result = tuple(step.bind(windows) if hasattr(step, "bind") else step for step in transforms)
+    result = tuple(bound_anew(step, windows) if hasattr(step, "bind") else step for step in transforms)
+    for given, made in zip(transforms, result):
+        if not callable(made):
+            raise TypeError(f"bind(windows) of a transform must return a callable; {given!r} returned {made!r}.")
     scaled = Counter(span for step in result if isinstance(step, Scaler) for span in step.spans)
     if twice := [span for span, count in scaled.items() if count > 1]:
         raise ValueError(f"A span must be scaled once; {twice[0]!r} is scaled by two transforms. Leave one out.")

@@ -72,7 +72,7 @@ class Loader:
             complete and on the device. Each may write into the batch and returns one; the last may return something
             else, such as a tuple. If one raises, that batch does not count as handed out. A `PackSequences` and what is
             before it run on the host, before the copy, and in the thread if there is prefetch. What has a method
-            `bind(windows)`, as a `Scaler` has, is replaced by what that returns when the loader is made.
+            `bind(windows)`, as a `Scaler` has, is replaced by what that returns when the loader is made, a new object.
         global_batch_size: in place of `batch_size`, windows per step over all ranks, a multiple of their number.
         steps: the steps of a pass, so that `len(loader) == steps`; epochs follow each other without end. By default a
             pass is an epoch.

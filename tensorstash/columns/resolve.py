@@ -174,8 +174,6 @@ def _kind_of_times(column: Column) -> str:
 
 def _as_time(field: pa.Field) -> str:
     column, example = f"pl.col({field.name!r})", ", for example with polars: "
-    if is_text(field.type):
-        return f"{example}{column}.str.to_datetime('%d.%m.%Y %H:%M')"
     if pa.types.is_floating(field.type) or pa.types.is_decimal(field.type):
         return f"{example}({column} * 1000).round().cast(pl.Datetime('ms')), if it is in seconds since 1970"
     if pa.types.is_duration(field.type) or pa.types.is_time(field.type):

@@ -30,7 +30,7 @@ def is_integer(value: object) -> bool:
         operator.index(cast("SupportsIndex", value))
     except (TypeError, ValueError, RuntimeError):  # arrays and tensors of any kind have an `__index__`, which may fail
         return False
-    return not isinstance(value, bool)
+    return not isinstance(value, bool) and str(getattr(value, "dtype", "")) != "torch.bool"
 
 
 def at_least(least: int, value: object, what: str, *, below: int | None = None) -> int:
@@ -123,6 +123,17 @@ def array_of(values: Any, what: str) -> "NDArray[Any]":
         return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
     except (TypeError, ValueError, RuntimeError) as error:  # such as a ragged list or a sparse tensor
         raise TypeError(f"{what} must be one array, list or dense tensor of values, got {shown(values)}.") from error
+
+
+def bound_anew(given: Any, windows: object) -> Any:
+    """What `given.bind(windows)` returns; raises `TypeError` if that is the object itself, which others may share."""
+    made = given.bind(windows)
+    if made is given:
+        raise TypeError(
+            "bind(windows) must return a new object, because several loaders may share the one that is given; that of "
+            f"{shown(given)} returned itself. Set what belongs to the windows in copy.copy(self), and return that."
+        )
+    return made
 
 
 def no_attribute(owner: object, name: str, words: Mapping[str, str]) -> AttributeError:

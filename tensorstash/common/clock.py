@@ -31,6 +31,7 @@ NANOSECONDS = {
 }
 _FIRST_DAY, _LAST_DAY = -719_160, 2_932_890  # days since 1970 of the years 1 to 9999, the range of Python's datetime
 _DAYS = 4096  # zones are looked up for blocks of this many days, so that nearby times share the cached result
+_EPOCH = 10**18 // 4, 2**62  # nanoseconds since 1970 of times around 1978 to 2116: of other units they are far away
 UTC_NAMES = {None, "UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 _FRACTION = re.compile(r"(:\d\d)[.,](\d{1,9})\d*")
 # the ISO 8601 texts that every supported Python parses, without a fraction of a second
@@ -131,6 +132,16 @@ class Clock:
                 f"{what} must have a zone, as the times of the stash have {self.zone}; got {shown(moment)}. Give it "
                 f"one, or write text, which is read in {self.zone}."
             )
+
+
+def epoch_unit(low: int, high: int) -> str | None:
+    """The unit in which integers are times since 1970, as their size tells; `None` if they are no such times."""
+    units = (
+        unit
+        for unit in ("s", "ms", "us", "ns")
+        if _EPOCH[0] <= low * NANOSECONDS[unit] <= high * NANOSECONDS[unit] <= _EPOCH[1]
+    )
+    return next(units, None)
 
 
 def _check_unique(when: datetime, zone: str, what: str) -> None:

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 Bools = NDArray[np.bool_]
+Int8s = NDArray[np.int8]
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 # torch dtype -> (safetensors code, numpy name); numpy has no bfloat16, whose bits are stored as uint16.

@@ -16,10 +16,11 @@ from tensorstash.common.checks import is_integer, shown
 from tensorstash.common.clock import NANOSECONDS, UTC_NAMES, Clock, from_wall_clock, wall_clock
 
 if TYPE_CHECKING:
-    from tensorstash.common.dtypes import Bools, Int64s  # not at run time: it imports torch
+    from tensorstash.common.dtypes import Bools, Int8s, Int64s  # not at run time: it imports torch
 
 Duration = int | str | timedelta
 _MONTHS = {"mo": 1, "q": 3, "y": 12}
+_LENGTHS = (("1mo", 28, 31), ("2mo", 59, 62), ("1q", 89, 92), ("4mo", 120, 123), ("6mo", 181, 184), ("1y", 365, 366))
 _DAYS = {"d": 1, "w": 7}
 _CALENDAR = re.compile(r"([1-9]\d*)(mo|q|y|bd|d|w)")
 _ZERO = re.compile(r"-?(0+[a-z]+)+")
@@ -85,26 +86,30 @@ class Frequency:
         steps = np.maximum(passed // self.count, 1)
         return np.where(self.follows(before, after, steps), steps, 0)
 
-    def advance(self, times: Int64s, steps: Int64s) -> Int64s:
-        """The times that many steps later, or earlier if negative, as in polars' `offset_by`; both `(n,)`."""
+    def advance(self, times: Int64s, steps: Int64s, days: Int8s | int = 0) -> Int64s:
+        """The times that many steps later, or earlier if negative, as in polars' `offset_by`; both `(n,)`.
+
+        `days` are those of the month that times had before a shorter month cut them, as `month_days` of a stash gives
+        them: steps of months from the last day of a month keep them.
+        """
         if self.kind == "ticks":
             return times + self.count * steps
         # the clock may show the local time twice, or skip it: then the offset from UTC remains
-        offsets, later = wall_clock(times, self.clock) - times, self._later(times, steps)
+        offsets, later = wall_clock(times, self.clock) - times, self._later(times, steps, days)
         (earliest, latest), same = from_wall_clock(later, self.clock), later - offsets
         moved = np.where(wall_clock(earliest, self.clock) - earliest == offsets, earliest, latest)
         return np.where(wall_clock(same, self.clock) == later, same, moved)
 
-    def advance_one(self, time: int, steps: int) -> int | None:
+    def advance_one(self, time: int, steps: int, day: int = 0) -> int | None:
         """`advance` for one time; `None` if the result does not fit into 64 bits, where `advance` would wrap."""
         if not steps:
             return time
         if abs(steps) * self.most_ticks >= 1 << 63 or not -1 << 63 <= time + steps * self.least_ticks < 1 << 63:
             return None
-        moved = int(self.advance(np.array([time]), np.array([steps]))[0])
+        moved = int(self.advance(np.array([time]), np.array([steps]), day)[0])
         return moved if (moved > time) == (steps > 0) else None
 
-    def _later(self, times: Int64s, steps: Int64s | int) -> Int64s:
+    def _later(self, times: Int64s, steps: Int64s | int, days: Int8s | int = 0) -> Int64s:
         """The local times that many calendar steps later."""
         count, day = self.count * steps, self.clock.day
         local = wall_clock(times, self.clock)
@@ -112,8 +117,10 @@ class Frequency:
             return local + count * day
         if self.kind == "months":
             month: NDArray[np.datetime64] = _days(local, day).astype("datetime64[M]")
+            before, is_last = day_of_month(times, self.clock)
+            kept = np.where(is_last, np.maximum(before, days), before)
             last = _first_day(month + count + 1) - 1  # the last day of the later month, which may be shorter
-            return np.minimum(_first_day(month + count) + local // day - _first_day(month), last) * day + local % day
+            return np.minimum(_first_day(month + count) + kept - 1, last) * day + local % day
         working = np.busday_offset(_days(local, day), count, roll="backward")
         return working.astype(np.int64) * day + local % day
 
@@ -164,10 +171,17 @@ def inferred(step: int, clock: Clock, tolerance: Duration | None) -> list[Freque
     days = round(step / clock.day)
     if not days or abs(step - days * clock.day) > clock.day // 24:
         return fixed
-    for lengths, text in (((28, 31), "1mo"), ((90, 92), "1q"), ((365, 366), "1y")):
-        if lengths[0] <= days <= lengths[1]:
+    for text, shortest, longest in _LENGTHS:
+        if shortest <= days <= longest:
             return [frequency(text, clock, tolerance), *fixed]
     return [frequency(f"{days}d", clock, tolerance), *fixed] if clock.zone not in UTC_NAMES else fixed
+
+
+def day_of_month(times: Int64s, clock: Clock) -> tuple[Int64s, Bools]:
+    """The day of the month of each time in the zone of the clock, from 1 on, and whether it is the last; all `(n,)`."""
+    days = wall_clock(times, clock) // clock.day
+    month: NDArray[np.datetime64] = days.astype("datetime64[D]").astype("datetime64[M]")
+    return days - _first_day(month) + 1, days == _first_day(month + 1) - 1
 
 
 def describe_step(step: int, clock: Clock) -> str:

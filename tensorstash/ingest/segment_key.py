@@ -9,6 +9,7 @@ from importlib.metadata import version as release_of
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from zlib import crc32
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ from tensorstash.sources.file import WILDCARD, before_wildcard
 from tensorstash.sources.locate import is_paths, label_of_paths
 from tensorstash.sources.scan import Scan, read
 from tensorstash.sources.storage import without_views
+from tensorstash.stash.month_days import kept_days
 from tensorstash.stash.stash import Stash
 
 
@@ -79,7 +81,8 @@ def argument_keys(request: Request) -> dict[str, object]:
 
 def _of_like(request: Request, like: Stash) -> tuple[object, ...]:
     step = () if request.frequency is None else (request.frequency,)
-    return key_of_like(like), request.unknown, carried_key(request.carried, like), *step
+    days = () if (kept := kept_days(like)) is None else (crc32(kept.data),)
+    return key_of_like(like), request.unknown, carried_key(request.carried, like), *step, *days
 
 
 def check_version(version: object, request: Request, *, kept: bool) -> None:

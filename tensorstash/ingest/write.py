@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
 from numpy.typing import NDArray
 
 from tensorstash.columns.column import Column, ColumnCounts
 from tensorstash.columns.info import KnownInfo, StashInfo, TimeInfo, to_header
 from tensorstash.columns.number_texts import look_like_numbers
+from tensorstash.common.clock import Clock
 from tensorstash.common.progress import Progress, rows_bar
 from tensorstash.common.text import counted
 from tensorstash.common.threads import in_threads, threads
@@ -28,6 +30,8 @@ from tensorstash.ingest.survey import Survey
 from tensorstash.segments.draft import Draft
 from tensorstash.segments.limits import Limit
 from tensorstash.sources.scan import Unit, damage_named
+from tensorstash.stash.header import MONTH_DAYS
+from tensorstash.stash.month_days import LAST, kept_days
 from tensorstash.stash.stash import Stash
 
 _BLOCK = 1 << 17  # rows looked at together
@@ -77,6 +81,8 @@ def write_load(
     for column in planned.joined:
         draft.blob(column.name, joined[column.name], column.dtype)
     carried = [] if surveyed.like is None else _carry(draft, planned.carried, surveyed.like, keys.names)
+    if surveyed.like is not None and planned.time is not None:
+        _carry_days(draft, planned.time, surveyed.like, len(keys.names))
     draft.seal(to_header(_info(work, keys, carried)), key)
     return draft, (*notes, *_warnings(work, keys))
 
@@ -92,6 +98,13 @@ def _carry(draft: Draft, columns: Sequence[Column], like: Stash, entities: list[
             write_names(draft, f"{column.name}.__vocabulary", names, bool(names) and isinstance(names[0], int))
         carried.append(counted)
     return carried
+
+
+def _carry_days(draft: Draft, time: Column, like: Stash, entities: int) -> None:
+    """Write the days of the month of `like=`, which its rows had; of other entities none is known."""
+    if like.clock == Clock(time.unit, time.zone) and (days := kept_days(like)) is not None:
+        days = np.append(days, np.full(entities - len(days), LAST, np.int8))
+        draft.blob(MONTH_DAYS, days, torch.int8)
 
 
 def _warnings(work: Work, keys: RowKeys) -> Iterator[str]:

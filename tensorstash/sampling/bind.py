@@ -4,6 +4,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tensorstash.common.checks import bound_anew
 from tensorstash.common.text import type_text
 from tensorstash.sampling.order import Count, Order
 from tensorstash.sampling.ordinary import Sequential, Shuffled
@@ -18,7 +19,7 @@ class Bindable(Protocol):
     """What `order=` takes, such as `ts.Blocks(size)`."""
 
     def bind(self, windows: Any) -> Order:
-        """The order of these windows."""
+        """The order of these windows, a new object: loaders of other windows may share this one."""
 
 
 def bound(shuffle: object, order: Any, dataset: Dataset) -> Order:
@@ -37,7 +38,7 @@ def bound(shuffle: object, order: Any, dataset: Dataset) -> Order:
         raise ValueError("shuffle=True and order= each set the order, so only one may be given. Leave one out.")
     if isinstance(order, type) or not hasattr(order, "bind"):
         return OwnIds(order, len(dataset))
-    made = order.bind(dataset)
+    made = bound_anew(order, dataset)
     if not isinstance(made, Order):
         raise TypeError(f"bind(windows) of order= must return an Order, got {type_text(made)} of {order!r}.")
     return made

@@ -21,7 +21,7 @@ class Blocks:
 
     Example:
         >>> import tensorstash as ts
-        >>> [ids.tolist() for ids in ts.Sampler(8, 3, order=ts.Blocks(3), seed=1)]
+        >>> list(ts.Sampler(8, 3, order=ts.Blocks(3), seed=1))
         [[5, 6, 7], [2, 3, 4], [0, 1]]
     """
 

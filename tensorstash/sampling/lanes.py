@@ -27,7 +27,7 @@ class Lanes:
 
     Example:
         >>> import tensorstash as ts
-        >>> [ids.tolist() for ids in ts.Sampler(8, 3, order=ts.Lanes(3))]
+        >>> list(ts.Sampler(8, 3, order=ts.Lanes(3)))
         [[0, 3, 6], [1, 4, 7], [2, 5]]
     """
 

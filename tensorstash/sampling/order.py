@@ -98,20 +98,22 @@ class SequenceOrder(Order):
     """An order whose epochs are sequences of ids, cut into steps of equal size; their progress is a position.
 
     A subclass sets `name`, `fingerprint` and `positions`, and defines `at`. What a `Sampler` or a `Loader` takes as
-    `order=` is whatever has a method `bind(windows)` that returns one.
+    `order=` is whatever has a method `bind(windows)` that returns a new one for each loader.
 
     Example:
         >>> import tensorstash as ts
         >>> from tensorstash.sampling.order import SequenceOrder
-        >>> class Rotated(SequenceOrder):
+        >>> class RotatedOrder(SequenceOrder):
         ...     name, fingerprint = "rotated", {}  # what must be equal in a state
-        ...     def bind(self, windows):
-        ...         self.positions = len(windows)
-        ...         return self
+        ...     def __init__(self, positions):
+        ...         self.positions = positions
         ...     def at(self, seed, epoch):
         ...         return lambda positions: (positions + 2 * epoch) % self.positions
+        >>> class Rotated:  # what users write
+        ...     def bind(self, windows):
+        ...         return RotatedOrder(len(windows))
         >>> sampler = ts.Sampler(5, 3, order=Rotated())
-        >>> [[ids.tolist() for ids in sampler] for epoch in range(2)]
+        >>> [list(sampler) for epoch in range(2)]
         [[[0, 1, 2], [3, 4]], [[2, 3, 4], [0, 1]]]
     """
 

@@ -8,10 +8,11 @@ from typing import Any, SupportsIndex, TypeVar
 import numpy as np
 import torch
 
-from tensorstash.common.checks import array_of, integer
+from tensorstash.common.checks import integer, is_integer, shown
 from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.order import Ids, SequenceOrder
 from tensorstash.sampling.steps import Progress
+from tensorstash.windows.ids import ids_between
 
 Kept = TypeVar("Kept")
 
@@ -83,22 +84,10 @@ class OwnIds(SequenceOrder):
         if hasattr(self._given, "set_epoch"):
             self._given.set_epoch(epoch)
         if isinstance(self._given, (np.ndarray, torch.Tensor)):
-            ids = array_of(self._given, "order")
-            if ids.ndim != 1 or ids.dtype.kind not in "iu":
-                raise TypeError(f"Ids must be one-dimensional integers, got {ids.ndim} dimensions of {ids.dtype}.")
-            ids = ids.astype(np.int64)
-        else:
-            try:
-                ids = np.fromiter((_id(k) for k in self._given), np.int64)
-            except TypeError as error:
-                raise TypeError("order must give one integer at a time, the id of a window.") from error
-            except OverflowError as error:
-                raise IndexError(f"Ids must lie in [0, {self._windows}), got a larger one from order=.") from error
+            return ids_between(0, self._windows, self._given, " from order=")
+        ids = np.fromiter((_id(k, self._windows) for k in self._given), np.int64)
         if len(ids) != len(self._given):
             raise ValueError(f"order must give as many ids as its length, {len(self._given):,}, got {len(ids):,}.")
-        outside = (ids < 0) | (ids >= self._windows)
-        if outside.any():
-            raise IndexError(f"Ids must lie in [0, {self._windows}), got {ids[outside.argmax()]} from order=.")
         return ids
 
 
@@ -107,7 +96,10 @@ def _newest(epochs: dict[int, Kept], most: int) -> dict[int, Kept]:
     return dict([*epochs.items()][1 - most :]) if len(epochs) >= most else epochs
 
 
-def _id(given: SupportsIndex) -> int:
-    if isinstance(given, bool):
-        raise TypeError(f"an id must be an integer, got {given}")
-    return operator.index(given)
+def _id(given: SupportsIndex, windows: int) -> int:
+    if type(given) is not int and not is_integer(given):
+        raise TypeError(f"order must give one integer at a time, the id of a window, got {shown(given)}.")
+    number = operator.index(given)
+    if not 0 <= number < windows:
+        raise IndexError(f"Ids must lie in [0, {windows}), got {number} from order=.")
+    return number

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, get_args
 import torch.distributed
 
 from tensorstash.common.checks import MOST_COUNT, at_least, integer, is_integer, one_of, shown
-from tensorstash.common.dtypes import Int64s
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.sampling.bind import Bindable, Dataset, bound
 from tensorstash.sampling.differences import differences
@@ -44,12 +43,13 @@ class _Run(NamedTuple):
 class Sampler:
     """The ids of each step: an epoch is an order of `0..n-1`, cut into steps of `num_replicas * batch_size`.
 
-    Each id comes exactly once per epoch over all ranks (except with `tail="drop"`), and all ranks have equally many
-    steps. The order is a function of `(seed, epoch)` alone, on every platform and in every release. So the state is a
-    few integers that are the same on every rank, and stays valid for another number of ranks and another batch size.
+    Over all ranks, each id comes exactly once per epoch; only the last step may repeat ids as filler, or leave ids out:
+    see `tail`. All ranks have equally many steps. The order is a function of `(seed, epoch)` alone, on every platform
+    and in every release. So the state is a few integers that are the same on every rank, and stays valid for another
+    number of ranks and another batch size.
 
-    One `for` loop is a pass. It begins with its first step. Without `steps=` a pass is an epoch. Breaking out ends the
-    pass, and the next one is the next epoch.
+    One `for` loop is a pass over lists of ids. It begins with its first step. Without `steps=` a pass is an epoch.
+    Breaking out ends the pass, and the next one is the next epoch.
 
     Args:
         n: the number of windows; or the windows or the mix, if the order needs more than their number.
@@ -66,11 +66,13 @@ class Sampler:
         seed: the seed of the permutations, any integer.
         num_replicas: the number of ranks. By default it is taken from the default process group, else from the
             environment (`WORLD_SIZE`, `RANK`), else it is 1; it is looked up when a pass begins. Ranks that share a
-            part of the model get the same windows: give the number of data ranks, `mesh["dp"].size()`.
+            part of the model get the same windows: give the number of data ranks, `mesh["dp"].size()`. What divides
+            batches among ranks by itself, as `accelerator.prepare` does, needs `num_replicas=1, rank=0`.
         rank: the rank of this process, which takes part `rank` of every step: `mesh["dp"].get_local_rank()`.
         tail: what happens to an incomplete last step. `"keep"` divides it among the ranks, in parts that differ by at
-            most one id; a rank without a part gets one filler id. `"pad"` fills every part up to `batch_size`. Filler
-            repeats the first id of the step; `Loader` marks it in `valid`. `"drop"` leaves the step out.
+            most one id; a rank without a part gets one id of filler. `"pad"` fills every part up to `batch_size`.
+            Filler repeats the first id of the step. A `Loader` marks it in `valid`; the lists of a sampler alone do not
+            show it. `"drop"` leaves the step out.
         global_batch_size: instead of `batch_size`, ids per step over all ranks, a multiple of their number.
         steps: the steps of a pass. Epochs then follow each other without end, and each pass takes the next `steps`
             steps. No step mixes two epochs.
@@ -84,10 +86,10 @@ class Sampler:
 
     Example:
         >>> import tensorstash as ts
-        >>> [ids.tolist() for ids in ts.Sampler(5, 2, num_replicas=2, rank=1)]
+        >>> list(ts.Sampler(5, 2, num_replicas=2, rank=1))
         [[2, 3], [4]]
         >>> sampler = ts.Sampler(5, 2, steps=2)
-        >>> [[ids.tolist() for ids in sampler] for _ in range(3)]
+        >>> [list(sampler) for _ in range(3)]
         [[[0, 1], [2, 3]], [[4], [0, 1]], [[2, 3], [4]]]
         >>> from torch.utils.data import DataLoader
         >>> windows = ts.Windows(ts.load({"y": range(6)}), history=2)
@@ -179,6 +181,11 @@ class Sampler:
         return self._layout().batch_size
 
     @property
+    def drop_last(self) -> bool:
+        """Whether an incomplete last step is left out: what other packages ask a batch sampler of PyTorch."""
+        return self.tail == "drop"
+
+    @property
     def epoch(self) -> int:
         """The epoch of the last step, or before the first step, of the next one."""
         return self._current().epoch
@@ -187,8 +194,8 @@ class Sampler:
         """Steps of a whole pass, the same on every rank."""
         return self._schedule().steps_of_epoch() if self.steps is None else self.steps
 
-    def __iter__(self) -> Iterator[Int64s]:
-        """One pass, or the rest of one after `load_state_dict`."""
+    def __iter__(self) -> Iterator[list[int]]:
+        """One pass, or the rest of one after `load_state_dict`: lists, because other packages add batches of ids up."""
         schedule, begun = self.begin()
         taken = 0
         for steps in schedule.groups(begun.start):
@@ -197,7 +204,7 @@ class Sampler:
                 begun.last = steps.epoch, steps.progress, index, taken
                 if taken == 1:
                     self.enter(begun)
-                yield ids
+                yield ids.tolist()
         self.finish(begun)
 
     def set_epoch(self, epoch: int) -> None:
@@ -333,7 +340,8 @@ def _warn_of_shared_parts(num_replicas: int) -> None:
         warnings.warn(
             f"The process group has {size} ranks and num_replicas= is {num_replicas}, so several ranks get the same "
             "windows. That is meant for ranks that share a part of the model (tensor, pipeline or context "
-            "parallelism), with rank= their data rank; else leave both arguments out.",
+            "parallelism), with rank= their data rank, and for accelerator.prepare, which divides the batches itself; "
+            "else leave both arguments out.",
             stacklevel=4,
         )
 

@@ -16,8 +16,8 @@ from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.evaluate import first_line
 from tensorstash.sources.file import File, here
 from tensorstash.sources.filter import Filter
-from tensorstash.sources.footers import constant, kept_files, key_types
 from tensorstash.sources.formats import TABS
+from tensorstash.sources.hive_keys import agreeing, constant, kept_files, key_types
 from tensorstash.sources.iso_times import as_times, iso_type
 from tensorstash.sources.scan import Scan, Wanted, check_unique
 from tensorstash.sources.spool import Spool
@@ -88,7 +88,10 @@ def scan_csv(
     with bytes_bar("parsing CSV", progress) as bar:
         bar.total = 0 if bar.disable else sum(file.size for file in files)
         opened = (first if file == first.file else _opened(file) for file in files)
-        parts = ((str(table.file), _counted(table, _batches(table, schema, types), bar)) for table in opened)
+        parts = (
+            (str(table.file), _counted(table, agreeing(_batches(table, schema, types), table.file), bar))
+            for table in opened
+        )
         units = spooled_parts(parts, schema, label)
     kept = pa.schema([field.with_type(kept_type(field.type)) for field in whole])
     return as_times(Scan(label, kept, units, len(units), keys=frozenset(keys)), times)

@@ -15,6 +15,7 @@ from tensorstash.errors import SourceError
 if TYPE_CHECKING:
     from pyarrow import fs
 
+NULL_KEY = "__HIVE_DEFAULT_PARTITION__"  # stands for null in a directory `key=value`
 REQUESTS = 16  # concurrent requests to a remote file system
 WILDCARD = re.compile(r"[*?\[]")  # the special characters of a glob pattern
 

@@ -1,12 +1,14 @@
 """Scans of files with footers, and of pyarrow datasets: all footers are read first, then the pieces of the files."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 
 from tensorstash.columns.names import field_of
 from tensorstash.columns.types import is_text
@@ -14,8 +16,10 @@ from tensorstash.common.threads import each, threads
 from tensorstash.errors import DataError, SourceError
 from tensorstash.sources.file import REQUESTS, File
 from tensorstash.sources.filter import Filter
-from tensorstash.sources.footers import Footer, Recent, constant, kept_files, key_types
+from tensorstash.sources.footers import Footer, Recent
 from tensorstash.sources.formats import format_of
+from tensorstash.sources.hive_keys import agreeing, constant, kept_files, key_types
+from tensorstash.sources.int96 import int96_columns, outside_nanoseconds
 from tensorstash.sources.parquet import RowGroups, range_of
 from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, in_order
 from tensorstash.sources.streams import scan_stream
@@ -40,15 +44,22 @@ def scan_files(
         files = kept_files(files, keys, pa.schema([*first.stored, *keys.items()]), condition) or files[:1]
     at_a_time = threads() if all(file.system is None for file in files) else REQUESTS
     footers = each(look, files, at_a_time, "footers", progress)
-    whole, notes = unify(
-        [str(footer.file) for footer in footers], [_schema(footer, types) for footer in footers], wanted
+    names = [str(footer.file) for footer in footers]
+    whole, notes = unify(names, [_schema(footer, types) for footer in footers], wanted)
+    kept = [
+        range(len(footer.rows)) if footer.groups is None else footer.groups.kept(whole, condition) for footer in footers
+    ]
+    wide = _wide_times(whole, wanted, [*zip(footers, kept)], progress)
+    whole = _in_microseconds(whole, wide, footers)
+    footers = [replace(footer, wide=wide) for footer in footers] if wide else footers
+    notes += tuple(
+        f"{name!r} is read as {whole.field(name).type}: its times do not fit into ns" for name in sorted(wide)
     )
-    pieces = []
-    for footer in footers:
-        kept = range(len(footer.rows)) if footer.groups is None else footer.groups.kept(whole, condition)
-        for index, rows in enumerate(footer.rows):
-            batches = partial(_cast_batches, footer, index, whole) if index in kept else None
-            pieces.append((footer.place(index), rows, batches))
+    pieces = [
+        (footer.place(index), rows, partial(_cast_batches, footer, index, whole) if index in groups else None)
+        for footer, groups in zip(footers, kept)
+        for index, rows in enumerate(footer.rows)
+    ]
     of_paths = frozenset(types).difference(*(footer.own for footer in footers))
     ranges = partial(range_of, [footer.groups for footer in footers])
     return Scan(label, whole, in_order(pieces, label), len(pieces), notes, ranges, of_paths)
@@ -73,6 +84,29 @@ def _schema(footer: Footer, types: Mapping[str, pa.DataType]) -> pa.Schema:
     return pa.schema([*footer.stored, *keys])
 
 
+def _wide_times(
+    schema: pa.Schema, wanted: Wanted, kept: Sequence[tuple[Footer, Collection[int]]], progress: bool | None
+) -> set[str]:
+    """The columns with times in INT96 that do not fit into nanoseconds; reads such columns if there are any."""
+    jobs, names = [], wanted.among(dict.fromkeys(schema.names))
+    for footer, groups in kept:
+        own = [name for name in names if name in footer.own]
+        columns = [] if footer.groups is None else int96_columns(footer.groups.meta, footer.stored, own)
+        jobs += [(footer.groups.fragment, group, footer.place(group), columns) for group in groups if columns]
+    return set().union(*each(lambda job: outside_nanoseconds(*job), jobs, threads(), "times", progress))
+
+
+def _in_microseconds(schema: pa.Schema, names: Iterable[str], footers: Sequence[Footer]) -> pa.Schema:
+    """The schema with INT96 of these columns in microseconds."""
+    for name in names:
+        files = (footer.groups for footer in footers if footer.groups and name in footer.own)
+        meta = next(file.meta for file in files if int96_columns(file.meta, file.schema, [name]))
+        read = pq.ParquetFile(pa.BufferReader(b""), metadata=meta, coerce_int96_timestamp_unit="us").schema_arrow
+        index = schema.get_field_index(name)
+        schema = schema.set(index, schema.field(index).with_type(read.field(name).type))
+    return schema
+
+
 def _cast_batches(footer: Footer, index: int, schema: pa.Schema, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The batches of a piece of a file, cast to the schema that all files share."""
     keys, rows = dict(footer.file.keys), footer.rows[index]
@@ -82,7 +116,7 @@ def _cast_batches(footer: Footer, index: int, schema: pa.Schema, names: Sequence
     else:  # the file need not be opened
         sizes = (min(BATCH_ROWS, rows - start) for start in range(0, rows, BATCH_ROWS))
         batches = (pa.record_batch({"": pa.nulls(size)}) for size in sizes)
-    for batch in batches:
+    for batch in agreeing(batches, footer.file, sum(footer.rows[:index])):
         columns = dict(zip(batch.schema.names, batch.columns))
         arrays = [
             _widened(columns[name], schema.field(name), footer.place(index))
@@ -126,11 +160,24 @@ def scan_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, 
         except (pa.ArrowException, OSError) as error:
             raise SourceError(f"{fragment.path} is not a readable Parquet file: {error}") from error
         kept = footers[-1].kept(schema, condition)
+        times = int96_columns(footers[-1].meta, footers[-1].schema, wanted.among(footers[-1].schema.names))
         for group in fragment.row_groups:
+            if times and group.id in kept:
+                _check_int96(fragment, group.id, times)
             batches = partial(_fragment_batches, fragment, group.id, schema) if group.id in kept else None
             pieces.append((f"{fragment.path}, row group {group.id}", group.num_rows, batches))
     keys = frozenset(schema.names).difference(*(groups.schema.names for groups in footers)) if footers else frozenset()
     return Scan(label, schema, in_order(pieces, label), len(pieces), (), partial(range_of, footers), keys)
+
+
+def _check_int96(fragment: pads.ParquetFileFragment, group: int, names: Sequence[str]) -> None:
+    """Refuse times that pyarrow would wrap."""
+    if wide := outside_nanoseconds(fragment, group, f"{fragment.path}, row group {group}", names):
+        raise DataError(
+            f"Times must fit into their unit; column {min(wide)!r} of {fragment.path} is INT96 with times that do not "
+            "fit into nanoseconds. Make the dataset with "
+            "format=pyarrow.dataset.ParquetFileFormat(coerce_int96_timestamp_unit='us')."
+        )
 
 
 def _fragment_batches(

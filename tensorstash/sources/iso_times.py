@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from tensorstash.columns.types import is_text
 from tensorstash.errors import DataError, SchemaError
 from tensorstash.sources.scan import Derived, Scan, read, with_derived
+from tensorstash.sources.time_formats import reading
 
 
 def with_iso_time(scanned: Scan, time: str | None) -> Scan:
@@ -19,17 +20,18 @@ def with_iso_time(scanned: Scan, time: str | None) -> Scan:
     if time is None or index < 0 or not is_text(scanned.schema.field(index).type):
         return scanned
     batches = (batch.column(0).drop_null() for unit in scanned.units for _, batch in read(unit, [time]))
-    first = next((str(texts[0].as_py()) for texts in batches if len(texts)), None)
-    if first is None:
+    texts = next((texts for texts in batches if len(texts)), None)
+    if texts is None:
         raise SchemaError(
             f"Text is read as times by its first value; {time!r} of {scanned.label} has none: there are no rows, or "
-            f"filter= keeps none of them. {_convert(time)}"
+            f"filter= keeps none of them. Convert it, with polars: "
+            f"frame.with_columns(pl.col({time!r}).str.to_datetime())."
         )
-    arrow = iso_type([first], "us")
+    arrow = iso_type([first := str(texts[0].as_py())], "us")
     if arrow is None:
         raise SchemaError(
             f"Times are timestamps, dates, integers, or text in ISO 8601; {first!r} in column {time!r} of "
-            f"{scanned.label} is not. {_convert(time)}"
+            f"{scanned.label} is not. {_convert(time, texts) or 'Convert it, or name another column.'}"
         )
     return as_times(scanned, {time: arrow})
 
@@ -69,10 +71,13 @@ def _times(
         bad_row = int(np.argmax(texts.indices.to_numpy(zero_copy_only=False) == bad))
         raise DataError(
             f"Text times must be in ISO 8601, all with a zone or all without; {values[bad].as_py()!r} in column "
-            f"{name!r} is not (row {name_row(bad_row)}, in {label}). {_convert(name)}"
+            f"{name!r} is not (row {name_row(bad_row)}, in {label}). "
+            f"{_convert(name, values) or 'Write all of them alike.'}"
         )
     return parsed.take(texts.indices)
 
 
-def _convert(name: str) -> str:
-    return f"Convert it, for example with polars: pl.col({name!r}).str.to_datetime('%d.%m.%Y %H:%M')."
+def _convert(name: str, texts: pa.Array) -> str:
+    """How to convert a column with these texts, if it is known."""
+    how = reading(name, texts)
+    return "" if how is None else f"Convert it, with polars: frame.with_columns({how[0]}){how[1]}."

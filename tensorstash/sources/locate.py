@@ -4,6 +4,7 @@ import glob
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -13,6 +14,7 @@ from tensorstash.columns.path import PARTS, Part
 from tensorstash.common.text import type_text
 from tensorstash.errors import SourceError
 from tensorstash.sources.file import (
+    NULL_KEY,
     WILDCARD,
     File,
     before_wildcard,
@@ -21,9 +23,9 @@ from tensorstash.sources.file import (
     without_secrets,
 )
 from tensorstash.sources.formats import FORMATS
+from tensorstash.sources.lake import LOGS, NamesIn, refuse_tables
 from tensorstash.sources.pyarrow_texts import may_mention
 
-_NULL = "__HIVE_DEFAULT_PARTITION__"
 _BINARY = tuple(ending for one in FORMATS if one.footer is not None for ending in one.endings)
 _TEXT = tuple(ending for one in FORMATS if one.footer is None for ending in one.endings)
 _HIDDEN = re.compile(r"(^|/)[._]")
@@ -123,7 +125,9 @@ def _expand(path: str, given: File | None) -> list[File]:
 def _local(path: str) -> list[File]:
     if os.path.isdir(path):
         paths = [os.path.join(top, name) for top, _, names in os.walk(path) for name in names]
-        return _files([file for file in _data(paths, path) if os.path.isfile(file)], path)
+        files = [file for file in _data(paths, path) if os.path.isfile(file)]
+        refuse_tables({os.path.realpath(os.path.dirname(file)) for file in [*files, f"{path}/"]}, _names_in)
+        return _files(files, path)
     if os.path.exists(path):
         if not os.path.isfile(path):
             raise SourceError(
@@ -131,7 +135,15 @@ def _local(path: str) -> list[File]:
             )
         return [File(path)]
     paths = [file for file in glob.glob(path, recursive=True) if os.path.isfile(file)]
+    refuse_tables({os.path.realpath(directory) for directory in {*map(os.path.dirname, paths)}}, _names_in)
     return _files(paths, before_wildcard(path))
+
+
+def _names_in(directory: str) -> list[str] | None:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return None
 
 
 def _remote(place: File) -> list[File]:
@@ -154,8 +166,30 @@ def _remote(place: File) -> list[File]:
         raise SourceError(f"{place} cannot be listed: {error}") from error
     paths = [info.path for info in listed if info.type == fs.FileType.File]
     pattern = re.compile(glob_translate(path))
-    paths = _data(paths, root) if is_directory else [path for path in paths if pattern.match(path)]
-    return [replace(file, system=system, scheme=place.scheme) for file in _files(paths, root)]
+    files = _data(paths, root) if is_directory else [path for path in paths if pattern.match(path)]
+    refuse_tables({root, *map(os.path.dirname, files)}, _names_below(system, root, paths), place.scheme)
+    return [replace(file, system=system, scheme=place.scheme) for file in _files(files, root)]
+
+
+def _names_below(system: Any, root: str, paths: Iterable[str]) -> NamesIn:
+    """Names in the directories of logs: below `root` from the listed `paths`, else one request for each directory."""
+    from pyarrow import fs
+
+    below: dict[str, list[str]] = {}
+    for path in paths:
+        directory, _, name = path.rpartition("/")
+        if directory.rpartition("/")[2] in LOGS:
+            below.setdefault(directory, []).append(name)
+
+    def names(directory: str) -> list[str] | None:
+        if directory.startswith(f"{root}/"):
+            return below.get(directory)
+        with suppress(OSError):  # nobody need be allowed to list what is above the source
+            selector = fs.FileSelector(directory, allow_not_found=True)
+            return [info.base_name for info in system.get_file_info(selector)] or None
+        return None
+
+    return names
 
 
 def _files(paths: Iterable[str], root: str) -> list[File]:
@@ -165,7 +199,7 @@ def _files(paths: Iterable[str], root: str) -> list[File]:
 @lru_cache(maxsize=4096)
 def _keys(directories: str) -> tuple[tuple[str, str | None], ...]:
     parts = [part.partition("=") for part in directories.split("/") if "=" in part]
-    return tuple((unquote(key), None if value == _NULL else unquote(value)) for key, _, value in parts if key)
+    return tuple((unquote(key), None if value == NULL_KEY else unquote(value)) for key, _, value in parts if key)
 
 
 def _data(paths: Sequence[str], root: str) -> list[str]:

@@ -60,7 +60,7 @@ class RowGroups:
     def __init__(self, fragment: pads.ParquetFileFragment) -> None:
         self.meta: pq.FileMetaData = fragment.metadata
         self.schema: pa.Schema = fragment.physical_schema
-        self._fragment = fragment  # kept because parsing the footer again may take long
+        self.fragment = fragment  # kept because parsing the footer again may take long
 
     @cached_property
     def _paths(self) -> dict[str, int]:
@@ -140,7 +140,7 @@ class RowGroups:
         if not all(self._is_sound(group, names) for group in every):
             return every
         with suppress(pa.ArrowException):
-            return {group.id for group in self._fragment.subset(asked, schema=schema).row_groups}
+            return {group.id for group in self.fragment.subset(asked, schema=schema).row_groups}
         return every
 
     def ranges(self, name: str) -> Iterator[tuple[Range, bool]]:
@@ -165,10 +165,20 @@ def parquet_footer(file: File, wanted: Wanted, recent: Recent) -> Footer:  # noq
             f"{file} is damaged: its row groups have {sum(rows):,} rows, its footer says {groups.meta.num_rows:,}. "
             "Write the file again."
         )
-    return Footer(file, groups.schema, rows, "row group", _batches, recent, groups)
+    return Footer(file, groups.schema, rows, "row group", _batches, recent, groups=groups)
 
 
 def _batches(footer: Footer, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The batches of a row group, with INT96 of wide columns in microseconds: a reader has one unit for all."""
+    rows, wide = footer.groups.rows_at_a_time(group, names), footer.wide
+    parts = [("us", [name for name in names if name in wide]), (None, [name for name in names if name not in wide])]
+    readers = [_read(footer, group, part, rows, unit) for unit, part in parts if part]
+    for batches in zip(*readers, strict=True):
+        columns = {name: array for batch in batches for name, array in zip(batch.schema.names, batch.columns)}
+        yield batches[0] if len(batches) == 1 else pa.record_batch(columns)
+
+
+def _read(footer: Footer, group: int, names: Sequence[str], rows: int, unit: str | None) -> Iterator[pa.RecordBatch]:
     file, groups = footer.file, footer.groups
     texts = groups.as_dictionaries(group, names)
 
@@ -182,10 +192,10 @@ def _batches(footer: Footer, group: int, names: Sequence[str]) -> Iterator[pa.Re
             pre_buffer=file.system is not None,
             buffer_size=1 << 20 if file.system is None else 0,
             page_checksum_verification=True,
+            coerce_int96_timestamp_unit=unit,
         )
 
-    rows = groups.rows_at_a_time(group, names)
-    reader = footer.recent.get((file, texts), opened)
+    reader = footer.recent.get((file, texts, unit), opened)
     for number, batch in enumerate(reader.iter_batches(rows, row_groups=[group], columns=names, use_threads=False)):
         if not number:
             groups.check_counts(group, names, footer.place(group))

@@ -31,6 +31,9 @@ _REMEDIES = {
     "numpy.ndarray": " Give it a name: {'x': array}.",
     "polars.Series": " Load series.to_frame().",
     "tensorstash.Stash": " Use the stash itself: stash.share(label) shares it, stash.save(path) writes it.",
+    "deltalake.DeltaTable": " Load pl.scan_delta(table).",
+    "pyiceberg.Table": " Load pl.scan_iceberg(table).",
+    "builtins.HudiTable": " Load pa.Table.from_batches(table.read()).",
     "duckdb.DuckDBPyConnection": " Load a relation: connection.sql('from ...').",
 }
 

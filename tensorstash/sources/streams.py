@@ -150,6 +150,7 @@ _OPENERS: dict[str, Callable[[Any], tuple[pa.Schema, Batches]]] = {
         table.schema().to_pyarrow(),
         lambda names: table.select(*names).to_pyarrow_batches(),
     ),
+    "lance.LanceDataset": _open_dataset,
     "polars.LazyFrame": _open_lazy,
     "ray.Dataset": _open_ray,
     "ray.MaterializedDataset": _open_ray,

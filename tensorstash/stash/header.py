@@ -14,6 +14,8 @@ from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.segments.segment import Segment
 
+MONTH_DAYS = "__month_days"  # of a stash that takes over entities: `month_days` of rows that it does not have
+
 
 class StashLike(Protocol):
     """The part of `Stash` that display, statistics and export read. `Stash` imports them, so they cannot import it."""
@@ -80,7 +82,8 @@ def _check_tensors(segment: Segment, info: StashInfo) -> None:
     rows = dict.fromkeys([*(column.name for column in info.columns), *times], info.rows)
     offsets = segment.entries["__offsets"].shape
     entities = offsets[0] - 1 if len(offsets) == 1 else -1
-    for name, count in (rows | {column.name: entities for column in info.static}).items():
+    by_entity = [column.name for column in info.static] + [MONTH_DAYS] * (MONTH_DAYS in segment.entries)
+    for name, count in (rows | dict.fromkeys(by_entity, entities)).items():
         shape = segment.entries[name].shape
         if shape[:1] != (count,):
             raise ValueError(f"column {name!r} has the shape {shape}, not {count} rows")
@@ -99,6 +102,8 @@ def _check_types(segment: Segment, info: StashInfo) -> None:
             raise ValueError(f"column {column.name!r} has the shape {shape}, but {members} members")
         if column.kind != "number":
             integers[column.name] = torch.int32 if column.is_coded else torch.int64
+    if MONTH_DAYS in segment.entries:
+        integers[MONTH_DAYS] = torch.int8
     for name, dtype in integers.items():
         entry = segment.entries[name]
         if entry.dtype != dtype or len(entry.shape) != 1:

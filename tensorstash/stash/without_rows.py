@@ -12,23 +12,26 @@ from tensorstash.columns.info import StashInfo, to_header
 from tensorstash.common.dtypes import as_integers
 from tensorstash.segments.draft import Draft
 from tensorstash.segments.segment import Segment, mapped
-from tensorstash.stash.header import StashLike, times_checksum
+from tensorstash.stash.header import MONTH_DAYS, StashLike, times_checksum
+from tensorstash.stash.month_days import kept_days
 from tensorstash.stash.steps import frequency_of
 
-_BLOB_PAGE = 64  # most texts are few, and a page for each would outweigh them
+_MONTH_DAYS_PAGE = 64  # most texts are few, and a page for each would outweigh them
 
 
 def without_rows(stash: StashLike) -> Segment:
     """What `Stash.without_rows` returns."""
     segment, metadata = stash.segment, to_header(_info(stash.info, frequency_of(stash)))
     blobs = {name: segment.blob(name) for name in segment.checksums}
+    if (days := kept_days(stash)) is not None:
+        blobs[MONTH_DAYS] = torch.from_numpy(days)
     rows = sorted((entry for entry in segment.entries.values() if entry.name not in blobs), key=lambda each: each.start)
     # an entry of the header has the name, 100 characters, and as many for the padding that follows
-    entries = sum(200 + len(json.dumps(name)) for name in segment.entries)
+    entries = sum(200 + len(json.dumps(name)) for name in {*segment.entries, *blobs})
     draft = Draft(
         [(entry.name, entry.dtype, (0, *entry.shape[1:])) for entry in rows],
         1024 + entries + len(json.dumps(json.dumps(metadata))) + 40 * len(blobs),
-        blob_page=_BLOB_PAGE,
+        blob_page=_MONTH_DAYS_PAGE,
     )
     blobs["__offsets"] = torch.zeros_like(blobs["__offsets"])
     for name, values in blobs.items():

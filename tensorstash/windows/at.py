@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from tensorstash.columns.names import check_name
 from tensorstash.common.checks import one_of
+from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.stash.stash import Stash
@@ -112,7 +113,7 @@ def _frame_times(array: "pa.ChunkedArray", stash: Stash) -> Int64s:
     if not fits:
         raise SchemaError(
             f"The times of at= must be {wanted}, as in the stash; column {name!r} is {kind}. Convert it"
-            f"{_conversion(kind, clock.zone, clock.unit == 'd')}."
+            f"{_conversion(array, name, clock)}."
         )
     if array.null_count:
         raise DataError(
@@ -132,17 +133,27 @@ def _frame_times(array: "pa.ChunkedArray", stash: Stash) -> Int64s:
         ) from error
 
 
-def _conversion(kind: "pa.DataType", zone: str | None, to_date: bool) -> str:
-    """How polars converts a column to times."""
+def _conversion(array: "pa.ChunkedArray", name: str | None, clock: Clock) -> str:
+    """How polars converts a column to the times of a clock, if that is known."""
     import pyarrow as pa
 
     from tensorstash.columns.types import is_text
+    from tensorstash.sources.time_formats import reading
 
-    if is_text(kind):
-        return f", for example with polars: .str.to_{'date' if to_date else 'datetime'}()"
-    if pa.types.is_timestamp(kind):
-        return f", for example with polars: .dt.{'date()' if to_date else f'replace_time_zone({zone!r})'}"
-    return ""
+    how, other, kind = f"pl.col({name!r})", "", array.type
+    is_date = pa.types.is_date(kind)
+    if is_text(kind) and (found := reading(str(name), array)):
+        how, other = found
+        is_date = "to_date(" in how or how.startswith("pl.date(")
+    elif not is_date and not pa.types.is_timestamp(kind):
+        return ""
+    if clock.unit is None or "%z" in how:
+        return ""
+    if clock.unit == "d":
+        how += "" if is_date else ".dt.date()"
+    elif clock.zone or not is_text(kind):
+        how += ".cast(pl.Datetime('us'))" * is_date + f".dt.replace_time_zone({clock.zone!r})"
+    return f", with polars: frame.with_columns({how}){other}"
 
 
 def _ticks(times: "pa.ChunkedArray") -> Int64s:

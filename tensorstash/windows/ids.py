@@ -1,5 +1,6 @@
 """The ids of windows, as callers give them."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.checks import array_of
+from tensorstash.common.checks import array_of, is_integer, shown
 from tensorstash.common.dtypes import Int64s
 
 Ids = Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor | slice
@@ -17,12 +18,27 @@ def check_ids(ids: int | Ids, count: int) -> Int64s:
     """Ids as int64 in `[0, count)`; negative ones count from the end, as in Python."""
     if isinstance(ids, slice):
         return np.arange(*ids.indices(count), dtype=np.int64)
-    raw = array_of(ids, "Ids")
-    if raw.ndim != 1 or (raw.dtype.kind not in "iu" and raw.size):
-        raise TypeError(f"Ids must be one-dimensional integers, got {raw.ndim} dimensions of {raw.dtype}.")
-    numbers = raw.astype(np.int64)
+    numbers = ids_between(-count, count, ids)
     numbers[numbers < 0] += count
-    outside = (numbers < 0) | (numbers >= count)
-    if outside.any():
-        raise IndexError(f"Ids must lie in [{-count}, {count}), got {raw[outside.argmax()]}.")
     return numbers
+
+
+def ids_between(low: int, high: int, ids: Any, origin: str = "") -> Int64s:
+    """Ids in `[low, high)` as int64, `(k,)`, in fresh memory; judged before they are cast, because that may wrap.
+
+    `origin` ends the message of the `IndexError` for an id outside.
+    """
+    raw = array_of(ids, "Ids")
+    are_integers = raw.ndim == 1 and raw.dtype.kind in "iu"
+    if raw.ndim == 1 and raw.dtype.kind in "fO" and all(map(is_integer, ids)):  # none, or too large for 64 bits
+        raw, are_integers = np.array([operator.index(k) for k in ids], object), True
+    if isinstance(ids, (list, tuple)) and not {bool, np.bool_}.isdisjoint(map(type, ids)):  # numpy takes True as 1
+        are_integers = False
+    if not are_integers:
+        given = f"{raw.dtype} of shape {raw.shape}" if hasattr(ids, "shape") else shown(ids)
+        remedy = " For a mask write np.flatnonzero(mask)." if raw.ndim == 1 and raw.dtype.kind == "b" else ""
+        raise TypeError(f"Ids must be one-dimensional integers, got {given}.{remedy}")
+    outside = (raw < low) | (raw >= high)
+    if outside.any():
+        raise IndexError(f"Ids must lie in [{low}, {high}), got {raw[outside.argmax()]}{origin}.")
+    return raw.astype(np.int64)

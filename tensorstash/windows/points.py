@@ -11,7 +11,7 @@ from tensorstash.common.dtypes import Bools, Int32s, Int64s
 from tensorstash.errors import DataError
 from tensorstash.native.guide import first_rows
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.slots import Slots, run_edges, runs_at, slots_at, steps_until
+from tensorstash.windows.slots import Slots, run_edges, runs_at, slots_at, steps_after, steps_until
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -138,8 +138,8 @@ def _anchor_slots(slots: Slots, times: Int64s, offsets: Int64s, points: Points) 
         return anchors, run, in_gap, early
     apart = np.flatnonzero(within & (slot_after - slot_before > 1))  # empty slots lie between the two rows
     most = (slot_after - slot_before)[apart]
-    anchors[apart] = slot_before[apart] + steps_until(slots.frequency, times[before[apart]], most, moments[apart])
+    anchors[apart] = slot_before[apart] + steps_until(slots, times, before[apart], most, moments[apart])
     step = np.ones(len(points), np.int64)
-    in_gap[behind] = slots.frequency.advance(times[before[behind]], step[behind]) < moments[behind]
-    early[ahead] = slots.frequency.advance(times[after[ahead]], -step[ahead]) >= moments[ahead]
+    in_gap[behind] = steps_after(slots, times, before[behind], step[behind]) < moments[behind]
+    early[ahead] = steps_after(slots, times, after[ahead], -step[ahead]) >= moments[ahead]
     return anchors, run, in_gap, early

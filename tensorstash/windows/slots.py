@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.common.checks import at_least, is_integer
-from tensorstash.common.dtypes import Bools, Int64s
+from tensorstash.common.dtypes import Bools, Int8s, Int64s
 from tensorstash.common.frequency import Frequency
 from tensorstash.errors import DataError
 from tensorstash.gather.memory import Fragments
 from tensorstash.native.guide import guide
+from tensorstash.stash.month_days import month_days
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import Runs
 
@@ -34,6 +35,7 @@ class Slots:
     frequency: Frequency | None
     lead: int
     tail: int
+    days: Int8s | None = None  # (fragments,) the day of the month that steps of months keep
 
     @property
     def total(self) -> int:
@@ -66,10 +68,13 @@ def _most_empty(least: int | None, whole: int, lowest: int, what: str) -> int:
 def place(fragments: Runs, stash: Stash, *, masked: bool, lead: int, tail: int) -> Slots:
     """Number the slots; with `masked`, fragments a whole number of steps apart become one run with empty slots."""
     apart = np.zeros(len(fragments.first), np.int64)  # steps of time from the fragment before, 0 where a run begins
+    offsets, days = stash.offsets.numpy(), None
+    if stash.time is not None and fragments.frequency is not None and fragments.frequency.kind == "months":
+        days = month_days(stash)[np.searchsorted(offsets, fragments.first, "right") - 1]
     if not len(apart) or (not masked and not lead and not tail):
-        return Slots(fragments.first, fragments.first, fragments.rows, apart > 0, fragments.frequency, 0, 0)
+        return Slots(fragments.first, fragments.first, fragments.rows, apart > 0, fragments.frequency, 0, 0, days)
     if masked and stash.time is not None and fragments.frequency is not None:
-        offsets, times = stash.offsets.numpy(), stash.time.numpy()
+        times = stash.time.numpy()
         # both ascend; numpy's own isin is ten times slower
         after = np.flatnonzero(offsets[np.searchsorted(offsets, fragments.first)] != fragments.first)
         rows = fragments.first[after]
@@ -82,7 +87,7 @@ def place(fragments: Runs, stash: Stash, *, masked: bool, lead: int, tail: int) 
         )
     between[:1] = lead
     first = np.cumsum(between + np.concatenate([[0], fragments.rows[:-1]])[: len(between)], dtype=np.int64)
-    slots = Slots(first, fragments.first, fragments.rows, apart > 0, fragments.frequency, lead, tail)
+    slots = Slots(first, fragments.first, fragments.rows, apart > 0, fragments.frequency, lead, tail, days)
     _check_outer_times(slots, stash)
     return slots
 
@@ -100,9 +105,10 @@ def _check_outer_times(slots: Slots, stash: Stash) -> None:
     first, last = stash.time_range
     if slots.frequency is None or first is None or last is None:
         return
-    bits = 32 if stash.clock.unit == "d" else 64
-    for time, steps, what in ((last, slots.tail, "after the last"), (first, -slots.lead, "before the first")):
-        moved = slots.frequency.advance_one(time, steps)
+    bits, day = 32 if stash.clock.unit == "d" else 64, 0 if slots.days is None else int(slots.days.max(initial=0))
+    ends = (last, slots.tail, day, "after the last"), (first, -slots.lead, 0, "before the first")
+    for time, steps, kept, what in ends:
+        moved = slots.frequency.advance_one(time, steps, kept)
         if moved is None or not -1 << (bits - 1) <= moved < 1 << (bits - 1):
             raise DataError(
                 f"Empty slots {what} row have times, which must fit into {bits} bits; {abs(steps):,} x "
@@ -181,12 +187,19 @@ def empty_slots(slots: Slots) -> tuple[Int64s, Int64s]:
     return low[inside], high[inside]
 
 
-def steps_until(step: Frequency, times: Int64s, most: Int64s, moments: Int64s | int) -> Int64s:
-    """How many steps after each time is the first slot at or after a moment: 1 to `most`."""
-    first, last = np.ones(len(times), np.int64), most
+def steps_after(slots: Slots, times: Int64s, rows: Int64s, steps: Int64s) -> Int64s:
+    """The time that many steps after each row, or before it; all `(n,)`."""
+    assert slots.frequency is not None
+    days = 0 if slots.days is None else slots.days[_fragment(slots.row, rows)]
+    return slots.frequency.advance(times[rows], steps, days)
+
+
+def steps_until(slots: Slots, times: Int64s, rows: Int64s, most: Int64s, moments: Int64s | int) -> Int64s:
+    """How many steps after each row is the first slot at or after a moment: 1 to `most`."""
+    first, last = np.ones(len(rows), np.int64), most
     while (first < last).any():
         middle = (first + last) // 2
-        later = step.advance(times, middle) >= moments
+        later = steps_after(slots, times, rows, middle) >= moments
         first, last = np.where(later, first, np.minimum(middle + 1, last)), np.where(later, middle, last)
     return first
 
@@ -202,5 +215,5 @@ def times_at(slots: Slots, times: Int64s, at: Int64s) -> Int64s:
                 "or where no entity has two rows. Windows without a horizon go by the time of their last row; for "
                 "others give a frequency=, with gaps='split' or gaps='mask'."
             )
-        at_rows[empty] = slots.frequency.advance(at_rows[empty], distance[empty])
+        at_rows[empty] = steps_after(slots, times, rows[empty], distance[empty])
     return at_rows

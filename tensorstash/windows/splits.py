@@ -98,9 +98,8 @@ def _first_slots(placement: Placement, cut: Cut) -> Int64s:
         return first
     before = slots_at(slots, np.maximum(row - 1, low))
     which = np.flatnonzero((row > low) & (first - before > 1))
-    times, most = placement.times[row[which] - 1], (first - before)[which]
-    moments = cut.moments[entities[which]]
-    first[which] = before[which] + steps_until(slots.frequency, times, most, moments)
+    most, moments = (first - before)[which], cut.moments[entities[which]]
+    first[which] = before[which] + steps_until(slots, placement.times, row[which] - 1, most, moments)
     return first
 
 

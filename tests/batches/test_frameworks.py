@@ -450,6 +450,55 @@ def test_accelerate_loops_over_a_loader_that_is_not_prepared(tmp_path: Path) -> 
     assert [seen(tmp_path / "seen-rest", rank) for rank in range(2)] == [steps[12:] for steps in whole]
 
 
+ACCELERATE_PREPARES = """
+from itertools import product
+from accelerate import Accelerator, DataLoaderConfiguration
+from torch.utils.data import BatchSampler, DataLoader
+
+path, out = sys.argv[1:]
+made = []
+for even, split in product((True, False), (False, True)):
+    accelerator = Accelerator(
+        cpu=True, dataloader_config=DataLoaderConfiguration(even_batches=even, split_batches=split)
+    )
+    for n, size, shuffle, tail in product((5, 61), (1, 4), (True, False), ("keep", "drop")):
+        if split and size == 1:
+            continue
+        windows = windows_of(ts.open(path))
+        if n == 5:
+            windows = ts.Windows(windows.stash, spans={"x": ("x", -4, 0), "y": ("y", 0, 2)}, stride=15)
+        assert len(windows) == n
+        given = {"shuffle": shuffle, "num_replicas": 1, "rank": 0, "seed": 3}
+        ids = [k for step in ts.Sampler(n, 1, **given) for k in step]
+        seen = []
+        for sampler in (ts.Sampler(n, size, tail=tail, **given), BatchSampler(ids, size, drop_last=tail == "drop")):
+            loader = accelerator.prepare(DataLoader(windows, batch_sampler=sampler))
+            assert len(loader) == len([*loader]) or not even
+            sampler.set_epoch(0) if hasattr(sampler, "set_epoch") else None
+            seen.append([batch["y"][:, 0].tolist() for batch in loader])
+        made.append([[even, split, n, size, shuffle, tail], *seen])
+with open(f"{out}-{accelerator.process_index}", "w") as file:
+    json.dump(made, file)
+accelerator.wait_for_everyone()
+accelerator.end_training()
+"""
+
+
+@pytest.mark.host("the processes that it starts take their own way")
+@needs("accelerate")
+def test_accelerate_prepares_our_sampler_as_pytorchs_own(tmp_path: Path) -> None:
+    """Also of few windows, where the package adds up batches of ids."""
+    stash_of().save(tmp_path / "stash")
+    run_script(tmp_path, ACCELERATE_PREPARES, str(tmp_path / "stash"), str(tmp_path / "made"), ranks=2)
+    ranks = [json.loads(Path(f"{tmp_path}/made-{rank}").read_text()) for rank in range(2)]
+    for (case, *first), (_, *second) in zip(*ranks, strict=True):
+        for ours, theirs in (first, second):
+            assert ours == theirs, case
+        *_, n, _, _, tail = case
+        if tail == "keep":
+            assert len({value for rank in (first, second) for batch in rank[0] for value in batch}) == n, case
+
+
 # Trainer of transformers; `examples/huggingface_trainer.py` gives it a loader
 
 TRAINER = """

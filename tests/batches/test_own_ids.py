@@ -133,7 +133,7 @@ class Short(ByEpoch):
         ([0, -1], IndexError, f"Ids must lie in [0, {N}), got -1"),
         ([0.5], TypeError, "order must give one integer at a time"),
         ([[0, 1]], TypeError, "order must give one integer at a time"),
-        (np.array([[0]]), TypeError, "one-dimensional integers, got 2 dimensions of int64"),
+        (np.array([[0]]), TypeError, "one-dimensional integers, got int64 of shape (1, 1)."),
         ([], ValueError, "order must give at least one id"),
         ("abc", TypeError, "order must be ... an iterable of window ids with a length, got 'abc'."),
         (7, TypeError, "order must be ... an iterable of window ids with a length, got 7."),

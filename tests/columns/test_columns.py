@@ -138,7 +138,7 @@ def test_other_times_are_refused(arrow: pa.DataType) -> None:
 
 @pytest.mark.parametrize("arrow", [pa.string(), pa.dictionary(pa.int8(), pa.string())], ids=str)
 def test_text_without_a_value_is_no_time(arrow: pa.DataType) -> None:
-    remedy = ", for example with polars: pl.col('t').str.to_datetime('%d.%m.%Y %H:%M')"
+    remedy = ", with polars: frame.with_columns(pl.col('t').str.to_datetime())"
     with pytest.raises(ts.errors.SchemaError, match=like(f"'t' ... has none: there are no rows ... {remedy}")):
         ts.load(empty(t=arrow, y=pa.int8()), time="t")
 

@@ -2,6 +2,7 @@
 
 python -m tests.differential 17               # case 17 of seed 0, with the values that differ
 python -m tests.differential --cases 5000 --seed 7
+python -m tests.differential --cases 3000 --kind sources
 """
 
 import argparse
@@ -20,9 +21,11 @@ def main() -> int:
     parser.add_argument("case", type=int, nargs="?", help="the number of a single case")
     parser.add_argument("--cases", type=int, default=1000, help="how many, from 0 on")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kind", help="of all cases, such as sources; otherwise it is drawn")
     parser.add_argument("--commit", default=BASE, help="what to compare with")
     given = parser.parse_args()
-    cases = Cases(given.seed, 0, given.cases) if given.case is None else Cases(given.seed, given.case, 1)
+    first, count = (0, given.cases) if given.case is None else (given.case, 1)
+    cases = Cases(given.seed, first, count, kind=given.kind)
     with TemporaryDirectory() as folder:
         text = compare(install(given.commit, Path(folder) / "earlier"), cases)
     sys.stdout.write(f"{text or 'no difference'}\n")

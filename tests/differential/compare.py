@@ -42,13 +42,15 @@ class Cases:
     first: int
     count: int
     also: tuple[int, ...] = ()
+    kind: str | None = None  # of all of them
 
     @property
     def arguments(self) -> list[str]:
         """Of the script."""
         named = {"seed": self.seed, "first": self.first, "count": self.count}
         also = ["--also", *map(str, self.also)] if self.also else []
-        return [*(f"--{name}={value}" for name, value in named.items()), *also]
+        kind = [f"--kind={self.kind}"] if self.kind else []
+        return [*(f"--{name}={value}" for name, value in named.items()), *also, *kind]
 
 
 @dataclass(frozen=True)
@@ -150,19 +152,19 @@ def report(seed: int, versions: Sequence[Version], odd: Sequence[Difference], go
     by_name = {version.name: version for version in versions}
     texts = [f"{len(odd)} cases differ: {dict(Counter(one.kind for one in odd))}"] if odd else []
     for one in odd[:SHOWN]:
-        command = f"python -m tests.differential {one.case} --seed {seed}"
+        command = f"python -m tests.differential {one.case} --seed {seed} --kind '{one.kind}'"
         pair = [by_name[name] for name in one.versions]
         texts.append(
             f"case {one.case} ({one.kind}: {', '.join(one.about)}): {one.versions[0]!r} and {one.versions[1]!r} differ "
-            f"first in {one.label!r}\n{shown(seed, one.case, pair)}\n  alone: {command}"
+            f"first in {one.label!r}\n{shown(seed, one, pair)}\n  alone: {command}"
         )
     texts += [f"no case shows a wanted difference any more: {one.reason}. Take it off the list." for one in gone]
     return "\n\n".join(texts)
 
 
-def shown(seed: int, case: int, pair: Sequence[Version]) -> str:
+def shown(seed: int, one: Difference, pair: Sequence[Version]) -> str:
     """The first values in which two versions differ, from a run of the one case."""
-    (left,), (right,) = results(Cases(seed, case, 1), pair, detail=True)
+    (left,), (right,) = results(Cases(seed, one.case, 1, kind=one.kind), pair, detail=True)
     lines = [[("has", line["about"]), *line["texts"], ("nothing more", [])] for line in (left, right)]
     for mine, yours in zip(*lines):
         if mine == yours:

@@ -133,7 +133,7 @@ def during(rng: Random, loaded: Loaded, column: str) -> Any:
     begin, end = sorted(rng.sample([-9, -6, -3, -2, 0, 0, 1, 2], 2))
     end += begin == end
     most = rng.choice([1, 2, 4, 9])
-    more: dict[str, Any] = {"most": most}
+    more: dict[str, Any] = {"max_rows": most}
     if rng.random() < 0.3:
         more["min_rows"] = rng.randint(0, min(most, 2))
     if rng.random() < 0.5:
@@ -141,7 +141,7 @@ def during(rng: Random, loaded: Loaded, column: str) -> Any:
     if rng.random() < 0.3:
         more["closed"] = rng.choice(["left", "right"])
     if rng.random() < 0.3:
-        return ts.During(column, begin=clock.span(begin), end=clock.span(end), **more)
+        return ts.During(column, start=clock.span(begin), stop=clock.span(end), **more)
     return ts.During(column, clock.span(begin), clock.span(end), **more)
 
 
@@ -213,7 +213,7 @@ def at_points(rng: Random, record: Record, loaded: Loaded) -> Any:
     arguments = window_arguments(rng, loaded)
     for name in ("stride", "where"):
         arguments.pop(name, None)
-    arguments["missing"] = "drop" if rng.random() < 0.8 else "error"
+    arguments["unmatched"] = "drop" if rng.random() < 0.8 else "error"
     if rng.random() < 0.4:
         arguments["closed"] = rng.choice(["left", "right"])
     record.has("points", *arguments)

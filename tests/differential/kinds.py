@@ -15,6 +15,7 @@ from tests.differential.loads import Loaded, load
 from tests.differential.orders import Layout
 from tests.differential.panels import panel
 from tests.differential.record import Record
+from tests.differential.words import is_ids
 
 
 def windows_case(record: Record, rng: Random, folder: Path) -> None:
@@ -70,10 +71,10 @@ def _loaders(record: Record, rng: Random, loaded: Loaded, windows: Any, *, size:
     elif "resident" not in arguments and rng.random() < 0.35:
         arguments["transform"] = transforms.some(rng, record, loaded, windows)
         arguments["with_ids"] = True
-    if "sampler" in arguments and {"prefetch", "device"} & arguments.keys():
+    if "order" in arguments and is_ids(arguments["order"]) and {"prefetch", "device"} & arguments.keys():
         arguments.pop("steps", None)  # over several epochs, what a state says of own ids depends on the thread
     record.has(*(f"{name}={value}" if isinstance(value, str) else name for name, value in arguments.items()))
-    varies = isinstance(arguments.get("shuffle"), ts.ByTime.thing) and rng.random() < 0.6
+    varies = isinstance(arguments.get("order"), ts.ByTime.thing) and rng.random() < 0.6
     record.has(*["batch_size=None"] * varies)
 
     def layouts() -> Layout:
@@ -81,7 +82,7 @@ def _loaders(record: Record, rng: Random, loaded: Loaded, windows: Any, *, size:
         return Layout(chosen.ranks, None, {}) if varies else chosen
 
     orders.passes(record, rng, loader_of(windows, arguments), layouts)
-    if isinstance(arguments.get("shuffle"), ts.Weighted.thing) and rng.random() < 0.4:
+    if isinstance(arguments.get("order"), ts.Weighted.thing) and rng.random() < 0.4:
         with record.trying("set_weights"):
             _reweighted(record, rng, loader_of(windows, arguments), len(windows))
 
@@ -112,7 +113,7 @@ def sampler_case(record: Record, rng: Random, _: Path) -> None:
     if n <= 1000:
         arguments |= orders.order(rng, record, max(n, 1), size=size)
     else:
-        arguments["shuffle"] = rng.choice([True, ts.Blocks(rng.choice([3, 1000])), False])
+        arguments |= rng.choice([{"shuffle": True}, {"order": ts.Blocks(rng.choice([3, 1000]))}, {"shuffle": False}])
     record.has(f"n={n}", *arguments)
 
     def make(layout: Layout, rank: int) -> Any:
@@ -167,14 +168,14 @@ def mixed(record: Record, rng: Random, folder: Path) -> tuple[Any, Loaded]:
         if rng.random() < 0.3:
             own["stride"] = rng.randint(1, 3)
         if at_given:
-            own |= {"at": cuts.points_of(rng, loaded, 20).select(*loaded.panel.keys, "t"), "missing": "drop"}
+            own |= {"at": cuts.points_of(rng, loaded, 20).select(*loaded.panel.keys, "t"), "unmatched": "drop"}
             own.pop("stride", None)
         parts[rng.choice(["part", "a b", "ß"]) + str(number)] = ts.Windows(loaded.stash, **own)
     more: dict[str, Any] = {}
     if rng.random() < 0.5:
         more["weights"] = {name: rng.choice([0.25, 1, 3, 10]) for name in parts}
     if rng.random() < 0.5:
-        more["count"] = rng.randint(1, 80)
+        more["epoch_size"] = rng.randint(1, 80)
     record.has("mix", *arguments, *more)
     return ts.Mix(parts, **more), first
 
@@ -202,7 +203,8 @@ def large_case(record: Record, rng: Random, folder: Path) -> None:
     else:
         clock = rng.choice(CLOCKS[:1])
         windows = cuts.windows_of(rng, record, load(rng, record, folder, of=panel(rng, rows=2500, clock=clock)))
-        arguments["shuffle"] = rng.choice([True, ts.Blocks(64)])
+        arguments.pop("shuffle")
+        arguments |= rng.choice([{"shuffle": True}, {"order": ts.Blocks(64)}])
         if not {"resident", "device"} & arguments.keys() and rng.random() < 0.5:
             arguments["transform"] = [transforms.pack_of(rng, [*transforms.spans_of(windows)], longer=cuts.LONGER)]
     threads = torch.get_num_threads()

@@ -144,7 +144,7 @@ def load(rng: Random, record: Record, folder: Path, *, of: Panel | None = None, 
     if of.keys and rng.random() < 0.6:
         arguments["static"] = rng.choice([["size"], STATIC, {"kind": "region", "big": "size"}, static_table(rng, of)])
     if of.ties:
-        arguments["repeated"] = "keep"
+        arguments["duplicates"] = "keep"
     if rng.random() < 0.15:
         arguments["dtype"] = rng.choice([torch.float32, torch.float64, torch.float16])
     arguments |= more
@@ -224,7 +224,7 @@ def _shared(record: Record, rng: Random, folder: Path) -> None:
     of, label = panel(rng, clock=None), f"net-{rng.randrange(10**9)}"
     keyed = rng.random() < 0.5
     given = source(rng, of, "lazy" if keyed else "parquet", folder)
-    more = {"key": "rows"} if keyed else {}
+    more = {"version": "rows"} if keyed else {}
     try:
         for _ in range(2):  # the second time it is there
             ts.load(given, ["k", "z"], entity=of.keys[0] if of.keys else None, share=label, **more)

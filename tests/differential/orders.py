@@ -69,14 +69,14 @@ def order(rng: Random, record: Record, n: int, windows: Any = None, *, size: int
     if kind in ("False", "True"):
         return {"shuffle": kind == "True"}
     if kind == "Blocks":
-        return {"shuffle": ts.Blocks(rng.choice([1, 2, 5, 16]))}
+        return {"order": ts.Blocks(rng.choice([1, 2, 5, 16]))}
     if kind == "Lanes":
-        return {"shuffle": ts.Lanes(size)}
+        return {"order": ts.Lanes(size)}
     if kind == "ByTime":
-        return {"shuffle": ts.ByTime(rng.random() < 0.5)}
+        return {"order": ts.ByTime(rng.random() < 0.5)}
     if kind == "ids":
-        return {"sampler": _own_ids(rng, n)}
-    return {"shuffle": weighted(rng, n, windows, by_entity=kind == "by entity")}
+        return {"order": _own_ids(rng, n)}
+    return {"order": weighted(rng, n, windows, by_entity=kind == "by entity")}
 
 
 def _own_ids(rng: Random, n: int) -> Any:
@@ -93,7 +93,7 @@ def weights_of(rng: Random, n: int) -> Any:
 
 def weighted(rng: Random, n: int, windows: Any, *, by_entity: bool) -> Any:
     """Draws by weight of windows, or of entities."""
-    more: dict[str, Any] = {} if rng.random() < 0.5 else {"count": rng.randint(1, 60)}
+    more: dict[str, Any] = {} if rng.random() < 0.5 else {"epoch_size": rng.randint(1, 60)}
     if windows is None or not by_entity:
         column = rng.choice(["k", "positive", "u", "weight", "yfill"])
         named = windows is not None and rng.random() < 0.3

@@ -38,17 +38,21 @@ def calls(rng: Random, loaded: Loaded, windows: Any) -> dict[str, Call]:
         "Windows, spans": (ts.Windows, (stash,), {"spans": spans, "gaps": "ignore", "require": ["past"]}),
         "Windows, other": (ts.Windows, (stash,), {"history": 2, "gaps": "ignore", name: wrong[name]}),
         "Loader": (ts.Loader, (windows, 4), loader),
-        "Loader, ids": (ts.Loader, (windows, 4), {"sampler": [0]}),
-        "Loader, weights": (ts.Loader, (windows, 4), {"shuffle": ts.Weighted(weights)}),
+        "Loader, ids": (ts.Loader, (windows, 4), {"order": [0]}),
+        "Loader, weights": (ts.Loader, (windows, 4), {"order": ts.Weighted(weights)}),
         "Loader, other": (ts.Loader, (windows, 4), {name: wrong[name]}),
         "Sampler": (ts.Sampler, (20, 3), in_loader | {"global_batch_size": None}),
-        "Mix": (ts.Mix, ({"a": windows},), {"weights": {"a": 1.0}, "count": 5}),
-        "During": (ts.During, ("y",), {"begin": -3, "end": 0, "most": 3, "min_rows": 1, "age": True, "closed": "left"}),
+        "Mix": (ts.Mix, ({"a": windows},), {"weights": {"a": 1.0}, "epoch_size": 5}),
+        "During": (
+            ts.During,
+            ("y",),
+            {"start": -3, "stop": 0, "max_rows": 3, "min_rows": 1, "age": True, "closed": "left"},
+        ),
         "Draw": (ts.Draw, (-5, -1), {"step": 2}),
         "Blocks": (ts.Blocks, (3,), {}),
         "Lanes": (ts.Lanes, (3,), {}),
         "ByTime": (ts.ByTime, (), {"shuffle": True}),
-        "Weighted": (ts.Weighted, ([1.0, 2.0],), {"per": "window", "count": 3}),
+        "Weighted": (ts.Weighted, ([1.0, 2.0],), {"per": "window", "epoch_size": 3}),
         "column": (ts.column, ("y",), {"dtype": torch.float64, "fill": 0, "empty": 0, "vocabulary": None}),
         "hashed": (ts.hashed, ("y", 12), {}),
         "calendar": (ts.calendar, ("hour",), {"cyclic": True, "scaled": False}),
@@ -56,7 +60,7 @@ def calls(rng: Random, loaded: Loaded, windows: Any) -> dict[str, Call]:
         "Cast": (ts.Cast, ({"y": torch.float32},), {"on": "device"}),
         "Cross": (ts.Cross, (["a", "b"], 7), {"name": "c"}),
         "InstanceNorm": (ts.InstanceNorm, ("past",), {"kind": "last", "eps": 1e-3, "rows": 2}),
-        "Pack": (ts.Pack, ("past",), {"length": 9, "multiple": 2}),
+        "PackSequences": (ts.PackSequences, ("past",), {"length": 9, "multiple": 2}),
         "split": (member(windows, "split"), (3,), {}),
         "split_fraction": (member(windows, "split_fraction"), (0.3, 0.6), {}),
         "split_entities": (member(windows, "split_entities"), (0.5,), {"seed": 1}),
@@ -83,7 +87,7 @@ def _load_arguments() -> dict[str, Any]:
         "dtype": None,
         "filter": None,
     }
-    return found | {"shard": None, "like": None, "repeated": "error", "progress": False}
+    return found | {"shard": None, "like": None, "duplicates": "error", "progress": False}
 
 
 def spoiled(rng: Random, call: Call) -> tuple[Call, str]:
@@ -122,7 +126,7 @@ def _states(record: Record, rng: Random, windows: Any) -> None:
         state[place] = rng.choice(ODD)
     else:
         del state[place]
-    other = ts.Loader(windows, 3, **rng.choice([{"shuffle": True}, {"shuffle": False}, {"shuffle": ts.Blocks(2)}]))
+    other = ts.Loader(windows, 3, **rng.choice([{"shuffle": True}, {"shuffle": False}, {"order": ts.Blocks(2)}]))
     with record.trying(f"state {place}"):
         other.load_state_dict(state)
         orders.run(record, "accepted", [other], 2)
@@ -137,4 +141,4 @@ def points_refused_case(record: Record, rng: Random, folder: Path) -> None:
     name = rng.choice(frame.columns)
     wrong = rng.choice([frame.drop(name), frame.with_columns(frame[name].cast(str)), frame.head(0), frame.to_dict(), 3])
     with record.trying(f"frame {name}"):
-        record.add("accepted", len(ts.Windows(loaded.stash, 1, at=wrong, missing="drop", gaps="ignore")))
+        record.add("accepted", len(ts.Windows(loaded.stash, 1, at=wrong, unmatched="drop", gaps="ignore")))

@@ -18,7 +18,7 @@ def compare(earlier: Path, cases: Cases, wanted: Sequence[Wanted] = WANTED) -> s
         Version("here", CHECKOUT, "here"),
         Version("here without the kernel", CHECKOUT, "here", kernel=False),
     ]
-    wanted = wanted if cases.seed == 0 and cases.count > 1 else ()
+    wanted = wanted if cases.seed == 0 and cases.count > 1 and cases.kind is None else ()
     cases = replace(cases, also=tuple(one.case for one in wanted))
     base, *others = results(cases, versions)
     found = [

@@ -22,11 +22,12 @@ from torch.utils import backend_registration
 import tensorstash
 from tensorstash.native import library as native
 from tests import python_device
-from tests.differential import kinds, loads, refusals, shards, transforms
+from tests.differential import kinds, loads, refusals, shards, sources, transforms
 from tests.differential.record import Record, is_own
 
 KINDS: dict[str, tuple[kinds.Kind, int]] = {  # and how often they are drawn
     "load": (loads.load_case, 12),
+    "sources": (sources.sources_case, 12),
     "windows": (kinds.windows_case, 16),
     "points": (kinds.points_case, 12),
     "loader": (kinds.loader_case, 24),
@@ -43,16 +44,16 @@ KINDS: dict[str, tuple[kinds.Kind, int]] = {  # and how often they are drawn
 HANGING = 300  # seconds of one case
 
 
-def draw(seed: int, number: int) -> tuple[str, Random]:
-    """The kind of a case, and what the rest of it is drawn from."""
+def draw(seed: int, number: int, kind: str | None = None) -> tuple[str, Random]:
+    """The kind of a case, unless it is given, and what the rest of the case is drawn from."""
     rng = Random(f"{seed}/{number}")
-    kind = rng.choices([*KINDS], [weight for _, weight in KINDS.values()])[0]
-    return kind, rng
+    drawn = rng.choices([*KINDS], [weight for _, weight in KINDS.values()])[0]
+    return kind or drawn, rng
 
 
-def run(seed: int, number: int, *, detail: bool = False) -> dict[str, Any]:
+def run(seed: int, number: int, *, kind: str | None = None, detail: bool = False) -> dict[str, Any]:
     """One case: what it has, and the digest of each of its parts."""
-    kind, rng = draw(seed, number)
+    kind, rng = draw(seed, number, kind)
     record = Record(detail=detail)
     with TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -83,6 +84,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--also", type=int, nargs="*", default=[])
+    parser.add_argument("--kind", choices=KINDS, help="of all cases")
     parser.add_argument("--detail", action="store_true")
     given = parser.parse_args()
     device = _device()
@@ -90,7 +92,7 @@ def main() -> None:
     tell(json.dumps({"library": tensorstash.__file__, "kernel": native.LIBRARY is not None}) + "\n")
     for number in sorted({*range(given.first, given.first + given.count), *given.also}):
         faulthandler.dump_traceback_later(HANGING, exit=True)
-        tell(json.dumps(run(given.seed, number, detail=given.detail)) + "\n")
+        tell(json.dumps(run(given.seed, number, kind=given.kind, detail=given.detail)) + "\n")
         sys.stdout.flush()
     faulthandler.cancel_dump_traceback_later()
     del device

@@ -66,7 +66,7 @@ def shards_case(record: Record, rng: Random, folder: Path) -> None:
     if rng.random() < 0.5:
         arguments["static"] = rng.choice([["size", "region"], ["size", "region"], static_table(rng, rows)])
     if rows.ties:
-        arguments["repeated"] = "keep"
+        arguments["duplicates"] = "keep"
     record.has(*rows.features, *arguments)
     where, shards = folder / "shards", rng.choice([3, 5, 5, 8])
     given = source(rng, rows, rng.choice(["polars", "arrow", "parquet"]), folder)

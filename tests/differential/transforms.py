@@ -77,7 +77,7 @@ def pack_of(rng: Random, names: list[str], *, longer: int = 1) -> Any:
         more["multiple"] = rng.choice([2, 8])
     name = rng.choice(names)
     twin = name.removesuffix("2") if name.endswith("2") else f"{name}2"
-    return ts.Pack(name, *([twin] if twin in names and rng.random() < 0.8 else []), **more)
+    return ts.PackSequences(name, *([twin] if twin in names and rng.random() < 0.8 else []), **more)
 
 
 def cross_of(rng: Random, whole: list[str], static: list[str]) -> Any:

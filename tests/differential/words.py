@@ -81,35 +81,10 @@ class Field:
 
 Line = Name | Argument | Member | Entry | Field
 
-RENAMED: tuple[Line, ...] = (
-    Argument("load", "repeated", "duplicates"),
-    Argument("plan", "repeated", "duplicates"),
-    Argument("cluster.shard", "repeated", "duplicates"),
-    Argument("load", "key", "version"),
-    Argument("During", "most", "max_rows"),
-    Argument("During", "begin", "start"),
-    Argument("During", "end", "stop"),
-    Argument("Mix", "count", "epoch_size"),
-    Argument("Weighted", "count", "epoch_size"),
-    Field("count", "epoch_size"),
-    Argument("Windows", "missing", "unmatched"),
-    Argument("cluster.windows", "missing", "unmatched"),
-    Name("Pack", "PackSequences"),
-    Entry(".begin", ".start"),
-    Member("Scaler", "apply", "transform"),
-    Member("Scaler", "undo", "inverse(batch)"),
-    Member("InstanceNorm", "undo", "inverse(batch)"),
-    Argument("Loader", "shuffle", "order", when=is_order),
-    Argument("Sampler", "shuffle", "order", when=is_order),
-    Argument("Loader", "sampler", "order", when=is_ids),
-    Member("Loader", "windows", "dataset"),
-)
+RENAMED: tuple[Line, ...] = ()
 
 # keys of states that the earlier commit does not have, and why they came; neither side shows them
-ADDED = {
-    "frequency": "calendar fields and stretches of empty slots depend on the step of time",
-    "computed": "a scaler scales the calendar fields of empty slots, and its state says of which spans",
-}
+ADDED: dict[str, str] = {}
 
 
 def plain(word: str) -> str:

@@ -260,7 +260,7 @@ def test_passes_of_steps_take_the_endless_row(name: str) -> None:
 def test_a_pickled_loader_goes_on_alike(name: str) -> None:
     loader = CASES[name].loaders(1, 3)[0]
     sampler = pickle.loads(pickle.dumps(loader.sampler))
-    ids = [one.tolist() for one in sampler]
+    ids = [*sampler]
     assert ids == taken([loader])
 
 

@@ -149,7 +149,7 @@ def run(model: Model, ranks: list[ts.Sampler], layout: tuple[int, int], most: in
     for done, step in enumerate(expected):
         if done == most:
             return
-        parts = [next(ids).tolist() for ids in passing]
+        parts = [next(ids) for ids in passing]
         model.hand_out(step)
         assert list(dict.fromkeys(k for part in parts for k in part)) == step[2]
         assert sum(map(len, parts)) >= len(step[2])
@@ -166,7 +166,7 @@ def run(model: Model, ranks: list[ts.Sampler], layout: tuple[int, int], most: in
 
 
 def ids_of(sampler: ts.Sampler, most: int | None = None) -> list[list[int]]:
-    return [ids.tolist() for ids in itertools.islice(sampler, most)]
+    return [*itertools.islice(sampler, most)]
 
 
 def test_passes_of_so_many_steps_are_the_epochs_one_after_the_other() -> None:

@@ -41,7 +41,7 @@ def test_every_rank_takes_its_part_of_every_step(n: int, batch_size: int, ranks:
     for rank in range(ranks):
         one = sampler(n, batch_size, tail, ranks, rank)
         assert len(one) == len(expected)
-        assert [ids.tolist() for ids in one] == [step[rank] for step in expected]
+        assert [*one] == [step[rank] for step in expected]
 
 
 @settings(max_examples=60)
@@ -71,7 +71,7 @@ def test_a_state_goes_on_with_any_batch_size_and_number_of_ranks(
     for rank in range(next_ranks):
         second = sampler(n, next_batch, "keep", next_ranks, rank)
         second.load_state_dict(state)
-        assert [ids.tolist() for ids in second] == [step[rank] for step in expected]
+        assert [*second] == [step[rank] for step in expected]
         assert second.state_dict()["epoch"] == 1
 
 
@@ -98,7 +98,7 @@ def test_a_pass_that_is_left_is_over() -> None:
     """As with a DataLoader that shuffles: a loop with `break` sees another order each time, not one part for ever."""
     one = sampler(10, 4, "keep")
     for epoch in range(3):
-        assert next(iter(one)).tolist() == orders.shuffled(10, 0, epoch)[:4]
+        assert next(iter(one)) == orders.shuffled(10, 0, epoch)[:4]
         assert (one.state_dict()["epoch"], one.state_dict()["consumed"]) == (epoch, 4)
 
 
@@ -107,7 +107,7 @@ def test_a_pass_begins_with_its_first_step() -> None:
     one = sampler(10, 4, "keep")
     for _ in range(3):
         iter(one)
-    assert next(iter(one)).tolist() == orders.shuffled(10, 0, 0)[:4]
+    assert next(iter(one)) == orders.shuffled(10, 0, 0)[:4]
 
 
 def test_set_epoch_in_a_pass_speaks_of_the_next_one() -> None:
@@ -115,7 +115,7 @@ def test_set_epoch_in_a_pass_speaks_of_the_next_one() -> None:
     one, taken = sampler(10, 4, "keep"), []
     for ids in one:
         one.set_epoch(7)
-        taken += ids.tolist()
+        taken += ids
         assert (one.state_dict()["epoch"], one.state_dict()["consumed"]) == (0, len(taken))
     assert taken == orders.shuffled(10, 0, 0)
     assert one.state_dict()["epoch"] == 7
@@ -160,11 +160,11 @@ def test_a_state_can_be_loaded_twice_in_an_epoch() -> None:
     one, taken = sampler(20, 3, "keep"), []
     for _ in range(3):
         passing = iter(one)
-        taken += [next(passing).tolist(), next(passing).tolist()]
+        taken += [next(passing), next(passing)]
         state = one.state_dict()
         one = sampler(20, 3, "keep")
         one.load_state_dict(state)
-    taken += [ids.tolist() for ids in one]
+    taken += [*one]
     assert np.concatenate(taken).tolist() == orders.shuffled(20, 0, 0)
 
 
@@ -205,7 +205,7 @@ def test_a_state_that_lacks_something_says_what() -> None:
 
 
 def test_a_batch_may_be_larger_than_the_epoch() -> None:
-    assert [ids.tolist() for ids in ts.Sampler(3, 10**12)] == [[0, 1, 2]]
+    assert [*ts.Sampler(3, 10**12)] == [[0, 1, 2]]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_ranks_are_found_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     assert "2 ranks, this is rank 1 (from environment)" in repr(one)
-    assert [ids.tolist() for ids in one] == [[2, 3], [6, 7], [9]]
+    assert [*one] == [[2, 3], [6, 7], [9]]
 
 
 def test_the_process_group_tells_rank_and_size() -> None:
@@ -274,7 +274,7 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     ts.Sampler(16, 2, num_replicas=8, rank=5)
     assert not caught, caught
-    print([ids.tolist() for ids in ts.Sampler(16, 2, num_replicas=4, rank=2)])
+    print([*ts.Sampler(16, 2, num_replicas=4, rank=2)])
 print(*(one.message for one in caught), sep="\\n")
 """
     done = processes.run(program, warn="default")
@@ -282,7 +282,8 @@ print(*(one.message for one in caught), sep="\\n")
         "[[4, 5], [12, 13]]\n"
         "The process group has 8 ranks and num_replicas= is 4, so several ranks get the same windows. That is meant "
         "for ranks that share a part of the model (tensor, pipeline or context parallelism), with rank= "
-        "their data rank; else leave both arguments out.\n"
+        "their data rank, and for accelerator.prepare, which divides the batches itself; else leave both arguments "
+        "out.\n"
     )
 
 
@@ -307,7 +308,7 @@ def test_shuffle_and_order_are_not_given_together(order: Any) -> None:
 
 def test_a_sampler_alone_takes_ids_of_the_callers_own() -> None:
     sampler = ts.Sampler(10, 2, order=[7, 3, 9])
-    assert [ids.tolist() for ids in sampler] == [[7, 3], [9]]
+    assert [*sampler] == [[7, 3], [9]]
     with pytest.raises(IndexError, match=like("Ids must lie in [0, 10), got 10 from order=")):
         next(iter(ts.Sampler(10, 2, order=[1, 10])))
 

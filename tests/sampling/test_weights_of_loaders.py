@@ -76,5 +76,5 @@ def test_a_pass_left_early_shows_its_own_weights_until_the_next_begins() -> None
 
 def test_a_sampler_alone_draws_by_weights_of_windows() -> None:
     sampler = ts.Sampler(4, 3, order=ts.Weighted([0, 1, 0, 3], epoch_size=8))
-    assert [ids.tolist() for ids in sampler] == [[3, 3, 3], [3, 3, 3], [1, 3]]
+    assert [*sampler] == [[3, 3, 3], [3, 3, 3], [1, 3]]
     assert repr(sampler).startswith("Sampler: 8 windows weighted by window with seed 0, 3 steps of 3, ")

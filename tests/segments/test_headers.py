@@ -46,6 +46,15 @@ def valid_header(version: str = "1", **changes: Any) -> dict[str, Any]:
     return {"__metadata__": own} | tensors | changes
 
 
+def with_days(dtype: str, shape: list[int], end: int) -> dict[str, Any]:
+    """The header of a stash that keeps days of the month by entity, of which it has one."""
+    return valid_header() | {
+        "__pad.1": {"dtype": "U8", "shape": [48], "data_offsets": [PAGE + 16, PAGE + 64]},
+        "__month_days": {"dtype": dtype, "shape": shape, "data_offsets": [PAGE + 64, PAGE + 64 + end]},
+        "__pad.2": {"dtype": "U8", "shape": [PAGE - 64 - end], "data_offsets": [PAGE + 64 + end, 2 * PAGE]},
+    }
+
+
 TIME: dict[str, Any] = {"source": "t", "unit": None, "zone": None, "low": 0, "high": 0}
 KNOWN: dict[str, Any] = {**TIME, "source": "k", "events": False, "is_first": True, "checksum": 0}
 DATA = bytes(PAGE) + np.array([0, 3]).tobytes() + bytes(PAGE - 16)
@@ -137,6 +146,14 @@ BAD_HEADERS: dict[str, tuple[Callable[[], bytes], str]] = {
     "known times without a checksum": (
         lambda: signed(valid_header(schema={"time": TIME, "known": KNOWN | {"checksum": None}}), DATA),
         r"its header cannot be read \(ValueError: 'checksum' is None\)",
+    ),
+    "days of the month of another type": (
+        lambda: signed(with_days("U8", [1], 1), DATA),
+        r"its header cannot be read \(ValueError: column '__month_days' has type torch.uint8 and the shape \(1,\)\)",
+    ),
+    "days of the month of more entities": (
+        lambda: signed(with_days("I8", [3], 3), DATA),
+        r"its header cannot be read \(ValueError: column '__month_days' has the shape \(3,\), not 1 rows\)",
     ),
     "missing tensor": (
         lambda: signed(valid_header(schema={"columns": [{"name": "z"}]}), DATA),

@@ -133,12 +133,12 @@ def test_of_many_differences_ten_are_shown(tmp_path: Path) -> None:
 
 def test_bookkeeping_files_of_a_directory_are_no_data(tmp_path: Path) -> None:
     table = pa.table({"y": [1, 2]})
-    for name in ("a.PARQUET", ".ipynb_checkpoints/a.parquet", "_delta_log/1.checkpoint.parquet", "sub/b.parquet"):
+    for name in ("a.PARQUET", ".ipynb_checkpoints/a.parquet", "_temporary/1.parquet", "sub/b.parquet"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         pq.write_table(table, path)
     assert ts.load(tmp_path)["y"].tolist() == [1, 2, 1, 2]
-    assert ts.load(tmp_path / "_delta_log" / "1.checkpoint.parquet").rows == 2
+    assert ts.load(tmp_path / "_temporary" / "1.parquet").rows == 2
 
 
 def test_the_footer_of_a_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,8 +55,8 @@ def test_parts_of_paths_are_texts(form: str, tmp_path: Path) -> None:
 def test_a_file_for_each_series(form: str, tmp_path: Path) -> None:
     for name, days in FILES:
         write(form, tmp_path / name, days)
-    kinds = {"static": {"year": pl.col(ts.path("parent")).cast(pl.Int32)}, "time": "day"}
-    stash = ts.load(tmp_path, entity=[ts.path("stem"), ts.path("parent")], **kinds)
+    year = pl.col(ts.path("parent")).cast(pl.Int32)
+    stash = ts.load(tmp_path, entity=[ts.path("stem"), ts.path("parent")], time="day", static={"year": year})
     assert list(stash) == ["y"]
     assert stash.entity_names == ("ts.path.stem", "ts.path.parent")
     assert stash.entities == [("007", "2024"), ("007", "2025"), ("x", "2024")]

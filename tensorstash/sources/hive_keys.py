@@ -1,0 +1,111 @@
+"""Keys of paths: the columns that come from directories named `key=value`."""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+
+from tensorstash.columns.path import PARTS
+from tensorstash.columns.types import value_type
+from tensorstash.errors import DataError
+from tensorstash.sources.file import NULL_KEY, File, here
+from tensorstash.sources.filter import Filter
+from tensorstash.sources.storage import decoded
+
+_INTEGER = re.compile("0|-?[1-9][0-9]{0,18}")
+_EXACT = 1 << 53  # float64 has all integers up to it
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+_FORMAT = pads.ParquetFileFormat()
+
+
+def key_types(files: Sequence[File]) -> dict[str, pa.DataType]:
+    """The type of each key that the files have."""
+    texts: dict[str, set[str]] = {}
+    for key, value in dict.fromkeys(pair for file in files for pair in file.keys):
+        texts.setdefault(key, set()).update([] if value is None else [value])
+    return {key: _TEXT if key in PARTS else type_of_texts(values) for key, values in texts.items()}
+
+
+def type_of_texts(texts: Iterable[str]) -> pa.DataType:
+    """The narrowest of int64, float64, bool and text that gives each text back, so that no two of them become one."""
+    values = set(texts)
+    if all(_INTEGER.fullmatch(text) and -(1 << 63) <= int(text) < 1 << 63 for text in values):
+        return pa.int64()
+    if all(map(_is_number, values)) and len({float(text) for text in values}) == len(values):
+        return pa.float64()
+    return pa.bool_() if values <= {"true", "false"} else _TEXT
+
+
+def _is_number(text: str) -> bool:
+    if _INTEGER.fullmatch(text):
+        return abs(int(text)) <= _EXACT
+    with suppress(ValueError):
+        number = float(text)
+        return math.isfinite(number) and repr(number) == text
+    return False
+
+
+def constant(value: str | None, arrow: pa.DataType, rows: int) -> pa.Array:
+    """The value of a key, repeated for each row."""
+    return pa.array([value], pa.string()).cast(arrow).take(pa.array(np.zeros(rows, np.int32)))
+
+
+def agreeing(batches: Iterable[pa.RecordBatch], file: File, row: int = 0) -> Iterator[pa.RecordBatch]:
+    """The batches of a file from a row on, checked: a column has the value of the key of its name in the path."""
+    keys = dict(file.keys)
+    for batch in batches:
+        for name in keys.keys() & batch.schema.names:
+            values = decoded(batch.column(name))
+            if (at := _differ(values, keys[name]).index(True).as_py()) >= 0:
+                said = f"{name}={NULL_KEY if keys[name] is None else keys[name]}"
+                raise DataError(
+                    f"A column has the value of the key of its name in the path; {file} has {values[at].as_py()!r} in "
+                    f"column {name!r} (row {row + at:,}), and its path says {said!r}. Correct one of them; or name the "
+                    "files one by one: then their directories are no keys."
+                )
+        row += batch.num_rows
+        yield batch
+
+
+def _differ(values: pa.Array, key: str | None) -> pa.Array:
+    """Where values differ from a key; nowhere for types that a path cannot tell."""
+    if key is None:
+        return values.is_valid()
+    is_zoned = pa.types.is_timestamp(values.type) and values.type.tz is not None
+    try:
+        expected = pa.scalar(key).cast(values.type)
+    except pa.ArrowNotImplementedError:
+        return constant("false", pa.bool_(), len(values))
+    except pa.ArrowInvalid:  # the text is no value of this type
+        return constant("false" if is_zoned else "true", pa.bool_(), len(values))
+    return pc.fill_null(pc.not_equal(values, expected), True)
+
+
+def kept_files(
+    files: Sequence[File], types: Mapping[str, pa.DataType], schema: pa.Schema, condition: Filter
+) -> Sequence[File]:
+    """The files whose keys, of these `types`, do not contradict the filter; `schema` has all columns of a file."""
+    if condition.formula is not None:
+        return files
+    claims = enumerate(_claim(file, types) for file in files)
+    system = here()
+    fragments = [_FORMAT.make_fragment(str(k), system, partition_expression=claim) for k, claim in claims]
+    dataset = pads.FileSystemDataset(fragments, schema, _FORMAT, system)
+    with suppress(pa.ArrowException):  # a filter that does not fit the columns is refused later, by name
+        return [files[int(fragment.path)] for fragment in dataset.get_fragments(condition.fitted(schema).expression)]
+    return files
+
+
+def _claim(file: File, types: Mapping[str, pa.DataType]) -> pc.Expression:
+    """The condition that the keys of a path guarantee for every row of the file."""
+    claim = pc.scalar(True)
+    for key, value in file.keys:
+        if key in types:
+            plain = pa.scalar(value, pa.string()).cast(value_type(types[key]))
+            claim &= pc.field(key) == plain if plain.is_valid else pc.field(key).is_null()
+    return claim

@@ -1,0 +1,101 @@
+"""Texts that are no times in ISO 8601: the message names the expression of polars that reads these very texts."""
+
+import re
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import tensorstash as ts
+from tests.oracle_load import like
+
+TEXTS: list[tuple[list[str], list[Any]]] = [
+    (["1949-01", "1949-12"], [date(1949, 1, 1), date(1949, 12, 1)]),
+    (["2015/01/01 01:00", "2015/12/31 23:00"], [datetime(2015, 1, 1, 1), datetime(2015, 12, 31, 23)]),
+    (["Jan 1 2000", "Dec 31 2000"], [date(2000, 1, 1), date(2000, 12, 31)]),
+    (["04/30/2021", "05/01/2021"], [date(2021, 4, 30), date(2021, 5, 1)]),
+    (["30/04/2021", "01/05/2021"], [date(2021, 4, 30), date(2021, 5, 1)]),
+    (["1990/1/1 0:00", "1990/10/11 13:00"], [datetime(1990, 1, 1), datetime(1990, 10, 11, 13)]),
+    (["10:37", "9:05"], [datetime(2000, 1, 1, 10, 37), datetime(2000, 1, 1, 9, 5)]),
+    (["1 January 2024", "31 March 2024"], [date(2024, 1, 1), date(2024, 3, 31)]),
+    (["1/31/24 3:04 PM", "2/1/24 12:00 AM"], [datetime(2024, 1, 31, 15, 4), datetime(2024, 2, 1)]),
+    (["31.12.2021 23:59:59.5", "1.1.2022 0:00:00.25"], [datetime(2021, 12, 31, 23, 59, 59, 500_000), None]),
+    (["2024-01-01 10:00 UTC", "2024-01-01 11:00 UTC"], [datetime(2024, 1, 1, 10), datetime(2024, 1, 1, 11)]),
+    (["20240101 0930", "20240102 0930"], [datetime(2024, 1, 1, 9, 30), datetime(2024, 1, 2, 9, 30)]),
+    (["1949", "1950"], [date(1949, 1, 1), date(1950, 1, 1)]),
+    (["May-21", "Jun-21"], [date(2021, 5, 1), date(2021, 6, 1)]),
+    (["2021Q3", "2021Q4"], [date(2021, 7, 1), date(2021, 10, 1)]),
+    (["2021-Q1", "2022-Q2"], [date(2021, 1, 1), date(2022, 4, 1)]),
+    (["2016W01", "2016W52"], [date(2016, 1, 4), date(2016, 12, 26)]),
+    (["2020-W53", "2021-W01"], [date(2020, 12, 28), date(2021, 1, 4)]),
+    (["1577836800000", "1577836801000"], [datetime(2020, 1, 1), datetime(2020, 1, 1, 0, 0, 1)]),
+]
+
+
+def remedy(error: Exception) -> str:
+    """The line that a message names."""
+    found = re.search(r"with polars: (frame\.with_columns\(.*?\))( \(.* reads them too\))?\.$", str(error))
+    assert found is not None, error
+    return found[1]
+
+
+@pytest.mark.parametrize(("texts", "times"), TEXTS, ids=lambda texts: str(texts[0]))
+def test_the_line_that_is_named_reads_the_texts(texts: list[str], times: list[Any], tmp_path: Path) -> None:
+    frame = pl.DataFrame({"a time": texts, "y": [1.0, 2.0]})
+    frame.write_csv(path := tmp_path / "x.csv")
+    sources: list[Any] = [frame] if texts[0].isdecimal() else [frame, path]  # of a CSV these are integers
+    for source in sources:
+        with pytest.raises(ts.errors.SchemaError, match=like(f"{texts[0]!r} ... with polars")) as caught:
+            ts.load(source, ["y"], time="a time")
+        read = eval(remedy(caught.value), {"pl": pl, "frame": frame})
+        assert [time for time, known in zip(read["a time"], times) if known] == [time for time in times if time]
+        assert ts.load(read, ["y"], time="a time").rows == 2
+
+
+def test_a_day_and_a_month_that_may_be_either_way_round() -> None:
+    with pytest.raises(ts.errors.SchemaError, match=like("'%d/%m/%Y')) ('%m/%d/%Y' reads them too).")) as caught:
+        ts.load({"t": ["01/02/2021", "03/04/2021"], "y": [1, 2]}, ["y"], time="t")
+    assert remedy(caught.value) == "frame.with_columns(pl.col('t').str.to_date('%d/%m/%Y'))"
+
+
+@pytest.mark.parametrize("texts", [["yesterday", "today"], ["01/02/2021", "n/a"], ["2024-01-01 25:00", "x"]])
+def test_no_line_is_named_that_does_not_read_all_texts(texts: list[str]) -> None:
+    with pytest.raises(ts.errors.SchemaError, match=like("is not. Convert it, or name another column.")):
+        ts.load({"t": texts, "y": [1, 2]}, ["y"], time="t")
+
+
+def test_a_text_that_follows_times_in_iso_8601() -> None:
+    frame = pl.DataFrame({"t": ["2020-01-01 00:00", "2020-01-01 1:00"], "y": [1, 2]})
+    with pytest.raises(ts.errors.DataError, match=like("'2020-01-01 1:00' ... with polars")) as caught:
+        ts.load(frame, ["y"], time="t")
+    assert ts.load(eval(remedy(caught.value), {"pl": pl, "frame": frame}), ["y"], time="t").rows == 2
+    with pytest.raises(ts.errors.DataError, match=like("'no' ... Write all of them alike.")):
+        ts.load({"t": ["2020-01-01 00:00", "no"], "y": [1, 2]}, ["y"], time="t")
+
+
+AT: list[tuple[Any, pl.Series]] = [
+    (pl.Date, pl.Series(["01/31/2024"])),
+    (pl.Date, pl.Series(["01/31/2024 00:00"])),
+    (pl.Date, pl.Series([datetime(2024, 1, 31)])),
+    (pl.Datetime("us"), pl.Series(["31.1.2024 0:00"])),
+    (pl.Datetime("us"), pl.Series(["31.1.2024"])),
+    (pl.Datetime("us"), pl.Series([datetime(2024, 1, 31)]).dt.replace_time_zone("Asia/Tokyo")),
+    (pl.Datetime("us", "Europe/Berlin"), pl.Series(["31.1.2024 0:00"])),
+    (pl.Datetime("us", "Europe/Berlin"), pl.Series(["31.1.2024"])),
+    (pl.Datetime("us", "Europe/Berlin"), pl.Series([date(2024, 1, 31)])),
+    (pl.Datetime("us", "Europe/Berlin"), pl.Series([datetime(2024, 1, 31)])),
+]
+
+
+@pytest.mark.parametrize(("kind", "at"), AT, ids=str)
+def test_the_line_for_points_gives_the_times_of_the_stash(kind: Any, at: pl.Series) -> None:
+    days = pl.date_range(date(2024, 1, 1), date(2024, 2, 9), "1d", eager=True)
+    zone = getattr(kind, "time_zone", None)
+    times = days if kind == pl.Date else days.cast(pl.Datetime("us")).dt.replace_time_zone(zone)
+    stash = ts.load(pl.DataFrame({"t": times, "y": range(40)}), ["y"], time="t")
+    with pytest.raises(ts.errors.SchemaError, match=like("The times of at= must be")) as caught:
+        ts.Windows(stash, 2, at=pl.DataFrame({"t": at}))
+    frame = eval(remedy(caught.value), {"pl": pl, "frame": pl.DataFrame({"t": at})})
+    assert ts.Windows(stash, 2, at=frame)[0]["y"].tolist() == [28, 29]
