@@ -8,7 +8,7 @@ import torch
 
 from tensorstash.common.checks import bound_anew, is_listed, shown
 from tensorstash.sampling.several import Several
-from tensorstash.transforms.scaler import Scaler
+from tensorstash.transforms.bound import check_unscaled
 from tensorstash.windows.windows import Windows
 
 Transform = Callable[[dict[str, torch.Tensor]], Any]  # each but the last returns the batch
@@ -42,7 +42,10 @@ def bound(transforms: Sequence[Any], windows: Windows | Several) -> tuple[Transf
     for given, made in zip(transforms, result):
         if not callable(made):
             raise TypeError(f"bind(windows) of a transform must return a callable; {given!r} returned {made!r}.")
-    scaled = Counter(span for step in result if isinstance(step, Scaler) for span in step.spans)
+    scaled = Counter(span for step in result for span in getattr(step, "scaled_spans", ()))
     if twice := [span for span, count in scaled.items() if count > 1]:
         raise ValueError(f"A span must be scaled once; {twice[0]!r} is scaled by two transforms. Leave one out.")
+    for placement in windows.chain.placements:
+        for span, stash in placement.sources:
+            check_unscaled(stash, span.columns if span.name in scaled else ())
     return result

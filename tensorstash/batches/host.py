@@ -138,7 +138,8 @@ class Pool:
     """Host buffers that are reused when the last tensor, slice, array, graph or capsule over them is gone.
 
     A buffer is handed out as a tensor over a fresh numpy view. The tensor's storage keeps that view alive, and every
-    user of the memory keeps the storage alive, so the view dies with the last user.
+    user of the memory keeps the storage alive, so the view dies with the last user. `share_memory_` moves the values of
+    a storage, with all batches in it, but arrays and capsules still point to the buffer, so the view is kept even then.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, spare: int) -> None:
@@ -163,6 +164,7 @@ class Pool:
         kept.lease.buffer = buffer
         self._kept.add(kept)
         tensor = torch.from_numpy(view)
+        tensor.untyped_storage()._tensorstash_view = view  # type: ignore[attr-defined]
         return tensor if self._dtype is None else tensor.view(self._dtype)
 
 

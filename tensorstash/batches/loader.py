@@ -26,7 +26,6 @@ from tensorstash.sampling.passes import Position, Schedule
 from tensorstash.sampling.sampler import Sampler
 from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Tail
-from tensorstash.stash.scaled import noted
 from tensorstash.transforms.pack import PackSequences
 from tensorstash.windows.contents import contents
 from tensorstash.windows.windows import Windows
@@ -173,8 +172,7 @@ class Loader:
         else:
             made = awaited = timed(making, copying, times.made_in_loop)
         self._making = made
-        late, scaled = self._transform_plan.late, self._transform_plan.scaled
-        clock, taken = time.perf_counter, 0  # at exit modules may be gone
+        late, clock, taken = self._transform_plan.late, time.perf_counter, 0  # at exit modules may be gone
         try:
             for steps, some, batches in awaited:
                 for index in some:
@@ -183,8 +181,6 @@ class Loader:
                         began = clock()
                         batch = batch.complete()
                         times.completed(clock() - began, by_gather=self.resident)
-                    if scaled:
-                        noted(batch, scaled)
                     if late:
                         began = clock()
                         batch = self._transformed(late, batch)

@@ -15,6 +15,7 @@ import torch
 from tensorstash.batches.contents import Batch
 from tensorstash.batches.devices import Copies, Event
 from tensorstash.batches.host import Entries, Pending, Recycled
+from tensorstash.common.dtypes import one_nan
 from tensorstash.gather.gather import GatherPlan, groups_of, names_of
 from tensorstash.gather.layout import as_batch
 
@@ -162,7 +163,8 @@ class Staged:
             dtype = self._casts.get(name, tensor.dtype)
             places[name] = numbers.setdefault((id(tensor), dtype), len(staged))
             if places[name] == len(staged):
-                staged.append(self._staging.part(len(staged), tensor.shape, dtype).copy_(tensor))
+                part = self._staging.part(len(staged), tensor.shape, dtype).copy_(tensor)
+                staged.append(part if dtype == tensor.dtype else one_nan(part))
         sent = self._staging.send(staged)
         batch = as_batch(self._groups, self._names, sent.tensors[: len(filled)]) if filled else {}
         batch.update((name, sent.tensors[k]) for name, k in places.items())

@@ -2,17 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 
 from tensorstash.batches.arguments import Transform
 from tensorstash.errors import unknown
-from tensorstash.stash.scaled import noted
 from tensorstash.transforms.cast import Cast
-from tensorstash.transforms.pack import PackSequences, check_packs
-from tensorstash.transforms.scaler import Scaler
+from tensorstash.transforms.pack import check_packs
 from tensorstash.windows.contents import contents
 from tensorstash.windows.placement import Chain
 
@@ -24,7 +21,6 @@ class TransformPlan:
     early: tuple[Transform, ...]  # where batches are made: before the copy, or in the thread
     casts: Mapping[str, torch.dtype]  # the entries that are written in another dtype before the copy
     late: tuple[Transform, ...]  # in the loop
-    scaled: Mapping[str, bool]  # the spans that the loop notes as scaled; a copy to a device has no notes of its own
 
 
 def plan_transforms(
@@ -49,26 +45,17 @@ def plan_transforms(
     packed = _up_to_packs(transforms)
     if packed and resident:
         raise ValueError(
-            "ts.PackSequences runs on the host, where the values of resident=True never are. Leave one out."
+            f"{type(transforms[packed - 1]).__name__} runs on the host, where the values of resident=True never are. "
+            "Leave one out."
         )
     early = transforms[:packed] if staged or ahead else ()
     late = tuple(step for step in transforms[len(early) :] if not (staged and _is_host_cast(step)))
-    scaled = {name: True for name, is_so in chain.scaled.items() if is_so}
-    of_loop = scaled
-    if early:
-        of_loop = scaled | _scaled_by(early) if staged else {}
-        early = (partial(noted, scaled=scaled), *early) if scaled else early
-    return TransformPlan(early, casts if staged and not packed else {}, late, of_loop)
+    return TransformPlan(early, casts if staged and not packed else {}, late)
 
 
 def _up_to_packs(transforms: Sequence[Transform]) -> int:
-    """How many transforms run on the host: all up to the last `ts.PackSequences`."""
-    return max((k for k, step in enumerate(transforms, 1) if isinstance(step, PackSequences)), default=0)
-
-
-def _scaled_by(transforms: Sequence[Transform]) -> dict[str, bool]:
-    """The spans that scalers among the transforms scale."""
-    return {span: True for step in transforms if isinstance(step, Scaler) for span in step.spans}
+    """How many transforms run on the host: all up to the last one that says so, as `ts.PackSequences` does."""
+    return max((k for k, step in enumerate(transforms, 1) if getattr(step, "runs_on_host", False)), default=0)
 
 
 def _casts_on_host(transforms: Sequence[Any], held: Mapping[str, torch.dtype]) -> dict[str, torch.dtype]:

@@ -77,8 +77,6 @@ class Moment:
         """The type of the values, and a function that computes them from times."""
         (field,) = fields
         kind = time_column(pa.schema([field]), field.name, "it").kind
-        if kind == "number":
-            raise SchemaError(f"ts.calendar needs times or dates; time={field.name!r} is {field.type}. Convert it.")
         if kind == "date" and self.field in ("second", "minute", "hour"):
             raise SchemaError(f"A date has no {self.field}; time={field.name!r} is {field.type}. Leave it out.")
 

@@ -80,7 +80,7 @@ class Column:
     calendar: tuple[tuple[str, str], ...] = ()
     """The field and form of each member that `ts.calendar` made."""
     is_scaled: bool = False
-    """Whether `Scaler.apply` has scaled it."""
+    """Whether `Scaler.transform` has scaled it."""
     counts: ColumnCounts = ColumnCounts()
     """What a load counted in the values; a plan has counted nothing yet."""
     # how values of the source are decoded; in a stash it is `Validity`, `Hashed` or `Plain`

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import TYPE_CHECKING, SupportsIndex, cast
@@ -63,6 +63,7 @@ class Clock:
 
     unit: str | None  # "s", "ms", "us", "ns", "d"; None for plain integers
     zone: str | None
+    hint: str = field(default="", compare=False)  # what plain integers seem to mean, for errors
 
     @property
     def day(self) -> int:
@@ -99,7 +100,7 @@ class Clock:
     def _tick(self, moment: SupportsIndex | str | date | np.datetime64, what: str) -> int:
         if self.unit is None:
             if not is_integer(moment):
-                raise ValueError(f"{what} is an integer, as the times are; got {shown(moment)}.")
+                raise ValueError(f"{what} is an integer, as the times are; got {shown(moment)}.{self.hint}")
             return operator.index(cast("SupportsIndex", moment))
         text = moment.isoformat() if isinstance(moment, date) else str(moment)
         text = _ONE_DIGIT.sub(r"0\g<0>", text[:10]) + text[10:]
@@ -142,6 +143,16 @@ def epoch_unit(low: int, high: int) -> str | None:
         if _EPOCH[0] <= low * NANOSECONDS[unit] <= high * NANOSECONDS[unit] <= _EPOCH[1]
     )
     return next(units, None)
+
+
+def epoch_hint(name: str, low: int | None, high: int | None) -> str:
+    """What to do with integer times of a column that read as times since 1970, as a sentence after another one."""
+    unit = None if low is None or high is None else epoch_unit(low, high)
+    if unit is None:
+        return ""
+    return (
+        f" {low} reads as {unit} since 1970: load frame.with_columns(pl.from_epoch({name!r}, {unit!r})), with polars."
+    )
 
 
 def _check_unique(when: datetime, zone: str, what: str) -> None:

@@ -1,5 +1,6 @@
 """Types of numbers: the table between torch, numpy and safetensors, and the array types of signatures."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -39,3 +40,10 @@ def as_integers(tensor: torch.Tensor) -> torch.Tensor:
 def as_array(tensor: torch.Tensor) -> NDArray[Any]:
     """The same memory as a numpy array; bfloat16 comes as int16 bits."""
     return (as_integers(tensor) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+def one_nan(tensor: torch.Tensor) -> torch.Tensor:
+    """Give every NaN of a half type the same bits, in place: torch's arithmetic gives it other ones by its place."""
+    if tensor.itemsize == 2 and tensor.is_floating_point():
+        tensor.masked_fill_(tensor.isnan(), math.nan)
+    return tensor

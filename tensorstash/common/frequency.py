@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, SupportsIndex, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorstash.common.aliases import meant_by
+from tensorstash.common.aliases import frequency_for, meant_by
 from tensorstash.common.checks import is_integer, shown
 from tensorstash.common.clock import NANOSECONDS, UTC_NAMES, Clock, from_wall_clock, wall_clock
 
@@ -216,7 +216,7 @@ def _ticks(length: Duration, clock: Clock, what: str) -> int:
         number = int(text[:-1]) if isinstance(text, str) and re.fullmatch(r"\d+i", text) else text
         if is_integer(number):
             return operator.index(cast("SupportsIndex", number))
-        raise ValueError(f"{what} of integer times must be an integer, got {text!r}.")
+        raise ValueError(f"{what} of integer times must be an integer, got {text!r}.{clock.hint}")
     parts = _PART.findall(text) if isinstance(text, str) else []
     if not parts or "".join(map("".join, parts)) != text or any(unit not in NANOSECONDS for _, unit in parts):
         is_step = what in ("frequency", "step", "gap", "every")
@@ -224,6 +224,8 @@ def _ticks(length: Duration, clock: Clock, what: str) -> int:
         meant = meant_by(length)
         is_possible = meant is not None and (is_step or _is_fixed(meant))
         remedy = f" Write {meant!r}." if is_possible else ""
+        if what == "frequency" and (advice := frequency_for(length)):
+            remedy = f" {advice}"
         raise ValueError(
             f"{what} must be a duration as polars writes it, such as '15m', '1h', '1d'{calendar}, got {shown(text)}."
             f"{remedy}"

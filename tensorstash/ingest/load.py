@@ -28,8 +28,9 @@ class Plan:
 
     A plan looks at its source once, when it is printed, one of its properties is read, or a load needs it. Then schemas
     and footers are read, and no values. The exceptions are one column of Arrow files, because only their batches have
-    the number of rows; the first batch of lists, for their length; times in INT96, for their unit; CSV files and streams; the columns of a filter; and
-    with `shard=` the entity columns. A stream that can be read only once is then loaded with `plan.load()`.
+    the number of rows; the first batch of lists, for their length; times in INT96, for their unit; CSV files and
+    streams; the columns of a filter; and with `shard=` the entity columns. A stream that can be read only once is then
+    loaded with `plan.load()`.
 
     When printed, a plan shows the type of each column in the source; its nulls, minimum and maximum, if Parquet files
     have statistics of them; the number of row groups that remain after a filter; and notes: differences between the

@@ -8,10 +8,12 @@ import pyarrow.compute as pc
 from tensorstash.columns.calendar import Moment
 from tensorstash.columns.expression import Expression, Formula
 from tensorstash.columns.names import field_of
+from tensorstash.columns.types import value_type
+from tensorstash.common.clock import epoch_hint
 from tensorstash.errors import SchemaError, SourceError, unknown
 from tensorstash.sources.evaluate import bind
 from tensorstash.sources.pyarrow_texts import may_mention
-from tensorstash.sources.scan import Derived, Scan, with_derived
+from tensorstash.sources.scan import Derived, Scan, read, with_derived
 from tensorstash.sources.storage import plain_type, unwrapped
 
 
@@ -30,9 +32,25 @@ def bound(formulas: Mapping[str, Formula], time: str | None, scanned: Scan) -> t
             arrow, compute = bind(formula, name, fields, scanned.label)
         else:
             assert isinstance(formula, Moment)
+            _check_times(fields[0], scanned)
             arrow, compute = formula.bind(fields)
         derived.append(Derived(pa.field(name, arrow), inputs, compute))
     return tuple(derived)
+
+
+def _check_times(field: pa.Field, scanned: Scan) -> None:
+    """Raise `SchemaError` for integer times, which have no calendar."""
+    plain = value_type(field.type)
+    if not pa.types.is_integer(plain):
+        return
+    batches = (batch.column(0).drop_null() for unit in scanned.units for _, batch in read(unit, [field.name]))
+    first = next(
+        (pc.min_max(values.cast(plain)).as_py() for values in batches if len(values)), {"min": None, "max": None}
+    )
+    raise SchemaError(
+        f"ts.calendar needs times or dates; time={field.name!r} is {field.type}."
+        f"{epoch_hint(field.name, first['min'], first['max']) or ' Convert it.'}"
+    )
 
 
 def check_utf8(scanned: Scan) -> None:

@@ -1,9 +1,11 @@
 """Which values of a column are missing: NaN, code -1, or filled by `fill=` and marked by a column of `ts.is_valid`."""
 
+import math
 from collections.abc import Callable
 
 import torch
 
+from tensorstash.columns.column import Column
 from tensorstash.common.dtypes import Bools
 from tensorstash.stash.header import StashLike
 from tensorstash.stash.moments import Values
@@ -43,15 +45,24 @@ def _validity(stash: StashLike, name: str, tensor: torch.Tensor, *, is_static: b
     if info.fill is None:
         return None
     columns, tensors = (stash.info.static, stash.static) if is_static else (stash.info.columns, stash)
-    members: dict[str, torch.Tensor] = {}
+    items, valid = math.prod(tensor.shape[1:]), None
     for mask in columns:
-        if mask.is_validity and (is_static or mask.low is not True):
-            valid = tensors[mask.name]
-            if mask.members == info.members:
-                return valid.view(tensor.shape)
-            parts = [valid.flatten()] if len(mask.members) == 1 else valid.unbind(1)
-            members.update(zip(mask.members, parts))
-    if members.keys().isdisjoint(info.members):
-        return None
-    whole = torch.ones(len(tensor), dtype=torch.bool)
-    return torch.stack([members.get(member, whole) for member in info.members], 1).view(tensor.shape)
+        if not mask.is_validity or (mask.low is True and not is_static):
+            continue
+        flags = tensors[mask.name]
+        if mask.members == info.members:  # as they are: a copy could be as large as the column
+            return flags.view(tensor.shape)
+        places = torch.tensor(places_of_flags(info, mask, items))
+        if (places >= 0).any():
+            flags = flags.view(len(tensor), -1)[:, places.clamp(min=0)] | (places < 0)
+            valid = flags if valid is None else valid & flags
+    return None if valid is None else valid.view(tensor.shape)
+
+
+def places_of_flags(about: Column, mask: Column, items: int) -> tuple[int, ...]:
+    """Of each of the `items` numbers in a row of a column the place of its flag in a mask, or -1."""
+    if mask.members == about.members:  # a column of lists has one member
+        return (*range(items),)
+    if len(about.members) != items:
+        return (-1,) * items
+    return tuple(mask.members.index(one) if one in mask.members else -1 for one in about.members)

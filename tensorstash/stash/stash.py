@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tensorstash.columns.column import Column
 from tensorstash.columns.names import check_key
 from tensorstash.common.checks import path_of
-from tensorstash.common.clock import Clock
+from tensorstash.common.clock import Clock, epoch_hint
 from tensorstash.errors import ColumnError, unknown
 from tensorstash.segments.directory import check_label
 from tensorstash.segments.on_disk import save
@@ -150,7 +150,9 @@ class Stash(Mapping[str, torch.Tensor]):
     def clock(self) -> Clock:
         """The unit and zone in which the times are read."""
         time = self.info.time
-        return Clock(None, None) if time is None else Clock(time.unit, time.zone)
+        if time is None:
+            return Clock(None, None)
+        return Clock(time.unit, time.zone, "" if time.unit else epoch_hint(time.source, time.low, time.high))
 
     @cached_property
     def known(self) -> torch.Tensor | None:

@@ -50,7 +50,7 @@ def stash_with(source: Windows | Stash, column: str) -> Stash:
     """
     if isinstance(source, Stash):
         return source
-    stashes = {id(stash): stash for span, stash in source.placement.sources if span.column == column}
+    stashes = {id(stash): stash for span, stash in source.placement.sources if column in span.columns}
     if len(stashes) > 1:
         raise SchemaError(
             f"A scaled column must be of one stash; these windows take {column!r} from {len(stashes)}. Load it under "
@@ -76,8 +76,16 @@ def variates_in(source: Source) -> dict[str, tuple[str, ...]]:
     return {}
 
 
-def check_widths(source: Source, columns: Collection[str]) -> None:
-    """Raise `ValueError` if a pack of `ts.each` has different widths in the components of a mix."""
+def columns_in(source: Source) -> dict[str, tuple[str, ...]]:
+    """Maps each span of a source to its columns."""
+    return {span: (column,) for span, column in spans_in(source).items()} | variates_in(source)
+
+
+def check_alike(source: Source, columns: Collection[str]) -> None:
+    """Raise an error if a column is of several stashes, or a pack of `ts.each` of other widths in parts of a mix."""
+    for part in parts_in(source):
+        for name in columns:
+            stash_with(part, name)  # raises
     apart = {name: span for span, names in variates_in(source).items() for name in names if name in columns}
     first, *others = [stash_of(part) for part in parts_in(source)]
     for name, span in apart.items():
@@ -90,31 +98,11 @@ def check_widths(source: Source, columns: Collection[str]) -> None:
                 )
 
 
-def computed_in(source: Source) -> frozenset[str]:
-    """The spans of `ts.calendar` whose empty slots hold values like any other slot, computed from their time.
-
-    Empty slots have no time in spans in time, nor in windows without a known step of time. For a stash, all columns of
-    `ts.calendar` count, because the windows that its scaler is for are not known yet.
-    """
-    computed = set[str]()
-    for part in parts_in(source):
-        pairs: Iterable[tuple[str, tuple[str, ...]]] = (
-            [(name, (name,)) for name in part] if isinstance(part, Stash) else ()
-        )
-        if isinstance(part, Windows) and part.placement.slots.frequency is not None:
-            pairs = [(span.name, span.columns) for span in part.placement.spans]
-        about = stash_of(part).about
-        computed |= {span for span, columns in pairs if all(about(column).calendar for column in columns)}
-    return frozenset(computed)
-
-
-def check_unscaled(source: Source, columns: Collection[str]) -> None:
+def check_unscaled(stash: Stash, columns: Iterable[str]) -> None:
     """Raise `ValueError` if `Scaler.transform` has scaled one of the columns."""
-    for part in parts_in(source):
-        for name in columns:
-            stash = stash_with(part, name)
-            if name in stash and stash.about(name).is_scaled:
-                raise ValueError(
-                    f"A column must be scaled once; {name!r} of this stash is scaled already. Leave the scaler "
-                    "out, or take the stash from which this one was made."
-                )
+    for name in columns:
+        if name in stash and stash.about(name).is_scaled:
+            raise ValueError(
+                f"A column must be scaled once; {name!r} of this stash is scaled already. Leave the scaler out, or "
+                "take the stash from which this one was made."
+            )

@@ -6,8 +6,8 @@ from typing import Literal
 import torch
 
 from tensorstash.common.checks import shown
+from tensorstash.common.dtypes import one_nan
 from tensorstash.errors import SchemaError
-from tensorstash.stash.scaled import pass_note
 from tensorstash.transforms.entries import check_batch, span_of
 
 
@@ -64,8 +64,8 @@ class Cast:
         for name, dtype in self.dtypes.items():
             span = span_of(batch, name)
             self.check(name, span.dtype)
-            batch[name] = span.to(dtype)
-            pass_note(span, batch[name])
+            if span.dtype != dtype:
+                batch[name] = one_nan(span.to(dtype))
         return batch
 
     def check(self, name: str, source: torch.dtype) -> None:

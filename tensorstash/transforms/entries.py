@@ -1,13 +1,12 @@
 """The entries of a batch that transforms read and write, and the checks of them."""
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 
 import torch
 
 from tensorstash.common.checks import shown
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError, unknown
-from tensorstash.stash.scaled import is_scaled, was_scaled
 
 
 def check_batch(batch: object, what: str) -> None:
@@ -69,43 +68,19 @@ def check_prediction_shape(values: torch.Tensor, pack: tuple[int, ...], column: 
         )
 
 
-def check_scalable(batch: Mapping[str, torch.Tensor], name: str, column: str, *, inverse: bool) -> None:
-    """Raise an error unless a scaler can scale a span of a batch, or scale it back."""
-    span = batch[name]
-    if f"{name}.segment" in batch:
-        raise ValueError(f"A scaler must see whole windows; {name!r} is packed in rows. Scale before ts.PackSequences.")
+def check_floating(span: torch.Tensor, name: str, what: str) -> None:
+    """Raise `SchemaError` for a span of integers; `what` is what would be done to it."""
     if not span.dtype.is_floating_point:
         raise SchemaError(
-            f"A scaled span must be floating; {name!r} is {span.dtype}. Put ts.Cast({{{name!r}: torch.float32}}) "
-            "before the scaler."
-        )
-    if not inverse and is_scaled(span):
-        raise ValueError(f"A span must be scaled once; {name!r} is scaled already. Leave the scaler out.")
-    if inverse and not was_scaled(span):
-        raise ValueError(
-            f"Only a span that is scaled can be scaled back; {name!r} is not, or it is a copy, which is not "
-            f"marked. Write scaler.inverse(batch[{name!r}], {column!r}) for the values of a copy."
+            f"A {what} span must be floating; {name!r} is {span.dtype}. Put ts.Cast({{{name!r}: torch.float32}}) "
+            "before it."
         )
 
 
-def observed_of(batch: Mapping[str, object], name: str) -> torch.Tensor | None:
-    """Which slots of a span have a row, with as many dimensions as the span has; `None`: all slots."""
-    flags = f"{name}.observed"
-    if flags not in batch:
-        return None
-    span, observed = span_of(batch, name), span_of(batch, flags)
-    if observed.dtype != torch.bool or observed.shape != span.shape[: observed.ndim]:
-        shape = tuple(span.shape[: max(1, observed.ndim)])
-        raise ValueError(f"{flags!r} must be {shape} bool, got {tuple(observed.shape)} {observed.dtype}.")
-    return observed.view(*observed.shape, *[1] * (span.ndim - observed.ndim))
-
-
-def change_rows(span: torch.Tensor, has_row: torch.Tensor | None, change: Callable[[torch.Tensor], object]) -> None:
-    """Let a function change a span in place, then restore the values of slots without a row."""
-    # on a device a look at the flags would wait for all queued work
-    if has_row is None or (has_row.is_cpu and has_row.all()):
-        change(span)
-        return
-    before = span.clone()
-    change(span)
-    span.copy_(torch.where(has_row, span, before))
+def check_whole(batch: Mapping[str, object], names: Iterable[str], what: str) -> None:
+    """Raise `ValueError` if a span is packed, so that its windows share rows; `what` names the transform."""
+    for name in names:
+        if f"{name}.offsets" in batch or f"{name}.segment" in batch:
+            raise ValueError(
+                f"{what} must see whole windows; {name!r} is packed before it. Put it before ts.PackSequences."
+            )

@@ -32,8 +32,8 @@ from tensorstash.stash.stash import Stash
 from tensorstash.transforms.bound import (
     Divided,
     Source,
+    check_alike,
     check_unscaled,
-    check_widths,
     parts_in,
     spans_in,
     stash_of,
@@ -105,8 +105,10 @@ def statistics_of(
         raise ValueError(f"seed must be an integer, got {seed!r}.")
     if not isinstance(source, (Windows, Stash, Several)):
         raise TypeError(f"A scaler must be fitted on windows, a stash or a mix, got {type_text(source)}.")
-    check_unscaled(source, columns)
-    check_widths(source, columns)
+    check_alike(source, columns)
+    for part in parts_in(source):
+        for name in columns:
+            check_unscaled(stash_with(part, name), [name])
     if sample is not None and (isinstance(source, Divided) or (isinstance(source, Several) and by)):
         raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
     if isinstance(source, Divided):

@@ -1,9 +1,8 @@
 """`InstanceNorm`: each window normalised by its own history."""
 
 from collections import Counter
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field
-from functools import partial
 from math import inf
 from numbers import Real
 from typing import TYPE_CHECKING, Literal, get_args, overload
@@ -11,12 +10,11 @@ from typing import TYPE_CHECKING, Literal, get_args, overload
 import torch
 
 from tensorstash.common.checks import at_least, no_attribute, shown
+from tensorstash.common.dtypes import one_nan
 from tensorstash.common.text import type_text
-from tensorstash.errors import SchemaError
-from tensorstash.stash.scaled import is_scaled, note_scaled
 from tensorstash.transforms.bound import Source, check_source
-from tensorstash.transforms.entries import change_rows, check_batch, check_predictions, observed_of, span_of
-from tensorstash.transforms.validity import Valid, ValidRows, counted, validity_of
+from tensorstash.transforms.entries import check_batch, check_floating, check_predictions, check_whole, span_of
+from tensorstash.transforms.observed import Computed, Flags, change_values, computed_in, counted, flags_in, holds_value
 
 Kind = Literal["standard", "last", "mean"]
 
@@ -73,7 +71,8 @@ class InstanceNorm:
     kind: Kind
     eps: float
     rows: int | None
-    _valid: tuple[Valid | ValidRows, ...] = field(default=(), repr=False, compare=False)
+    _flags: tuple[Flags, ...] = field(default=(), repr=False, compare=False)
+    _computed: Computed = field(default_factory=dict, repr=False, compare=False)
 
     def __init__(
         self, history: str, *others: str, kind: Kind = "standard", eps: float = 1e-5, rows: int | None = None
@@ -87,23 +86,28 @@ class InstanceNorm:
         if twice := [name for name, count in Counter((history, *others)).items() if count > 1]:
             raise ValueError(f"A span must be named once, got {twice[0]!r} twice.")
         rows = None if rows is None else at_least(1, rows, "rows")
-        given = {"history": history, "others": others, "kind": kind, "eps": float(eps), "rows": rows, "_valid": ()}
-        for name, value in given.items():
+        given = {"history": history, "others": others, "kind": kind, "eps": float(eps), "rows": rows}
+        for name, value in (given | {"_flags": (), "_computed": {}}).items():
             object.__setattr__(self, name, value)
 
+    @property
+    def whole_windows(self) -> tuple[str, ...]:
+        """The spans that must not be packed before it."""
+        return (self.history, *self.others)
+
     def bind(self, windows: Source) -> "InstanceNorm":
-        """This transform for batches of windows, with the span of `ts.is_valid` that belongs to its history."""
+        """This transform for batches of windows: for their spans of `ts.is_valid` and of `ts.calendar`."""
         check_source(windows)
         bound = InstanceNorm(self.history, *self.others, kind=self.kind, eps=self.eps, rows=self.rows)
-        object.__setattr__(bound, "_valid", validity_of(windows, self.history))
+        object.__setattr__(bound, "_flags", flags_in(windows, self.history))
+        object.__setattr__(bound, "_computed", computed_in(windows, self.whole_windows))
         return bound
 
     def __call__(self, batch: Batch) -> Batch:
         """Normalise a batch in place and return it."""
-        names = (self.history, *self.others)
-        past = self._check(batch, names)
-        has_row = [observed_of(batch, name) for name in names]
-        counts = counted(batch, self.history, self._valid, has_row[0])
+        past = self._check(batch)
+        held = [holds_value(batch, name, self._computed) for name in self.whole_windows]
+        counts = counted(batch, self.history, self._flags, held[0])
         center, scale = self._statistics(past[:, : self.rows], None if counts is None else counts[:, : self.rows])
 
         def normalise(span: torch.Tensor) -> None:
@@ -111,9 +115,10 @@ class InstanceNorm:
                 span.sub_(center)
             if self.kind != "last":
                 span.div_(scale)
+            one_nan(span)
 
-        for name, rows in zip(names, has_row):
-            _change(batch[name], rows, normalise)
+        for name, has_value in zip(self.whole_windows, held):
+            change_values(batch[name], has_value, normalise)
         batch[f"{self.history}.center"], batch[f"{self.history}.scale"] = center, scale
         return batch
 
@@ -152,17 +157,18 @@ class InstanceNorm:
         if values.ndim != center.ndim or len(values) != len(center) or values.shape[2:] != center.shape[2:]:
             expected = ", ".join(map(str, (len(center), "time", *center.shape[2:])))
             raise ValueError(f"Predictions for this batch must have the shape ({expected}), got {tuple(values.shape)}.")
-        return values * scale + center
+        return one_nan(values * scale + center)
 
     def _restore_batch(self, batch: Batch) -> Batch:
         self._own(batch, "center")
-        names = [name for name in (self.history, *self.others) if name in batch]
+        names = [name for name in self.whole_windows if name in batch]
         spans = [span_of(batch, name) for name in names]
         for span in spans:
             check_predictions(span)
         restored = [self._restored(span, batch) for span in spans]
         for name, values in zip(names, restored):
-            _change(batch[name], observed_of(batch, name), partial(_copy_from, values))
+            held = holds_value(batch, name, self._computed)
+            batch[name].copy_(values if held is None else torch.where(held, values, batch[name]))
         del batch[f"{self.history}.center"], batch[f"{self.history}.scale"]
         return batch
 
@@ -180,20 +186,17 @@ class InstanceNorm:
             )
         return entry
 
-    def _check(self, batch: Batch, names: tuple[str, ...]) -> torch.Tensor:
+    def _check(self, batch: Batch) -> torch.Tensor:
         """The history of a batch; raises an error if the batch cannot be normalised."""
         check_batch(batch, "An InstanceNorm")
+        check_whole(batch, self.whole_windows, "InstanceNorm")
         if f"{self.history}.center" in batch:
             raise ValueError(
                 f"A batch must be normalised once; it has {self.history + '.center'!r} already. Take a fresh batch."
             )
-        for name in names:
-            span, past = span_of(batch, name), batch[self.history]
-            if not span.dtype.is_floating_point:
-                raise SchemaError(
-                    f"A normalised span must be floating; {name!r} is {span.dtype}. Put "
-                    f"ts.Cast({{{name!r}: torch.float32}}) before it."
-                )
+        for name in self.whole_windows:
+            span, past = span_of(batch, name), span_of(batch, self.history)
+            check_floating(span, name, "normalised")
             if span.ndim < 2:
                 raise ValueError(f"A normalised span must be (batch, time, ...); {name!r} is {tuple(span.shape)}.")
             if len(span) != len(past):
@@ -238,18 +241,6 @@ class InstanceNorm:
 
 def _is_spread(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, Real) and 0 < float(value) < inf
-
-
-def _copy_from(source: torch.Tensor, target: torch.Tensor) -> None:
-    target.copy_(source)
-
-
-def _change(span: torch.Tensor, has_row: torch.Tensor | None, change: Callable[[torch.Tensor], object]) -> None:
-    """Let a function change a span in place except its empty slots; a scaled span stays marked as scaled."""
-    scaled = is_scaled(span)
-    change_rows(span, has_row, change)
-    if scaled:
-        note_scaled(span, scaled=True)
 
 
 def _last(values: torch.Tensor, has_value: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """`PackSequences`: spans without empty slots, with windows one after the other or in rows of a fixed length."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,11 +11,9 @@ from tensorstash.common.checks import at_least, shown
 from tensorstash.common.dtypes import Bools
 from tensorstash.errors import unknown
 from tensorstash.gather.span import Span
-from tensorstash.stash.scaled import pass_note
-from tensorstash.transforms.entries import check_batch, span_of
-from tensorstash.transforms.instance_norm import InstanceNorm
+from tensorstash.transforms.entries import check_batch, check_whole, span_of
+from tensorstash.transforms.observed import holds_value
 from tensorstash.transforms.packing import Packing, in_a_row, in_rows, mark, move
-from tensorstash.transforms.scaler import Scaler
 
 _MOST_SLOTS = 1 << 31
 
@@ -74,6 +72,7 @@ class PackSequences:
     spans: tuple[str, ...]
     length: int | None
     multiple: int
+    runs_on_host = True
 
     def __init__(self, *spans: str, length: int | None = None, multiple: int = 1) -> None:
         if odd := [name for name in spans if not isinstance(name, str)]:
@@ -107,7 +106,6 @@ class PackSequences:
             span = batch[name]
             batch[name] = take(name, (*rows, *span.shape[2:]), span.dtype)
             move(packing, span, batch[name])
-            pass_note(span, batch[name])
             batch.pop(f"{name}.observed", None)
         batch.update((f"{name}.{entry}", tensor) for name in self.spans for entry, tensor in entries.items())
         return batch
@@ -143,17 +141,14 @@ class PackSequences:
                 raise ValueError(
                     f"ts.PackSequences runs on the host; {name!r} is on {span.device}. Pack it before the copy."
                 )
-        (windows, slots), marks = batch[first].shape[:2], f"{first}.observed"
-        observed = span_of(batch, marks) if marks in batch else None
-        if observed is not None and (observed.shape != (windows, slots) or observed.dtype != torch.bool):
-            raise ValueError(
-                f"{marks!r} must be ({windows}, {slots}) bool, got {tuple(observed.shape)} {observed.dtype}."
-            )
+        (windows, slots), marks = batch[first].shape[:2], batch.get(f"{first}.observed")
+        held = holds_value(batch, first)
         _check_slots(self, first, slots, alike=True)
         for name in others:
             other = batch.get(f"{name}.observed")
-            alike = other is observed or (other is not None and observed is not None and other.equal(observed))
+            alike = other is marks or (other is not None and marks is not None and other.equal(marks))
             _check_slots(self, name, slots, alike and batch[name].shape[:2] == (windows, slots))
+        observed = None if held is None else held.flatten(1).expand(windows, slots)
         return (windows, slots), None if observed is None else np.ascontiguousarray(observed.numpy())
 
 
@@ -183,27 +178,15 @@ def _distances(batch: Batch, name: str) -> list[str]:
     return [entry for entry in found if batch[entry].shape[:2] == batch[name].shape[:2]]
 
 
-def _spans_by_window(transform: object, in_rows: Collection[str]) -> list[str]:
-    """The spans whose windows a transform must see whole, or whose empty slots in rows it would change."""
-    if isinstance(transform, InstanceNorm):
-        return [transform.history, *transform.others]
-    if not isinstance(transform, Scaler):
-        return []
-    return [name for name in transform.spans if name in in_rows or transform.by is not None]
-
-
 def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: Iterable[Iterable[Span]]) -> None:
     """Check each `PackSequences` of a loader against its spans in slots, and its spans over each span of time."""
     slots: dict[str, tuple[int, object]] = {span.name: (len(span), (span.slots, span.variates)) for span in spans}
     for number, members in enumerate(stretches):
         slots |= {span.name: (len(span), number) for span in members}
-    packed, in_rows = set[str](), set[str]()
+    packed = set[str]()
     for transform in transforms:
-        for name in packed.intersection(_spans_by_window(transform, in_rows)):  # their windows share rows
-            kind = type(transform).__name__
-            raise ValueError(
-                f"{kind} must see whole windows; {name!r} is packed before it. Put it before ts.PackSequences."
-            )
+        kind, whole = type(transform).__name__, getattr(transform, "whole_windows", ())
+        check_whole({f"{name}.offsets": None for name in packed}, whole, kind)
         if not isinstance(transform, PackSequences):
             continue
         for name in transform.spans:
@@ -214,6 +197,4 @@ def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: 
                     f"A span must be packed once; {name!r} is packed twice. Leave out one ts.PackSequences."
                 )
             packed.add(name)
-            if transform.length is not None:
-                in_rows.add(name)
             _check_slots(transform, name, slots[name][0], slots[name] == slots[transform.spans[0]])

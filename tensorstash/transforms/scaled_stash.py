@@ -2,19 +2,21 @@
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import torch
 
 from tensorstash.columns.info import to_header
 from tensorstash.common.checks import shown
-from tensorstash.common.dtypes import DTYPES, as_integers
+from tensorstash.common.dtypes import DTYPES, as_integers, one_nan
+from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.segments.draft import Draft
 from tensorstash.segments.limits import check_free, memory_limits
 from tensorstash.segments.segment import mapped
 from tensorstash.stash.stash import Stash
+from tensorstash.transforms.bound import check_unscaled
 from tensorstash.transforms.scaling import ScaleConstants
 
 _BLOCK = 1 << 18  # numbers scaled at a time, so few that they stay in the processor's cache
@@ -22,13 +24,20 @@ _BLOCK = 1 << 18  # numbers scaled at a time, so few that they stay in the proce
 Tables = Mapping[str, tuple[torch.Tensor, torch.Tensor]]  # the centre and the scale of each column, (groups, *pack)
 
 
-def check_not_computed(stash: Stash, name: str) -> None:
-    """Raise `SchemaError` for a column of `ts.calendar`: windows compute its values in empty slots, unscaled."""
-    if stash.about(name).calendar:
-        raise SchemaError(
-            "A column of ts.calendar cannot be scaled in a stash, because windows compute its values in empty slots; "
-            f"{name!r} is one. Leave it out of the scaler, or scale each batch: transform=[scaler]."
+def check_stash(stash: object, columns: Iterable[str]) -> None:
+    """Raise an error for what is no stash, and for columns that are scaled already or computed in empty slots."""
+    if not isinstance(stash, Stash):
+        raise TypeError(
+            f"transform() takes a stash, got {type_text(stash)}. Write scaler.transform(windows.stash) for windows, "
+            "and scaler(batch) for a batch."
         )
+    check_unscaled(stash, columns)
+    for name in columns:
+        if stash.about(name).calendar:
+            raise SchemaError(
+                "A column of ts.calendar cannot be scaled in a stash, because windows compute its values in empty "
+                f"slots; {name!r} is one. Leave it out of the scaler, or scale each batch: transform=[scaler]."
+            )
 
 
 def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype: torch.dtype | None) -> Stash:
@@ -93,7 +102,7 @@ def _write_scaled(
     for start in range(0, len(column), rows):
         block = column[start : start + rows].to(wide, copy=True)
         constants.scale_in_place(block[:, None], None if group is None else group[start : start + rows], inverse=False)
-        block = block.to(dtype)
+        block = one_nan(block.to(dtype))
         _write(draft, name, start, block)
         if len(values := block[~block.isnan()]):
             ends += [end.item() for end in values.aminmax()]

@@ -10,28 +10,26 @@ import torch
 
 from tensorstash.common.checks import names_in, no_attribute, shown
 from tensorstash.common.html import table
-from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.errors import unknown as unknown_name
-from tensorstash.stash.scaled import note_scaled
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.bound import Source, check_source, check_unscaled, check_widths, computed_in, spans_in
+from tensorstash.transforms.bound import Source, check_alike, check_source, columns_in, spans_in
 from tensorstash.transforms.by_row import flat_tables, groups_of_rows, scaled_variates
 from tensorstash.transforms.entities import entities_in, groups_by_name, groups_of
 from tensorstash.transforms.entries import (
-    change_rows,
     check_batch,
+    check_floating,
     check_numbers,
     check_pack,
     check_prediction_shape,
     check_predictions,
-    check_scalable,
-    observed_of,
+    check_whole,
     span_of,
     spans_in_batch,
 )
 from tensorstash.transforms.fitting import By, Kind, Statistics, Unknown, check_kind, joined, statistics_of
-from tensorstash.transforms.scaled_stash import check_not_computed, scaled_stash
+from tensorstash.transforms.observed import Computed, change_values, computed_in, holds_value
+from tensorstash.transforms.scaled_stash import check_stash, scaled_stash
 from tensorstash.transforms.scaling import ScaleConstants
 from tensorstash.transforms.state import fields_of, state_of
 from tensorstash.transforms.texts import constants_shown, doubts_text
@@ -45,8 +43,9 @@ class Scaler:
 
     `Scaler.fit` makes one. Calling it scales every span of its columns in place, on its device, and returns the batch.
     Slots without a row (`<span>.observed` is false) keep their fill; only values of `ts.calendar` are scaled there too.
-    A span that is scaled already is a `ValueError`. The arithmetic has the span's dtype, or float32 for half types;
-    integer spans must be cast first with `ts.Cast`.
+    Every call scales, and every `inverse` scales back: a batch does not know what was done to it. A `Loader` refuses
+    two scalers for one span, and any for columns that `transform` has scaled. The arithmetic has the span's dtype, or
+    float32 for half types, whose NaN then have the same bits; integer spans must be cast first with `ts.Cast`.
 
     A `Loader` binds a scaler to its windows: to their spans and, with `by="entity"`, to the numbers of entities in
     `batch["entity"]`. Such a number names an entity of one stash only, so a scaler by entity that you call yourself, or
@@ -94,7 +93,7 @@ class Scaler:
     unknown: Unknown = "error"
     starts: tuple[int, ...] | None = None
     _fitted: "Scaler | None" = None  # a bound scaler may lack entities of it
-    _computed: frozenset[str] = frozenset()  # spans that are scaled in empty slots too: see `computed_in`
+    _computed: Computed = field(default_factory=dict)  # spans that are scaled in empty slots too
     _variates: dict[str, tuple[str, ...]] = field(
         default_factory=dict
     )  # maps each scaled span of `ts.each` to its packs
@@ -158,7 +157,7 @@ class Scaler:
             warnings.warn(doubts_text(fitted.doubts, None if by is None else names), UserWarning, stacklevel=3)
         table = fitted if unknown == "error" else joined([fitted, statistics(None)])
         variates = scaled_variates(source, table.center)
-        computed = computed_in(source).intersection([*fitted.spans, *variates])
+        computed = computed_in(source, {**fitted.spans, **variates})
         fields = kind, by, fitted.rows, fitted.spans, table.center, table.scale, names, unknown
         return cls(*fields, _computed=computed, _variates=variates)
 
@@ -188,13 +187,13 @@ class Scaler:
                     f"A span must be scaled by its own column; {span!r} is of column {spans[span]!r} in these windows, "
                     f"and was of {column!r} where the scaler was fitted. Fit a scaler on these windows."
                 )
-        check_unscaled(windows, fitted.center)  # which also refuses a column of several stashes
-        check_widths(windows, fitted.center)
-        computed = (fitted._computed - spans.keys()) | computed_in(windows)
+        check_alike(windows, fitted.center)
+        held = columns_in(windows)
         spans = fitted.spans | {span: column for span, column in spans.items() if column in fitted.center}
         variates = fitted._variates | scaled_variates(windows, fitted.center)
         spans = {span: column for span, column in spans.items() if span not in variates}
-        computed = computed.intersection([*spans, *variates])
+        computed = {span: columns for span, columns in fitted._computed.items() if span not in held}
+        computed |= computed_in(windows, {**spans, **variates})
         bound = replace(fitted, spans=spans, _computed=computed, _variates=variates)
         if self.by is None:
             return bound
@@ -227,18 +226,23 @@ class Scaler:
             >>> ts.Scaler.fit(stash, ["y"]).transform(stash)["y"]
             tensor([-1.,  1.], dtype=torch.float64)
         """
-        if not isinstance(stash, Stash):
-            raise TypeError(
-                f"transform() takes a stash, got {type_text(stash)}. Write scaler.transform(windows.stash) for "
-                "windows, and scaler(batch) for a batch."
-            )
+        check_stash(stash, self.center)
         for name in self.center:
             check_pack(stash[name][:, None], self._pack(name), name)
-            check_not_computed(stash, name)
         bound = replace(self._fitted or self, spans={}).bind(stash)
         tables = {name: (bound.center[name], bound.scale[name]) for name in bound.center}
         entities = torch.arange(len(stash.entities)).repeat_interleave(stash.offsets.diff())
         return scaled_stash(stash, tables, None if self.by is None else entities, dtype)
+
+    @property
+    def scaled_spans(self) -> tuple[str, ...]:
+        """The spans that it scales, those of `ts.each` too."""
+        return (*self.spans, *self._variates)
+
+    @property
+    def whole_windows(self) -> tuple[str, ...]:
+        """The spans that must not be packed before it: those whose constants go by the window."""
+        return tuple(self._variates) if self.by is None else self.scaled_spans
 
     def __call__(self, batch: Batch) -> Batch:
         """Scale a batch in place and return it."""
@@ -266,9 +270,6 @@ class Scaler:
         variate: torch.Tensor | None = None,
     ) -> Batch | torch.Tensor:
         """Scale a batch back in place, or convert predictions of a column to its units.
-
-        In a batch, a span that is not scaled is a `ValueError`, and so is a copy of a scaled span: only the tensor that
-        was scaled is marked. Predictions need no mark.
 
         Args:
             values: a scaled batch; or predictions, `(batch, ...)`, for a pack `(batch, time, *pack)`. Integers and
@@ -319,24 +320,23 @@ class Scaler:
 
     def _batch(self, batch: Batch, *, inverse: bool) -> Batch:
         check_batch(batch, "A scaler")
-        known = spans_in_batch(batch, {**self.spans, **self._variates})
+        known = spans_in_batch(batch, self.scaled_spans)
         for name in known:
             check_pack(span_of(batch, name), self._pack(self.spans[name]) if name in self.spans else (), name)
+            check_floating(batch[name], name, "scaled")
+        check_whole(batch, self.whole_windows, "Scaler")
         entity, whole = batch.get("entity"), [name for name in known if name in self.spans]
         # spans of `windows[0]`, a single window, have no dimension of windows
         windows = (len(batch[whole[0]]) if whole else None) if getattr(entity, "ndim", 1) else 1
         if self.by is not None and self.starts and "source" not in batch:
             entity = None  # the batch is of one stash, and numbers its entities in another way than the mix
         group = self._group(windows, entity, batch.get("source"))
-        for name in known:
-            check_scalable(batch, name, self.spans.get(name) or self._variates[name][0], inverse=inverse)
-        observed = [None if name in self._computed else observed_of(batch, name) for name in known]
-        for name, has_row in zip(known, observed):
+        held = [holds_value(batch, name, self._computed) for name in known]
+        for name, has_value in zip(known, held):
             packs = self._variates.get(name)
             constants = self._constants(packs or self.spans[name], batch[name])
             own = group if packs is None else groups_of_rows(batch, name, [self.center[k] for k in packs], group)
-            change_rows(batch[name], has_row, partial(constants.scale_in_place, group=own, inverse=inverse))
-            note_scaled(batch[name], scaled=not inverse)
+            change_values(batch[name], has_value, partial(constants.scale_in_place, group=own, inverse=inverse))
         return batch
 
     def _group(self, windows: int | None, entity: object, source: object) -> torch.Tensor | None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from tensorstash.common.dtypes import one_nan
+
 _TILE = 1 << 20  # numbers at a time, so few that both operations find them in the processor's cache
 _SLOTS = 8  # by entity, the constants of a pack are repeated for this many slots, because short inner loops are slow
 _TABLE = (
@@ -48,7 +50,7 @@ class ScaleConstants:
         else:
             center, scale = (x.index_select(0, group) for x in (self.center, self.scale))
         shape = (-1, *[1] * (values.ndim - 1 - len(pack)), *pack)
-        return (values.to(center.dtype) * scale.view(shape) + center.view(shape)).to(values.dtype)
+        return one_nan((values.to(center.dtype) * scale.view(shape) + center.view(shape)).to(values.dtype))
 
     def scale_in_place(self, tensor: torch.Tensor, group: torch.Tensor | None, *, inverse: bool) -> None:
         """Scale a tensor, or scale it back, in its own memory.
@@ -114,4 +116,4 @@ def _scale(values: torch.Tensor, center: torch.Tensor, scale: torch.Tensor, inve
     else:
         wide.sub_(center).div_(scale)
     if wide is not values:
-        values.copy_(wide)
+        one_nan(values.copy_(wide))

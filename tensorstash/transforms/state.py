@@ -1,6 +1,6 @@
 """Reading the state of a `Scaler`: plain values, each of which is checked."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -9,13 +9,14 @@ import torch
 from tensorstash.common.checks import is_integer
 from tensorstash.common.text import type_text
 from tensorstash.transforms.fitting import check_kind
+from tensorstash.transforms.observed import Computed
 
 VERSION = 1
 
 
 def state_of(  # noqa: PLR0917  in the order of a state
     fields: dict[str, Any],
-    computed: Collection[str],
+    computed: Computed,
     variates: Mapping[str, Sequence[str]],
     names: dict[str, Any],
     center: Mapping[str, torch.Tensor],
@@ -23,7 +24,7 @@ def state_of(  # noqa: PLR0917  in the order of a state
 ) -> dict[str, Any]:
     """The state of a scaler, as plain values."""
     columns = {name: {"center": center[name].tolist(), "scale": scale[name].tolist()} for name in center}
-    some = {"computed": sorted(computed)} if computed else {}
+    some = {"computed": {span: [*columns] for span, columns in computed.items()}} if computed else {}
     rows = {"variates": {span: [*packs] for span, packs in variates.items()}} if variates else {}
     return {"version": VERSION, **fields, **some, **rows, **names, "columns": columns}
 
@@ -59,13 +60,23 @@ def fields_of(state: object) -> dict[str, Any]:
     lists = [*variates.values()] if isinstance(variates, Mapping) else [None]
     if not all(isinstance(packs, (list, tuple)) and packs and {*map(str, packs)} <= {*columns} for packs in lists):
         raise ValueError("variates must map spans to lists of columns of the state. It is damaged.")
-    known = {**spans, **variates}
-    computed = state.get("computed", ())
-    if not isinstance(computed, (list, tuple)) or not all(isinstance(name, str) and name in known for name in computed):
-        raise ValueError(f"computed must be a list of spans of the state, got {computed!r}. It is damaged.")
-    fields |= {"rows": int(state["rows"]), "spans": dict(spans), "entities": names, "_computed": frozenset(computed)}
-    fields["_variates"] = {span: (*packs,) for span, packs in variates.items()}
+    variates = {span: (*packs,) for span, packs in variates.items()}
+    computed = _computed(
+        state.get("computed", {}), {**dict.fromkeys(spans, 1), **{k: len(v) for k, v in variates.items()}}
+    )
+    fields |= {"rows": int(state["rows"]), "spans": dict(spans), "entities": names, "_computed": computed}
+    fields["_variates"] = variates
     return fields | {"center": center, "scale": scale}
+
+
+def _computed(found: Any, widths: Mapping[str, int]) -> Computed:
+    """Of each column of some spans whether it is computed; `widths` are the numbers of columns of all spans."""
+    flags = found.values() if isinstance(found, Mapping) and found.keys() <= widths.keys() else [None]
+    if any(not isinstance(columns, (list, tuple)) or {*map(type, columns)} != {bool} for columns in flags) or any(
+        len(columns) != widths[span] for span, columns in found.items()
+    ):
+        raise ValueError(f"computed must map spans of the state to a boolean per column, got {found!r}. It is damaged.")
+    return {span: (*columns,) for span, columns in found.items()}
 
 
 def _names(values: Any) -> list[Any]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tensorstash.columns.names import check_name
 from tensorstash.common.checks import one_of
-from tensorstash.common.clock import Clock
+from tensorstash.common.clock import Clock, epoch_unit
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.stash.stash import Stash
@@ -113,7 +113,7 @@ def _frame_times(array: "pa.ChunkedArray", stash: Stash) -> Int64s:
     if not fits:
         raise SchemaError(
             f"The times of at= must be {wanted}, as in the stash; column {name!r} is {kind}. Convert it"
-            f"{_conversion(array, name, clock)}."
+            f"{_conversion(array, name, clock)}.{clock.hint}"
         )
     if array.null_count:
         raise DataError(
@@ -136,6 +136,7 @@ def _frame_times(array: "pa.ChunkedArray", stash: Stash) -> Int64s:
 def _conversion(array: "pa.ChunkedArray", name: str | None, clock: Clock) -> str:
     """How polars converts a column to the times of a clock, if that is known."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     from tensorstash.columns.types import is_text
     from tensorstash.sources.time_formats import reading
@@ -145,13 +146,15 @@ def _conversion(array: "pa.ChunkedArray", name: str | None, clock: Clock) -> str
     if is_text(kind) and (found := reading(str(name), array)):
         how, other = found
         is_date = "to_date(" in how or how.startswith("pl.date(")
+    elif pa.types.is_integer(kind) and (unit := epoch_unit(*pc.min_max(array).as_py().values())):
+        how = f"pl.from_epoch({name!r}, {unit!r})"
     elif not is_date and not pa.types.is_timestamp(kind):
         return ""
     if clock.unit is None or "%z" in how:
         return ""
     if clock.unit == "d":
         how += "" if is_date else ".dt.date()"
-    elif clock.zone or not is_text(kind):
+    elif clock.zone or pa.types.is_timestamp(kind):
         how += ".cast(pl.Datetime('us'))" * is_date + f".dt.replace_time_zone({clock.zone!r})"
     return f", with polars: frame.with_columns({how}){other}"
 

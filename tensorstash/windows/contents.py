@@ -14,7 +14,6 @@ import torch
 from tensorstash.gather.gather import GatherPlan, copy_into, gather, gather_into, names_of
 from tensorstash.gather.span import draws_of
 from tensorstash.gather.variates import named, new_memory
-from tensorstash.stash.scaled import noted
 from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.located import Located
 from tensorstash.windows.placement import Chain
@@ -60,8 +59,7 @@ def batch_of(chain: Chain, ids: Ids) -> Batch:
     """The batch of windows in fresh memory."""
     located = _locate(chain, ids)
     batch = gather(chain.plans, located.source, chain.rows(located)) | chain.beside(located)
-    batch |= variate_entries(chain.variates, located, new_memory)
-    return noted(batch, chain.scaled)
+    return batch | variate_entries(chain.variates, located, new_memory)
 
 
 def _locate(chain: Chain, ids: Ids) -> Located:
@@ -78,7 +76,7 @@ def batch_into(chain: Chain, ids: Ids, out: Mapping[str, torch.Tensor]) -> Batch
         located = _locate(chain, ids)
         gather_into(chain.plan_apart, located.anchors, out)
         copy_into(chain.beside(located), out)
-    return noted(dict(out), chain.scaled)
+    return dict(out)
 
 
 def window_or_batch(chain: Chain, ids: int | Ids) -> Batch:
@@ -88,7 +86,7 @@ def window_or_batch(chain: Chain, ids: int | Ids) -> Batch:
     if isinstance(ids, int) and not isinstance(ids, bool):
         ids = np.array(ids)
     if isinstance(ids, (np.ndarray, np.integer, torch.Tensor)) and not ids.ndim:
-        return noted(one_by_one(chain.variates, batch_of(chain, ids.reshape(1)), 1)[0], chain.scaled)
+        return one_by_one(chain.variates, batch_of(chain, ids.reshape(1)), 1)[0]
     return batch_of(chain, ids)  # type: ignore[arg-type]  # a boolean is refused there
 
 

@@ -202,7 +202,7 @@ def _shift(length: int | str, clock: Clock, what: str) -> Shift:
     size: int | str
     if clock.unit is None:
         if not is_integer(length):
-            raise ValueError(f"The {what} must be an integer, as the times are, got {length!r}.")
+            raise ValueError(f"The {what} must be an integer, as the times are, got {length!r}.{clock.hint}")
         is_back, size = int(length) < 0, abs(int(length))
     else:
         is_back, size = str(length).startswith("-"), str(length).removeprefix("-")

@@ -1,5 +1,6 @@
 """Fills: the value of each column in slots without a row."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -38,14 +39,17 @@ def _calendar_at(stash: Stash, name: str, slots: Slots, at: Int64s) -> torch.Ten
 def empty_values(
     stash: Stash, spans: Sequence[Span], computed: Collection[str], *, timed: bool = True
 ) -> dict[str, torch.Tensor]:
-    """The value of empty slots by column, 0 for the columns `computed`; a column without one is a `SchemaError`.
+    """The value of empty slots by column; a column without one is a `SchemaError`.
+
+    For the columns `computed` it is NaN or 0: they are computed, unless another component of a mix cannot compute them.
 
     `timed`: whether an empty slot stands for a time. The empty slots of spans in time do not.
     """
     columns = dict.fromkeys(column for span in spans for column in span.columns)
     filled = {name: _empty_value(stash, name, timed=timed) for name in columns if name not in computed}
     _check_alike(stash, spans, filled)
-    return filled | {name: as_integers(stash[name].new_zeros(1))[0] for name in computed}
+    fills = {name: math.nan if stash[name].dtype.is_floating_point else 0 for name in computed}
+    return filled | {name: as_integers(stash[name].new_full((1,), fill))[0] for name, fill in fills.items()}
 
 
 def _check_alike(stash: Stash, spans: Sequence[Span], fills: Mapping[str, torch.Tensor]) -> None:

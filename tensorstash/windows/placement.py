@@ -325,13 +325,6 @@ class Chain:
         return sum(plan.window_bytes for plan in self.plans) + sum(rows) // max(1, len(self))
 
     @cached_property
-    def scaled(self) -> dict[str, bool]:
-        """Whether the column of each span is scaled in one of the stashes."""
-        sources = [source for part in self.placements for source in part.sources]
-        scaled = {s.name for s, stash in sources if any(stash.about(name).is_scaled for name in s.columns)}
-        return {span.name: span.name in scaled for span in self.placements[0].shown}
-
-    @cached_property
     def drawn(self) -> bool:
         """Whether a `Loader` draws the start of a span."""
         return bool(draws_of(self.placements[0].spans))

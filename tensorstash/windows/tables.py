@@ -158,7 +158,7 @@ def _common_clock(own: Clock, other: Clock, table: Stash, name: str) -> Clock:
         kinds = [("integers" if clock.unit is None else "dates or timestamps") for clock in (other, own)]
         raise SchemaError(
             f"The times of a table must be of the kind of the windows' times; those of {name!r} are {kinds[0]}, and "
-            f"those of the windows {kinds[1]}. Convert one of them before loading."
+            f"those of the windows {kinds[1]}. Convert one of them before loading.{own.hint or other.hint}"
         )
     if (own.zone is None) != (other.zone is None):
         has, has_not = (repr(name), "the windows") if own.zone is None else ("the windows", repr(name))

@@ -1,6 +1,6 @@
 """What stashes must have in common for their windows to mean the same: in a mix, and on other data."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -97,10 +97,13 @@ def check_same(placement: Placement, stash: Stash, tables: Mapping[str, Stash]) 
 
 def _check_same(before: Stash, after: Stash, columns: Sequence[str], table: str) -> None:
     """Raise unless columns of a table, or without a name of the windows' own stash, mean the same in another one."""
+    scaled = set[str]()
     for name in columns:
         after[name]  # raises for a column that is missing
-    there = {trait.text: trait for trait in _traits(after, columns, table)}
-    for trait in _traits(before, columns, table):
+        if after.about(name).is_scaled and not before.about(name).is_scaled:
+            scaled.add(name)  # a scaled copy, in any dtype, may take the place of a stash, but not the other way
+    there = {trait.text: trait for trait in _traits(after, columns, table, scaled)}
+    for trait in _traits(before, columns, table, scaled):
         other = there.get(trait.text, trait)
         if trait.value != other.value and not _continues(trait, other):
             raise SchemaError(
@@ -109,11 +112,13 @@ def _check_same(before: Stash, after: Stash, columns: Sequence[str], table: str)
             )
 
 
-def _traits(stash: Stash, columns: Sequence[str], table: str) -> Iterator[Trait]:
+def _traits(stash: Stash, columns: Sequence[str], table: str, scaled: Collection[str]) -> Iterator[Trait]:
     if not table:
         yield static_trait(stash.static)
     for name in columns if table else (*columns, *stash.static):
         found = {"empty": plain(stash.about(name).empty), **meaning(stash, name)}
+        if name in scaled:
+            found |= {"type": None, "scaling": None}
         yield from column_traits(stash, name, found, f"{table}.{name}" if table else name)
     yield from clock_traits({f"of {table}": clock_of(stash)} if table else clock_of(stash))
 

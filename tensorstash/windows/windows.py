@@ -338,7 +338,7 @@ class Windows:
         window, and `on(stash).latest()` has the one that follows them.
 
         Args:
-            stash: its columns must mean the same: types, units, zones, packs and codes, for which load it with `like=`.
+            stash: its columns mean the same: types, units, zones, packs, codes; load it with `like=`, or scale it.
             tables: those that take the place of the tables of these windows; the others are the same.
             at: the points of the new windows, as in `Windows`. They take the place of `stride=` and `where=`. Windows
                 at given points need them.

@@ -1,12 +1,15 @@
 """The inside of `batches.host.py`: recycled memory of batches."""
 
 import sys
+from multiprocessing.reduction import ForkingPickler
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.multiprocessing  # which teaches the pickler tensors
+from torch.utils.dlpack import from_dlpack, to_dlpack
 
 import tensorstash as ts
 from tensorstash.batches import host
@@ -81,6 +84,41 @@ def test_no_line_of_python_runs_when_a_batch_goes() -> None:
     sys.setprofile(None)
     assert (lines, len(pool.idle)) == ([], 1)
     assert torch.is_tensor(pool.take(10))
+
+
+SHARING = {
+    "share_memory_": lambda tensor: tensor.share_memory_(),
+    "queue": lambda tensor: bytes(ForkingPickler.dumps(tensor)),  # what a queue of torch.multiprocessing puts
+}
+HOLDING: dict[str, tuple[Any, Any]] = {
+    "array": (lambda tensor: tensor.numpy(), torch.from_numpy),
+    "capsule": (to_dlpack, from_dlpack),
+    "tensor": (lambda tensor: tensor[1:].view(-1), lambda tensor: tensor),
+}
+
+
+@pytest.mark.parametrize("batch_size", [4, 16, 700])
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("sharing", SHARING)
+@pytest.mark.parametrize("holding", HOLDING)
+def test_what_is_held_stays_when_another_tensor_of_its_memory_is_shared(
+    batch_size: int, prefetch: int, sharing: str, holding: str
+) -> None:
+    """torch moves the values of a whole storage; arrays and capsules still point to where they were."""
+    hold, look = HOLDING[holding]
+    stash = ts.load({"y": np.arange(3000.0), "z": np.arange(3000.0) + 0.5})
+    held, loader = [], ts.Loader(ts.Windows(stash, 3), batch_size, prefetch=prefetch, shuffle=True)
+    for step, batch in enumerate(loader):
+        if step < 3:
+            held.append((hold(batch["y"]), hold(batch["z"]), batch["y"].clone(), batch["z"].clone()))
+            SHARING[sharing](batch["z"])
+    del batch
+    for _ in loader:
+        pass
+    for y, z, own_y, own_z in held:
+        for kept, own in ((y, own_y), (z, own_z)):
+            found = look(kept)
+            assert torch.equal(found, own[1:].view(-1) if holding == "tensor" else own)
 
 
 def test_small_batches_are_made_together() -> None:

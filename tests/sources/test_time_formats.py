@@ -1,10 +1,12 @@
-"""Texts that are no times in ISO 8601: the message names the expression of polars that reads these very texts."""
+"""Texts and integers that mean times: the message names the line of polars that reads these very values."""
 
 import re
+from collections.abc import Callable
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -79,6 +81,9 @@ AT: list[tuple[Any, pl.Series]] = [
     (pl.Date, pl.Series(["01/31/2024"])),
     (pl.Date, pl.Series(["01/31/2024 00:00"])),
     (pl.Date, pl.Series([datetime(2024, 1, 31)])),
+    (pl.Date, pl.Series([1706659200])),
+    (pl.Datetime("us"), pl.Series([1706659200000])),
+    (pl.Datetime("us", "Europe/Berlin"), pl.Series([1706659200000])),
     (pl.Datetime("us"), pl.Series(["31.1.2024 0:00"])),
     (pl.Datetime("us"), pl.Series(["31.1.2024"])),
     (pl.Datetime("us"), pl.Series([datetime(2024, 1, 31)]).dt.replace_time_zone("Asia/Tokyo")),
@@ -99,3 +104,42 @@ def test_the_line_for_points_gives_the_times_of_the_stash(kind: Any, at: pl.Seri
         ts.Windows(stash, 2, at=pl.DataFrame({"t": at}))
     frame = eval(remedy(caught.value), {"pl": pl, "frame": pl.DataFrame({"t": at})})
     assert ts.Windows(stash, 2, at=frame)[0]["y"].tolist() == [28, 29]
+
+
+HOURS = pl.DataFrame({"t": 1_577_836_800 + 3600 * np.arange(200), "y": np.arange(200.0)})
+ASKED: dict[str, Callable[[pl.DataFrame], object]] = {
+    "split": lambda frame: windows_of(frame).split("2020-01-05"),
+    "folds": lambda frame: windows_of(frame).folds(2, "1d"),
+    "frequency": lambda frame: ts.Windows(windows_of(frame).stash, 3, frequency="1h"),
+    "tolerance": lambda frame: ts.Windows(windows_of(frame).stash, 3, tolerance="5m"),
+    "During": lambda frame: windows_of(frame, spans={"y": ts.During("y", "-1d", "0d", max_rows=24)}),
+    "every": lambda frame: windows_of(frame, spans={"y": ts.During("y", "-1d", "0d", every="1h")}),
+    "calendar": lambda frame: ts.load(frame, {"when": ts.calendar("hour")}, time="t"),
+    "at": lambda frame: windows_of(frame, history=2, at=pl.DataFrame({"t": [datetime(2020, 1, 4)]})),
+    "plot": lambda frame: ts.plot.series(windows_of(frame).stash, None, ["y"], start="2020-01-05"),
+}
+
+
+def windows_of(frame: pl.DataFrame, **options: Any) -> ts.Windows:
+    return ts.Windows(ts.load(frame, ["y"], time="t"), **(options or {"history": 3, "horizon": 1}))
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("per_second", [1, 10**3, 10**6, 10**9])
+def test_the_line_for_integers_since_1970_makes_them_times(asked: str, per_second: int) -> None:
+    frame = HOURS.with_columns(pl.col("t") * per_second)
+    kinds = (ValueError, ts.errors.SchemaError)
+    with pytest.raises(kinds, match=like(f"{1_577_836_800 * per_second} reads as ... since 1970")) as caught:
+        ASKED[asked](frame)
+    found = re.search(r"load (frame\.with_columns\(.*\)), with polars\.$", str(caught.value))
+    assert found is not None
+    read = eval(found[1], {"pl": pl, "frame": frame})
+    assert read["t"][0] == datetime(2020, 1, 1)
+    ASKED[asked](read)
+
+
+@pytest.mark.parametrize("first", [0, 20_240_131, 2**62])
+def test_other_integers_are_no_times_since_1970(first: int) -> None:
+    stash = ts.load({"t": np.arange(9) + first, "y": np.arange(9)}, ["y"], time="t")
+    with pytest.raises(ValueError, match=like("A cut is an integer, as the times are; got '2020-01-01'.") + "$"):
+        ts.Windows(stash, 3).split("2020-01-01")

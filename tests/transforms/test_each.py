@@ -176,6 +176,34 @@ def test_filled_values_of_packs_of_several_widths_do_not_count(more: dict[str, A
     check_flags(mix, parts, "mean", **more)
 
 
+FIELD: dict[str, Any] = {"t": range(9), "a": [1.0, None, *range(3, 10)], "b": np.arange(9.0)}
+
+
+@pytest.mark.parametrize("other", ["stretch", "table", "no such column", "another width"])
+def test_flags_over_other_rows_are_those_of_other_rows(other: str) -> None:
+    """Those of a span in time, of the windows' stash or of a table, whose columns may have the same names."""
+    stash = ts.load(FIELD, {"x": ts.column(["a", "b"], fill=-99.0), "ok": ts.is_valid(["a", "b"])}, time="t")
+    of_table = {"another width": ts.is_valid(["a", "b", "c"]), "table": ts.is_valid(["a", "b"])}
+    name = "fine" if other == "no such column" else "ok"
+    table = ts.load(FIELD | {"c": np.arange(9.0)}, {name: of_table.get(other, ts.is_valid("a"))}, time="t")
+    during = ts.During(name, -8, -5, max_rows=3, **({} if other == "stretch" else {"table": "other"}))
+    more: dict[str, Any] = {} if other == "stretch" else {"tables": {"other": table}}
+    past = {"past": (ts.each("x"), -3, 0)}
+    norm = ts.InstanceNorm("past")
+    plain = next(iter(ts.Loader(ts.Windows(stash, spans=past), 9, with_ids=True, transform=[norm])))
+    windows = ts.Windows(stash, spans=past | {"own": during}, **more)
+    batch = next(iter(ts.Loader(windows, 9, with_ids=True, transform=[norm])))
+    shared = torch.isin(plain["anchor"], batch["anchor"])[plain["past.window"]]
+    assert torch.equal(batch["past"], plain["past"][shared])
+    flagged = ts.Windows(stash, spans=past | {"own": during, "flags": ("ok", -3, 0)}, **more)
+    batch = next(iter(ts.Loader(flagged, 9, with_ids=True, transform=[norm])))
+    anchor = int(batch["anchor"][0])
+    held = FIELD["a"][anchor - 2 : anchor + 1]  # without a horizon, the anchor is the last row
+    known = np.array([value for value in held if value is not None])
+    filled = np.array([-99.0 if value is None else value for value in held])
+    np.testing.assert_allclose(batch["past"][0], (filled - known.mean()) / np.sqrt(known.var() + 1e-5))
+
+
 def test_the_oracle_of_flags_can_fail() -> None:
     stash = with_missing(3, ["a"])
     spans = {"past": (ts.each("x", "y"), -6, 0), "next": (ts.each("x", "y"), 0, 2)}

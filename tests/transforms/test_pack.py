@@ -440,8 +440,11 @@ def test_what_goes_by_window_stands_before_the_pack() -> None:
             ts.Loader(windows, 4, with_ids=True, transform=[ts.PackSequences("past", length=4), step])
     ts.Loader(windows, 4, with_ids=True, transform=[norm, by_entity, ts.PackSequences("past", length=4)])
     whole = ts.Scaler.fit(windows, ["y"])
-    with pytest.raises(ValueError, match=like("Scaler must see whole windows; 'past' is packed before it")):
-        ts.Loader(
-            windows, 4, transform=[ts.PackSequences("past", length=4), whole]
-        )  # it would scale the zeros of unused slots
-    assert len([*ts.Loader(windows, 4, transform=[ts.PackSequences("past"), whole])]) == 2
+    for length in (None, 4, 5):  # where slots of rows are unused, they stay 0
+        pack = ts.PackSequences("past", length=length)
+        before, after = ([*ts.Loader(windows, 4, transform=steps)] for steps in ([whole, pack], [pack, whole]))
+        assert len(before) == len(after) == 2
+        for one, two in zip(before, after):
+            assert all(torch.equal(one[name], two[name]) for name in one)
+        restored = whole.inverse(after[0])["past"]
+        torch.testing.assert_close(restored, next(iter(ts.Loader(windows, 4, transform=[pack])))["past"])

@@ -12,7 +12,6 @@ import torch
 
 import tensorstash as ts
 from tensorstash.errors import ColumnError, DataError, NoMemoryError, SchemaError
-from tests.late_device import LateCopies
 from tests.oracle_load import like
 from tests.spaces import limit
 
@@ -198,35 +197,76 @@ def test_a_scaler_is_not_fitted_on_scaled_columns() -> None:
     assert ts.Scaler.fit(windows(scaled), ["y"]).spans == {"next": "y"}
 
 
-@pytest.mark.parametrize("way", ["loader", "thread", "copied", "resident", "packed", "batch", "window", "out", "mix"])
-def test_a_scaler_called_by_hand_refuses_batches_of_scaled_columns(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+class Halves:
+    """A transform of a guest that says which spans it scales."""
+
+    scaled_spans = ("past",)
+
+    def __call__(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        batch["past"] /= 2
+        return batch
+
+
+def test_a_loader_refuses_to_scale_what_the_stash_has_scaled(tmp_path: Path, shm: Path) -> None:
+    """Whatever way the stash has gone since; by hand the batches are scaled again, and back."""
     stash = loaded()
     scaler = ts.Scaler.fit(windows(stash), ["x", "y"])
-    raw, scaled = (windows(each) for each in (stash, scaler.transform(stash)))
-    if way in ("copied", "packed"):
-        monkeypatch.setattr("tensorstash.batches.loader.copies_to", lambda _: LateCopies())
-    made = {
-        "batch": lambda: scaled[:4],
-        "window": lambda: scaled[0],
-        "out": lambda: scaled.gather([0, 1], out=raw[[0, 1]]),
-        "mix": lambda: ts.Mix({"one": scaled})[[0, 1]],
-        "thread": lambda: next(iter(ts.Loader(scaled, 4, prefetch=2))),
-        "resident": lambda: next(iter(ts.Loader(scaled, 4, resident=True))),
-        "packed": lambda: next(iter(ts.Loader(scaled, 4, transform=[ts.PackSequences("next")]))),
+    scaled = scaler.transform(stash, dtype=torch.float32)
+    scaled.save(tmp_path / "scaled.safetensors")
+    copies = {
+        "as it is": scaled,
+        "opened": ts.open(tmp_path / "scaled.safetensors"),
+        "shared": scaled.share("scaled"),
+        "attached": ts.attach("scaled"),
+        "pickled": pickle.loads(pickle.dumps(scaled.share("scaled"))),
     }
-    batch = made.get(way, lambda: next(iter(ts.Loader(scaled, 4))))()
-    before = {name: tensor.clone() for name, tensor in batch.items()}
-    steps: list[Any] = [lambda batch: scaler(batch), ts.PackSequences("next")]
-    by_hand = ts.Loader(scaled, 4, transform=steps if way == "packed" else steps[:1])
-    with pytest.raises(ValueError, match=like("A span must be scaled once ... is scaled already")):
-        scaler(batch)
-    with pytest.raises(ValueError, match=like("A span must be scaled once ... is scaled already")):
-        next(iter(by_hand))
-    assert all(batch[name].allclose(before[name], equal_nan=True) for name in before)
-    if way == "out":
-        assert scaler(raw.gather([0, 1], out=batch)) is not None  # raw values in the same tensors
-    if way == "batch":
-        torch.testing.assert_close(scaler.inverse(batch)["next"], raw[:4]["next"], equal_nan=True)
+    assert all(copy.without_rows().about("x").is_scaled for copy in copies.values())
+    sources: dict[str, Any] = {name: windows(copy) for name, copy in copies.items()}
+    sources |= {"mix": ts.Mix({"one": windows(scaled)}), "on": windows(scaled).on(copies["opened"])}
+    sources["later"] = windows(stash).on(scaled)
+    for source in sources.values():
+        for step in (scaler, Halves()):
+            with pytest.raises(ValueError, match=like("A column must be scaled once ... Leave the scaler out")):
+                ts.Loader(source, 4, transform=[step])
+        (batch,) = ts.Loader(source, 1000)
+        before = batch["next"].clone()
+        raw = windows(stash)[:]["next"].float()
+        torch.testing.assert_close(scaler.inverse(batch)["next"], raw, equal_nan=True)
+        torch.testing.assert_close(scaler(batch)["next"], before, equal_nan=True)
+    only_code = ts.Windows(scaled, spans={"past": ("code", -4, 0)})
+    assert len([*ts.Loader(only_code, 1000, transform=[ts.Cast({"past": torch.float32}), Halves()])]) == 1
+    with pytest.raises(ValueError, match=like("scaled once; 'past' is scaled by two transforms")):
+        ts.Loader(windows(stash), 4, transform=[scaler, Halves()])
+    scaled_rows = ts.Windows(stash, spans={"past": (ts.each("x"), -4, 0)})
+    with pytest.raises(ValueError, match=like("scaled once; 'past' is scaled by two transforms")):
+        scaler = ts.Scaler.fit(scaled_rows, ["x"])
+        ts.Loader(scaled_rows, 4, transform=[scaler, scaler])
+
+
+@pytest.mark.parametrize("by", [None, "entity"])
+def test_a_scaler_that_is_bound_to_scaled_windows_scales_their_batches_back(by: Any) -> None:
+    stash = loaded()
+    scaler = ts.Scaler.fit(windows(stash), ["x", "y"], by=by)
+    scaled = windows(scaler.transform(stash))
+    raw = next(iter(ts.Loader(windows(stash), 1000, with_ids=True)))
+    batch = next(iter(ts.Loader(scaled, 1000, with_ids=True)))
+    back = scaler.bind(scaled).inverse(batch)
+    for name in ("past", "next"):
+        torch.testing.assert_close(back[name], raw[name], equal_nan=True)
+
+
+def test_windows_of_a_stash_go_on_over_its_scaled_copy() -> None:
+    """With their part of a state; but windows of scaled columns do not go on over raw ones, which a model would see."""
+    stash = loaded()
+    scaler = ts.Scaler.fit(windows(stash), ["x", "y"])
+    for dtype in (None, torch.float32, torch.bfloat16):
+        scaled = scaler.transform(stash, dtype=dtype)
+        found, expected = windows(stash).on(scaled), windows(scaled)
+        assert found.fingerprint() == expected.fingerprint() == windows(stash).fingerprint()
+        one, two = found[:], expected[:]
+        assert all(torch.equal(bits(one[name]), bits(two[name])) for name in two)
+        with pytest.raises(SchemaError, match=like("need the same ... Apply a scaler to both")):
+            windows(scaler.transform(stash)).on(stash)
 
 
 def test_a_method_that_a_scaler_lacks_is_told_with_the_one_to_use() -> None:

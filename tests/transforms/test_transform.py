@@ -124,6 +124,34 @@ def test_a_cast_without_spans_is_refused(dtypes: Any) -> None:
         ts.Cast(dtypes)
 
 
+def test_a_transform_of_a_guest_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it runs, and which windows it must see whole; `scaled_spans` is tested beside scaled stashes."""
+
+    class Whole:
+        whole_windows = ("past",)
+
+        def __call__(self, batch: Batch) -> Batch:
+            return batch
+
+    class OnHost:
+        runs_on_host = True
+
+        def __call__(self, batch: Batch) -> Batch:
+            seen.append(batch["past"].device.type)
+            return batch
+
+    seen: list[str] = []
+    pack = ts.PackSequences("past")
+    assert len([*ts.Loader(windows(), 64, transform=[Whole(), pack])]) == 4
+    with pytest.raises(ValueError, match=like("Whole must see whole windows; 'past' is packed before it")):
+        ts.Loader(windows(), 64, transform=[pack, Whole()])
+    for transform in ([OnHost()], [lambda batch: batch, OnHost(), lambda batch: batch]):
+        assert len([*ts.Loader(windows(), 64, device="meta", transform=transform)]) == 4
+    assert seen == ["cpu"] * 8
+    with pytest.raises(ValueError, match=like("OnHost runs on the host ... resident=True")):
+        ts.Loader(windows(), 64, resident=True, transform=[OnHost()])
+
+
 def level_and_spread(history: NDArray[Any], kind: str, eps: float) -> tuple[float, float]:
     """Of one window and one number: those that are there, one by one."""
     known = [float(value) for value in history if not np.isnan(value)]

@@ -212,7 +212,6 @@ def timed(columns: Any = TIMED, time: pl.Series | None = None, **values: Any) ->
         (lambda: timed({**TIMED, "z": ts.column("x", fill=1.0, empty=3.0)}), "value in empty slots of 'z'"),
         (lambda: timed(k=[*"bcdea"] * 4 + ["A"] * 5), "vocabulary of 'k' ... like="),
         (lambda: timed({**TIMED, "k": "y"}), "type of 'k' ... 'int32' ... 'float64'"),
-        (lambda: ts.Scaler.fit(timed(), ["y"]).transform(timed()), "scaling of 'y'"),
     ],
 )
 def test_what_means_something_else_is_told(other: Any, said: str) -> None:
