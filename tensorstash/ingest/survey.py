@@ -211,12 +211,12 @@ def survey(request: Request, files: Sequence[File] | None, progress: bool | None
     rows, filter_columns, strangers = _chosen_rows(request, scanned, progress)
     whole = with_iso_time(shaped(with_derived(rows, formulas), members), request.known)
     planned = _planned(request, whole, specs, derived)
-    types = {field.name: type_name(field.type) for field in (*whole.schema, *source.schema)}
+    fields_by_name = {field.name: field for field in (*whole.schema, *source.schema)}
     used = request.keys.union(members, filter_columns, *derived.values())
     planned = replace(
         planned,
         skipped=tuple(name for name in whole.schema.names if name not in used),
-        types={name: types[name] for name in whole.schema.names},
+        types={name: type_name(fields_by_name[name].type) for name in whole.schema.names},
         table=None if table is None else table.planned,
         keys=source.keys,
         strangers=strangers,

@@ -81,7 +81,7 @@ def _footer(file: File, wanted: Wanted, recent: Recent) -> Footer:
 def _schema(footer: Footer, types: Mapping[str, pa.DataType]) -> pa.Schema:
     """The columns of a file, then the keys of its path, of these types; a column takes precedence over a key."""
     keys = [(key, types[key]) for key in dict(footer.file.keys) if key not in footer.own]
-    return pa.schema([*footer.stored, *keys])
+    return pa.schema([*footer.stored, *keys]) if keys else footer.stored  # there may be thousands of columns
 
 
 def _wide_times(

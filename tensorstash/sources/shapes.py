@@ -16,8 +16,8 @@ def shaped(scanned: Scan, names: Collection[str]) -> Scan:
     """The scan with lists and bytes in these columns as fixed-size lists; reads lists until one has an item."""
     derived = [
         Derived(field.with_type(arrow), (field.name,), partial(_fixed, scanned.label, field.name, arrow))
-        for field in scanned.schema
-        if field.name in names and _becomes_lists(field.type)
+        for field in map(scanned.schema.field, sorted(names, key=scanned.schema.get_field_index))
+        if _becomes_lists(field.type)
         if (arrow := _type_of_field(scanned, field)) != field.type
     ]
     return with_derived(scanned, derived)
