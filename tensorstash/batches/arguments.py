@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tensorstash.common.checks import bound_anew, is_listed, shown
+from tensorstash.common.text import type_text
 from tensorstash.sampling.several import Several
 from tensorstash.transforms.bound import check_unscaled
 from tensorstash.windows.windows import Windows
@@ -17,9 +18,20 @@ Transform = Callable[[dict[str, torch.Tensor]], Any]  # each but the last return
 def check_windows(windows: object) -> None:
     """Refuse anything but windows, and windows that are empty."""
     if not isinstance(windows, (Windows, Several)):
-        raise TypeError(f"dataset must be ts.Windows(stash, ...) or a ts.Mix of them, got a {type(windows).__name__}.")
+        raise TypeError(
+            f"dataset must be ts.Windows(stash, ...) or a ts.Mix of them, got {type_text(windows)}.{_remedy(windows)}"
+        )
     if not len(windows):
         raise ValueError("dataset must hold at least one window, got none. See the cuts of split().")
+
+
+def _remedy(given: object) -> str:
+    """What to write in place of something of PyTorch that is made of windows: a `Subset`, or a loader."""
+    if not isinstance(getattr(given, "dataset", None), (Windows, Several)):
+        return ""
+    if hasattr(given, "indices"):
+        return " Write ts.Loader(subset.dataset, ..., order=subset.indices), or make parts with windows.split()."
+    return " Give ts.Loader its dataset."
 
 
 def callables(transform: Sequence[Transform]) -> tuple[Transform, ...]:

@@ -164,7 +164,7 @@ class Pool:
         kept.lease.buffer = buffer
         self._kept.add(kept)
         tensor = torch.from_numpy(view)
-        tensor.untyped_storage()._tensorstash_view = view  # type: ignore[attr-defined]
+        tensor.untyped_storage().tensorstash_view = view  # type: ignore[attr-defined]
         return tensor if self._dtype is None else tensor.view(self._dtype)
 
 

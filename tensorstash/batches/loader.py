@@ -4,7 +4,7 @@ import time
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -19,7 +19,7 @@ from tensorstash.batches.resident import ResidentColumns, resident_batches
 from tensorstash.batches.staging import Staged, Staging
 from tensorstash.batches.times import Times, timed
 from tensorstash.batches.transforms import plan_transforms
-from tensorstash.common.checks import at_least
+from tensorstash.common.checks import at_least, shown
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.sampling.bind import Bindable
 from tensorstash.sampling.passes import Position, Schedule
@@ -158,6 +158,25 @@ class Loader:
     def __len__(self) -> int:
         """Batches of a whole pass, the same on every rank."""
         return len(self.sampler)
+
+    def __getitem__(self, index: object) -> NoReturn:
+        """Refused: batches come one after the other."""
+        raise TypeError(
+            f"A loader has no batch of a number, got [{shown(index)}]. Write next(iter(loader)) for a batch, or "
+            "loader.dataset[k] for window k; a DataLoader or an evaluation of another package takes the windows."
+        )
+
+    def __next__(self) -> NoReturn:
+        """Refused: each `for` loop has an iterator of its own."""
+        raise TypeError("A loader begins a pass with iter(). Write next(iter(loader)), or loop over the loader.")
+
+    @property
+    def prefetch_factor(self) -> NoReturn:
+        """Refused: accelerate asks for it to make a `DataLoader` like this one, which would not give these batches."""
+        raise TypeError(
+            "A ts.Loader is used as it is, because it knows its rank and continues from load_state_dict(). Leave out "
+            "prepare_data_loader() and skip_first_batches(), and give transformers' Trainer ignore_data_skip=True."
+        )
 
     def __iter__(self) -> Iterator[Batch]:
         """One pass, or the rest of one after `load_state_dict`. Only the last iterator is alive."""

@@ -4,9 +4,12 @@ import os
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import current_thread
 from typing import TypeVar
 
 Item = TypeVar("Item")
+
+_NAME = "tensorstash-prefetch"
 
 # what a forked child must never free: that takes locks which the thread may have held when the process was forked
 _inherited: list[object] = []
@@ -18,9 +21,9 @@ def ahead(items: Iterator[Item], count: int) -> Generator[Item, None, None]:
     Closing it cancels items that have not begun and waits for the item under way. A forked child inherits no threads
     and so cannot continue the iteration: a `RuntimeError`.
     """
-    own_process = os.getpid  # at interpreter exit the globals of modules may be gone
+    own_process, own_thread, name = os.getpid, current_thread, _NAME  # at exit the globals of modules may be gone
     process = own_process()
-    thread = ThreadPoolExecutor(1, "tensorstash-prefetch")
+    thread = ThreadPoolExecutor(1, name)
     waiting: deque[Future[Item | None]] = deque()
     try:
         waiting.extend(thread.submit(next, items, None) for _ in range(count))
@@ -33,7 +36,7 @@ def ahead(items: Iterator[Item], count: int) -> Generator[Item, None, None]:
             # not shutdown(cancel_futures=True): at interpreter exit, modules that it needs may be gone
             for future in waiting:
                 future.cancel()
-            thread.shutdown()
+            thread.shutdown(wait=not own_thread().name.startswith(name))  # collected there, it cannot wait for itself
         else:
             _inherited.append((thread, waiting, items))
 

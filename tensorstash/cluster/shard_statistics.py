@@ -67,9 +67,11 @@ def of_node(
         values = {name: (values_of(stash, name), rows) for name in names}
         if together:
             values = {name: all_of_pack(*of_column, name) for name, of_column in values.items()}
-        node.every[shard] = {name: fit([(column, one_group(own))], kind) for name, (column, own) in values.items()}
+        node.every[shard] = {
+            name: fit([(column, one_group(own))], kind, name) for name, (column, own) in values.items()
+        }
         if by is not None:
-            node.each[shard] = {name: fit([of_column], kind) for name, of_column in values.items()}
+            node.each[shard] = {name: fit([of_column], kind, name) for name, of_column in values.items()}
     return node
 
 

@@ -8,6 +8,7 @@ import torch
 
 from tensorstash.columns.codec import Ascending
 from tensorstash.columns.column import Column, Kind
+from tensorstash.columns.extensions import extension_of, is_opaque
 from tensorstash.common.dtypes import DTYPES
 from tensorstash.errors import SchemaError
 
@@ -42,6 +43,8 @@ def is_number(arrow: pa.DataType) -> bool:
 
 def from_arrow(name: str, field: pa.Field) -> Column:
     """The column for an Arrow field, with the default dtype of the field's type."""
+    if is_opaque(field):
+        raise unstorable(field)
     arrow = value_type(field.type)
     field = field.with_type(arrow)
     if is_text(arrow):
@@ -60,9 +63,14 @@ def from_arrow(name: str, field: pa.Field) -> Column:
     if kind is not None:
         unit, zone = "d" if kind == "date" else arrow.unit, getattr(arrow, "tz", None)
         return Column(name, (field.name,), torch.int64, kind=kind, unit=unit, zone=zone)
-    raise SchemaError(
+    raise unstorable(field)
+
+
+def unstorable(field: pa.Field) -> SchemaError:
+    """The error for a column whose type a stash cannot hold."""
+    return SchemaError(
         "A stash holds numbers, booleans, text, dates, times, and bytes and lists of numbers of one length; column "
-        f"{field.name!r} is {arrow}. Leave it out of columns= and static=, or {_conversion(field)}."
+        f"{field.name!r} is {field_type(field)}. Leave it out of columns= and static=, or {_conversion(field)}."
     )
 
 
@@ -95,7 +103,8 @@ def is_bfloat16(field: pa.Field) -> bool:
 
 def field_type(field: pa.Field) -> str:
     """The type of a field for messages."""
-    return "bfloat16" if is_bfloat16(field) else str(field.type)
+    name, parameters = extension_of(field)
+    return "bfloat16" if is_bfloat16(field) else f"{name} {parameters}".strip() or str(field.type)
 
 
 def from_bits(bits: pa.Array) -> pa.Array:

@@ -165,7 +165,7 @@ def duration(text: str, what: str) -> timedelta:
 
 def inferred(step: int, clock: Clock, tolerance: Duration | None) -> list[Frequency]:
     """The frequencies that a most common step may stand for, the likeliest first: months and days vary in length."""
-    fixed = [frequency(_text_of(step, clock), clock, tolerance)]
+    fixed = [frequency(written(step, clock), clock, tolerance)]
     if clock.unit is None:
         return fixed
     days = round(step / clock.day)
@@ -186,10 +186,11 @@ def day_of_month(times: Int64s, clock: Clock) -> tuple[Int64s, Bools]:
 
 def describe_step(step: int, clock: Clock) -> str:
     """A step as text: "3d", "1h30m", "1200"."""
-    return str(_text_of(step, clock))
+    return str(written(step, clock))
 
 
-def _text_of(step: int, clock: Clock) -> int | str:
+def written(step: int, clock: Clock) -> int | str:
+    """A step as users write it: an integer for integer times, else text."""
     if clock.unit is None:
         return step
     rest, text = step * NANOSECONDS[clock.unit], ""
@@ -207,7 +208,7 @@ def _plain(length: Duration) -> int | str:
     if not isinstance(length, timedelta):
         return length
     microseconds = (length.days * 86_400 + length.seconds) * 10**6 + length.microseconds
-    return _text_of(microseconds * 1000 + getattr(length, "nanoseconds", 0), Clock("ns", None))
+    return written(microseconds * 1000 + getattr(length, "nanoseconds", 0), Clock("ns", None))
 
 
 def _ticks(length: Duration, clock: Clock, what: str) -> int:

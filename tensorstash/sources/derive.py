@@ -1,14 +1,16 @@
 """Derived columns: formulas, and fields of struct columns."""
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tensorstash.columns.calendar import Moment
 from tensorstash.columns.expression import Expression, Formula
+from tensorstash.columns.extensions import extension_of, is_opaque, periods_of
 from tensorstash.columns.names import field_of
-from tensorstash.columns.types import value_type
+from tensorstash.columns.types import is_list, unstorable, value_type
 from tensorstash.common.clock import epoch_hint
 from tensorstash.errors import SchemaError, SourceError, unknown
 from tensorstash.sources.evaluate import bind
@@ -68,13 +70,28 @@ def check_utf8(scanned: Scan) -> None:
 
 
 def stored(scanned: Scan) -> Scan:
-    """The scan with each column in its plain type."""
-    derived = [
-        Derived(field.with_type(arrow), (field.name,), lambda arrays, *_, arrow=arrow: unwrapped(arrays[0], arrow))
-        for field in scanned.schema
-        if (arrow := plain_type(field.type)) != field.type
-    ]
-    return with_derived(scanned, derived)
+    """The scan with each column in its plain type; reading a column whose stored values do not say it is an error."""
+    return with_derived(scanned, [column for field in scanned.schema for column in _plain_column(field)])
+
+
+def _plain_column(field: pa.Field) -> Iterator[Derived]:
+    """The column in its plain type, if it has another."""
+    arrow, inputs, item = plain_type(field.type), (field.name,), field
+    while is_list(item.type) or pa.types.is_fixed_size_list(item.type):
+        item = item.type.value_field
+    if is_opaque(item) or (item is not field and periods_of(item) is not None):
+        yield Derived(field, inputs, partial(_refuse, item.with_name(field.name)))
+    elif (periods := periods_of(field)) is not None:
+        kind, begins = periods
+        yield Derived(pa.field(field.name, kind), inputs, lambda arrays, *_: begins(unwrapped(arrays[0], arrow)))
+    else:
+        arrow = pa.bool_() if extension_of(field)[0] == "arrow.bool8" else arrow
+        if arrow != field.type:
+            yield Derived(field.with_type(arrow), inputs, lambda arrays, *_: unwrapped(arrays[0], arrow))
+
+
+def _refuse(field: pa.Field, *_: object) -> pa.Array:
+    raise unstorable(field)
 
 
 # Fields of struct columns by dotted path: "wind.speed" is the field "speed" of the column "wind"
@@ -88,7 +105,8 @@ def fields_of(scanned: Scan, names: Collection[str], mentions: str) -> tuple[Der
         return ()
     by_path: dict[str, list[Derived]] = {}
     for column in scanned.schema:
-        for field in _fields(column.name, column.name, (), column.type):
+        is_wrapped = isinstance(column.type, pa.BaseExtensionType)
+        for field in _fields(column.name, column.name, (), column.type.storage_type if is_wrapped else column.type):
             by_path.setdefault(field.field.name, []).append(field)
     mentioned = (path for path in by_path if path not in columns and may_mention(mentions, path))
     chosen = []
@@ -111,5 +129,9 @@ def _fields(root: str, path: str, indices: tuple[int, ...], arrow: pa.DataType) 
     """All fields in a struct column, at any depth; their names may contain dots."""
     for index in range(arrow.num_fields if pa.types.is_struct(arrow) else 0):
         field, name, below = arrow.field(index), f"{path}.{arrow.field(index).name}", (*indices, index)
-        yield Derived(field.with_name(name), (root,), lambda structs, *_, at=below: pc.struct_field(structs[0], at))
+        yield Derived(field.with_name(name), (root,), lambda structs, *_, at=below: _field_at(structs[0], at))
         yield from _fields(root, name, below, field.type)
+
+
+def _field_at(structs: pa.Array, indices: tuple[int, ...]) -> pa.Array:
+    return pc.struct_field(structs.storage if isinstance(structs, pa.ExtensionArray) else structs, indices)

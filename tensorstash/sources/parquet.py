@@ -59,13 +59,21 @@ class RowGroups:
 
     def __init__(self, fragment: pads.ParquetFileFragment) -> None:
         self.meta: pq.FileMetaData = fragment.metadata
-        self.schema: pa.Schema = fragment.physical_schema
+        self.schema = self._with_intervals(fragment.physical_schema)
         self.fragment = fragment  # kept because parsing the footer again may take long
 
     @cached_property
     def _paths(self) -> dict[str, int]:
         """The leaf columns by their paths."""
         return {self.meta.schema.column(leaf).path: leaf for leaf in reversed(range(self.meta.num_columns))}
+
+    def _with_intervals(self, schema: pa.Schema) -> pa.Schema:
+        """The schema with intervals of time, which pyarrow reads as 12 bytes each."""
+        for index, field in enumerate(schema):
+            leaf = self._paths.get(field.name) if field.type == pa.binary(12) else None
+            if leaf is not None and self.meta.schema.column(leaf).converted_type == "INTERVAL":
+                schema = schema.set(index, field.with_type(pa.month_day_nano_interval()))
+        return schema
 
     @cached_property
     def _reader(self) -> pq.ParquetFile:

@@ -18,7 +18,7 @@ def plain_type(arrow: pa.DataType) -> pa.DataType:
     if isinstance(arrow, pa.BaseExtensionType):
         name = arrow.extension_name
         if name != "arrow.fixed_shape_tensor":
-            return pa.bool_() if name == "arrow.bool8" else plain_type(arrow.storage_type)
+            return plain_type(arrow.storage_type)
         if arrow.permutation is not None and [*arrow.permutation] != sorted(arrow.permutation):
             return arrow
         return reduce(pa.list_, reversed(arrow.shape), arrow.value_type)

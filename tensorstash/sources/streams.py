@@ -4,6 +4,7 @@ A load needs the number of rows before it decodes any, which a stream does not k
 while many streams can be read only once.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -16,7 +17,7 @@ from tensorstash.columns.names import check_for_polars, field_of
 from tensorstash.columns.types import is_list, is_text, value_type
 from tensorstash.common.forks import check_pool
 from tensorstash.common.progress import Bar, rows_bar
-from tensorstash.errors import SourceError
+from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.evaluate import first_line, is_elementwise
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.locate import kind_of
@@ -31,6 +32,10 @@ _ROWS = (
     65_536  # rows of each batch in the file, whatever batches the producer makes, so that equal rows have equal keys
 )
 _VALUES = 1 << 20  # most values of each batch, estimated from the first row: a limit for wide rows
+
+# types of which DuckDB hands out other values, and types that it does not: from 2**127 on, and without the zone
+_HANDED_OUT = {"UHUGEINT": "DOUBLE", "TIME WITH TIME ZONE": "TIME"}
+_WRONG = re.compile(rf"\b({'|'.join(_HANDED_OUT)})\b")
 
 Batches = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]  # columns -> their batches
 
@@ -87,6 +92,14 @@ def _open_duckdb(source: Any) -> tuple[pa.Schema, Batches]:
     import duckdb
 
     def batches(names: Sequence[str]) -> Iterable[pa.RecordBatch]:
+        for name, kind in zip(source.columns, map(str, source.types)):
+            if name in names and (said := _WRONG.sub(lambda found: _HANDED_OUT[found[0]], kind)) != kind:
+                quoted = '"' + name.replace('"', '""') + '"'
+                cast = f"* replace (cast({quoted} as {said}) as {quoted})"
+                raise SchemaError(
+                    f"DuckDB hands out other values for those of some types; column {name!r} is {kind}. Cast it in the "
+                    f"query: relation.select({cast!r})."
+                )
         return pa.RecordBatchReader.from_stream(source.select(*map(duckdb.ColumnExpression, names)))
 
     return pa.RecordBatchReader.from_stream(source.limit(0)).schema, batches

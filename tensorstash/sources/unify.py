@@ -6,6 +6,7 @@ from operator import itemgetter
 
 import pyarrow as pa
 
+from tensorstash.columns.extensions import extension_of, is_opaque, periods_of
 from tensorstash.columns.types import field_type, is_bfloat16, is_text, marks_bfloat16, value_type
 from tensorstash.errors import SourceError
 from tensorstash.sources.scan import Wanted, check_unique
@@ -57,7 +58,7 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
 
 def wider(left: pa.Field, right: pa.Field) -> pa.Field | None:
     """A field that can hold every value of both; `None` if there is none."""
-    if is_bfloat16(left) != is_bfloat16(right):
+    if is_bfloat16(left) != is_bfloat16(right) or _meaning(left) != _meaning(right):
         return None
     if marks_bfloat16(left) != marks_bfloat16(right):
         left = left.remove_metadata()  # plain floats would be rounded
@@ -74,3 +75,8 @@ def wider(left: pa.Field, right: pa.Field) -> pa.Field | None:
         pa.types.is_list(both) and all(map(pa.types.is_fixed_size_list, types)),  # the lists have different lengths
     )
     return None if any(refused) else left.with_type(both)
+
+
+def _meaning(field: pa.Field) -> tuple[str, str] | None:
+    """The extension type of a field whose stored values mean nothing without it."""
+    return extension_of(field) if is_opaque(field) or periods_of(field) is not None else None

@@ -13,7 +13,7 @@ import torch
 from tensorstash.common.checks import at_least, flag, is_integer, one_of
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.text import type_text
-from tensorstash.errors import DataError, SchemaError, unknown
+from tensorstash.errors import ColumnError, DataError, SchemaError, unknown
 from tensorstash.native.permutation import shuffled
 from tensorstash.sampling.several import Several
 from tensorstash.stash.missing import values_of
@@ -34,11 +34,11 @@ from tensorstash.transforms.bound import (
     Source,
     check_alike,
     check_unscaled,
+    columns_in,
     parts_in,
     spans_in,
     stash_of,
     stash_with,
-    variates_in,
 )
 from tensorstash.windows.intervals import covered, union
 from tensorstash.windows.placement import Placement
@@ -278,37 +278,78 @@ def spans_of(source: Windows | Stash, columns: list[str]) -> dict[str, str]:
         raise TypeError(f"columns must be a list of names, got {odd[0]!r} in it.")
     for name in columns:
         stash = stash_with(source, name)
+        if name not in stash:
+            raise _no_column(source, stash, name)
         tensor, kind = stash[name], stash.about(name).kind
         if kind != "number" or tensor.dtype == torch.bool:
             what = tensor.dtype if kind == "number" else kind
             raise SchemaError(f"A scaled column must be numeric; {name!r} is {what}. Leave it out.")
     if isinstance(source, Stash):
         return {name: name for name in columns}
-    spans, apart = spans_in(source), variates_in(source)
-    held = [*spans.values(), *(name for names in apart.values() for name in names)]
+    held = [name for names in columns_in(source).values() for name in names]
     for name in columns:
         if name not in held:
             raise unknown(name, held, "a window")
-    return {span: column for span, column in spans.items() if column in columns}
+    return {span: column for span, column in spans_in(source).items() if column in columns}
+
+
+def _no_column(source: Windows | Stash, stash: Stash, name: str) -> ColumnError:
+    """The error for a name that is no column of a stash; it may be that of something else."""
+    spans = columns_in(source) if isinstance(source, Windows) else {}
+    packs = [about.name for about in stash.info.columns if name in about.members and len(about.members) > 1]
+    if name in spans or packs:
+        what = f"a span of {' and '.join(map(repr, spans[name]))}" if name in spans else f"inside {packs[0]!r}"
+        given = "windows" if isinstance(source, Windows) else "stash"
+        columns = [*spans.get(name, packs[:1])]
+        return ColumnError(f"A scaler takes columns; {name!r} is {what}. Write ts.Scaler.fit({given}, {columns}).")
+    if name in stash.static:
+        return ColumnError(f"A scaler takes columns of spans; {name!r} is a static column. {_by_hand(stash, name)}")
+    return unknown(name, stash, "the stash")
+
+
+def _by_hand(stash: Stash, name: str) -> str:
+    """How to scale a static column."""
+    known = stash.static[name].double()
+    known = known[known.isfinite()]
+    if stash.about(name).kind != "number" or not len(known):
+        return "Leave it out."
+    center, spread = known.mean(), float(known.std(correction=0)) or 1.0
+    return f"Write transform=[lambda batch: batch | {{{name!r}: (batch[{name!r}] - {center:.4g}) / {spread:.4g}}}]."
 
 
 def _fitted(parts: Sequence[Part], kind: str, name: str) -> tuple[Fitted, list[Doubt]]:
-    fitted, groups = fit(parts, kind), parts[0][1].groups
+    fitted, groups = fit(parts, kind, name), parts[0][1].groups
     if groups == 1 or (fitted[0] >= _FEWEST).all():
         return fitted, []
-    return fill_few(fitted, fit([(column, one_group(rows)) for column, rows in parts], kind), name)
+    return fill_few(fitted, fit([(column, one_group(rows)) for column, rows in parts], kind, name), name)
 
 
-def fit(parts: Sequence[Part], kind: str) -> Fitted:
-    """The statistics of a column for each group of rows. Several parts, of one group each, are pooled."""
-    with np.errstate(invalid="ignore", over="ignore"):  # `Statistics.add` refuses infinite values
-        if kind == "robust":
-            count, quartiles = (
-                quantiles(*parts[0], _QUARTILES) if len(parts) == 1 else pooled_quantiles(parts, _QUARTILES)
-            )
-            lower, median, upper = quartiles
-            return count, median, upper - lower
-        return merged([_fit(column, rows, kind) for column, rows in parts], kind)
+def fit(parts: Sequence[Part], kind: str, name: str) -> Fitted:
+    """The statistics of a column for each group of rows. Several parts, of one group each, are pooled.
+
+    Raises `DataError` if the values are finite and the statistics are not; `Statistics.add` refuses infinite values.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        count, center, scale = _fit_all(parts, kind)
+        if (np.isfinite(center) & np.isfinite(scale))[count > 0].all():
+            return count, center, scale
+    ends = np.concatenate([end.ravel() for part in parts for end in extremes(*part)[1:]])
+    low, high = np.nanmin(ends), np.nanmax(ends)
+    if np.isfinite([low, high]).all():
+        raise DataError(
+            f"A scaled column must have values that float64 can subtract and square; {name!r} has {low:.4g} to "
+            f"{high:.4g} in the rows seen. Leave it out, or load it smaller: pl.col({name!r}) / 1e200."
+        )
+    return count, center, scale
+
+
+def _fit_all(parts: Sequence[Part], kind: str) -> Fitted:
+    if kind == "robust":
+        count, (lower, median, upper) = (
+            quantiles(*parts[0], _QUARTILES) if len(parts) == 1 else pooled_quantiles(parts, _QUARTILES)
+        )
+        return count, median, upper - lower
+    return merged([_fit(column, rows, kind) for column, rows in parts], kind)
 
 
 def _fit(column: Values, rows: Rows, kind: str) -> Fitted:

@@ -13,6 +13,7 @@ from tensorstash.common.frequency import Duration, Frequency, describe_step
 from tensorstash.errors import DataError, NoWindowError
 from tensorstash.gather.span import Span
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.gap_causes import remedy_of
 from tensorstash.windows.intervals import Intervals, count_before, drop, intervals, windows_in
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.runs import Runs, entity_runs, find_runs
@@ -108,7 +109,7 @@ def _too_short(placement: Placement, runs: Runs) -> NoWindowError:
             f"Windows need {least:,} of their {placement.length:,} slots in one run, see {fewer}",
             "give a lower",
         )
-    remedy = f"Shorten history or horizon, {give} {fewer}, or see frequency= and gaps=."
+    remedy, known = f"Shorten history or horizon, {give} {fewer}, or see frequency= and gaps=.", ""
     mostly_gaps = 2 * len(runs.rows) > runs.rows.sum()
     if runs.frequency is not None and mostly_gaps:
         remedy = (
@@ -116,7 +117,8 @@ def _too_short(placement: Placement, runs: Runs) -> NoWindowError:
             "in time, ts.During. See docs/guide/events.md."
         )
         if runs.steps and 2 * runs.steps[0][1] > runs.rows.sum():
-            remedy = f"Most steps are {runs.steps[0][0]}: give it as frequency=."
+            remedy = known = f"Most steps are {runs.steps[0][0]}: give it as frequency=."
+    remedy = known or remedy_of(placement.stash, runs, least) or remedy
     return NoWindowError(
         f"{needed}; the longest of {len(starts):,} runs has "
         f"{int((stops - starts).max(initial=padding)) - padding:,}{_steps_text(runs)}. {remedy}"
@@ -149,21 +151,44 @@ def _warn_of_gaps(placement: Placement, runs: Runs) -> bool:
     """Warn if gaps make more empty slots than there are rows, or cost many windows; returns whether they do."""
     windows, slots, rows = placement.intervals, placement.slots, placement.stash.rows
     possible = int(windows_in(entity_runs(placement.offsets).rows, placement.length, windows.stride).sum())
+    known = ""
     if costly := len(windows) < (1 - _COSTLY) * possible:
+        known = remedy_of(placement.stash, runs, placement.length - slots.lead - slots.tail)
+        remedy = known or (
+            "If these are not gaps, give the frequency=, such as '1bd' for business days, a tolerance=, or "
+            "gaps='ignore'; if they are, shorter windows lose fewer."
+        )
+        apart = _left_out(placement)  # whose steps are no gaps
         warnings.warn(
             f"Gaps cost {1 - len(windows) / possible:.0%} of the windows: {len(windows):,} of {possible:,} are left"
-            f"{_steps_text(runs)}. If these are not gaps, give the frequency=, such as '1bd' for business days, a "
-            "tolerance=, or gaps='ignore'; if they are, shorter windows lose fewer.",
+            f"{_steps_text(replace(runs, steps=()) if apart else runs)}.{apart} {remedy}",
             stacklevel=6,
         )
     empty = slots.total - rows - (slots.lead + slots.tail) * int(np.count_nonzero(~slots.joined))
     if empty > rows:
+        known = known or remedy_of(placement.stash, runs, 1)
+        remedy = known or (
+            "Give the frequency=, take gaps='split', or leave windows without observations out with require=."
+        )
         warnings.warn(
-            f"Gaps make more empty slots than there are rows: {empty:,} and {rows:,}{_steps_text(runs)}. Give the "
-            "frequency=, take gaps='split', or leave windows without observations out with require=.",
+            f"Gaps make more empty slots than there are rows: {empty:,} and {rows:,}{_steps_text(runs)}. {remedy}",
             stacklevel=6,
         )
     return costly
+
+
+def _left_out(placement: Placement) -> str:
+    """The entities that gaps leave without a window, as a sentence after another one; most often another step."""
+    slots, rows = placement.slots, np.diff(placement.offsets)
+    counts = np.diff(count_before(placement.intervals, entity_edges(placement)))
+    absent = np.flatnonzero((counts == 0) & (rows >= max(2, placement.length - slots.lead - slots.tail)))
+    if not len(absent):
+        return ""
+    return (
+        f" {len(absent):,} of {np.count_nonzero(rows):,} entities have no window left, such as "
+        f"{placement.stash.entities[absent[0]]!r} with steps of {_other_step(placement, absent[0])}; load series of "
+        "another step apart."
+    )
 
 
 def _warn_of_require(placement: Placement, before: Placement, judged: Sequence[Span]) -> bool:

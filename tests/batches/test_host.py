@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.multiprocessing  # which teaches the pickler tensors
-from torch.utils.dlpack import from_dlpack, to_dlpack
+from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
 
 import tensorstash as ts
 from tensorstash.batches import host
@@ -86,7 +86,7 @@ def test_no_line_of_python_runs_when_a_batch_goes() -> None:
     assert torch.is_tensor(pool.take(10))
 
 
-SHARING = {
+SHARING: dict[str, Any] = {
     "share_memory_": lambda tensor: tensor.share_memory_(),
     "queue": lambda tensor: bytes(ForkingPickler.dumps(tensor)),  # what a queue of torch.multiprocessing puts
 }

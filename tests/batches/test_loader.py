@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import itertools
 import os
 import pickle
 import re
@@ -221,6 +222,29 @@ def test_leaving_the_loop_stops_the_thread() -> None:
             raise ZeroDivisionError("in the loop")
     gc.collect()
     assert prefetch_threads() == []
+
+
+@pytest.mark.host("there transforms run in the thread")
+def test_an_iterator_may_be_collected_in_its_own_thread() -> None:
+    """As by the garbage collector, which runs wherever memory is taken; a thread cannot wait for itself."""
+    last, alone, collected, seen = list[Any](), threading.Event(), threading.Event(), itertools.count()
+
+    def drop(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        if next(seen) == len(ts.Loader(windows(), 8)):  # behind an epoch, which is made together
+            assert alone.wait(60)
+            last.clear()
+            collected.set()
+        return batch
+
+    loader = ts.Loader(windows(), 8, prefetch=2, steps=1000, transform=[drop, ts.PackSequences("past")])
+    last.append(iter(loader))
+    next(last[0])
+    alone.set()
+    assert collected.wait(60)
+    for thread in prefetch_threads():
+        thread.join(60)
+    assert prefetch_threads() == []
+    assert len([*loader]) == len(loader)
 
 
 def test_an_exception_in_the_thread_comes_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

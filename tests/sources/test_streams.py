@@ -402,3 +402,28 @@ def test_fields_of_structs_and_names_with_dots() -> None:
     for name, message in (("wind.spede", "did you mean 'wind.speed'"), ("sun.height", "it has 'wind', 'a.b', 'y'")):
         with pytest.raises(ts.errors.ColumnError, match=f"has no column '{name}'; {message}"):
             ts.load(Producer(table), {"x": name})
+
+
+# What DuckDB and ibis hand out
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "rows"),
+    [
+        (f"{2**127}::UHUGEINT", "UHUGEINT", float(2**127)),
+        ("1::UHUGEINT", "UHUGEINT", 1.0),
+        (f"[{2**127}::UHUGEINT, 1]", "UHUGEINT[]", [float(2**127), 1.0]),
+        ("'10:00:00+01'::TIMETZ", "TIME WITH TIME ZONE", 36_000_000_000),
+    ],
+)
+def test_types_that_duckdb_hands_out_as_other_values_are_refused(value: str, kind: str, rows: Any) -> None:
+    """The cast that the error says works, also for names that need quotes."""
+    for name in ("x", 'a "b', "it's"):
+        quoted = '"' + name.replace('"', '""') + '"'
+        relation = duckdb.sql(f"select {value} as {quoted}, 7 as y")
+        with pytest.raises(ts.errors.SchemaError, match=like(f"column {name!r} is {kind}. Cast it in the")) as refused:
+            ts.load(relation, [name])
+        line = re.search(r"relation\.select\(.*\)(?=\.\Z)", str(refused.value))
+        assert line is not None
+        assert ts.load(eval(line[0], {"relation": relation}), {"x": name})["x"].tolist() == [rows]
+        assert ts.load(relation, ["y"])["y"].tolist() == [7]

@@ -186,7 +186,7 @@ def test_flags_over_other_rows_are_those_of_other_rows(other: str) -> None:
     of_table = {"another width": ts.is_valid(["a", "b", "c"]), "table": ts.is_valid(["a", "b"])}
     name = "fine" if other == "no such column" else "ok"
     table = ts.load(FIELD | {"c": np.arange(9.0)}, {name: of_table.get(other, ts.is_valid("a"))}, time="t")
-    during = ts.During(name, -8, -5, max_rows=3, **({} if other == "stretch" else {"table": "other"}))
+    during = ts.During(name, -8, -5, max_rows=3, table=None if other == "stretch" else "other")
     more: dict[str, Any] = {} if other == "stretch" else {"tables": {"other": table}}
     past = {"past": (ts.each("x"), -3, 0)}
     norm = ts.InstanceNorm("past")

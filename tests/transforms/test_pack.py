@@ -441,7 +441,7 @@ def test_what_goes_by_window_stands_before_the_pack() -> None:
     ts.Loader(windows, 4, with_ids=True, transform=[norm, by_entity, ts.PackSequences("past", length=4)])
     whole = ts.Scaler.fit(windows, ["y"])
     for length in (None, 4, 5):  # where slots of rows are unused, they stay 0
-        pack = ts.PackSequences("past", length=length)
+        pack: Any = ts.PackSequences("past", length=length)
         before, after = ([*ts.Loader(windows, 4, transform=steps)] for steps in ([whole, pack], [pack, whole]))
         assert len(before) == len(after) == 2
         for one, two in zip(before, after):

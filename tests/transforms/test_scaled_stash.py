@@ -12,6 +12,7 @@ import torch
 
 import tensorstash as ts
 from tensorstash.errors import ColumnError, DataError, NoMemoryError, SchemaError
+from tests.late_device import LateCopies
 from tests.oracle_load import like
 from tests.spaces import limit
 
@@ -68,6 +69,42 @@ def test_its_batches_are_those_of_the_scaler(dtype: torch.dtype, by: Any, more: 
     raw = stash["y"][stash["y"].isfinite()]
     back = scaler.inverse(prediction[prediction != -7], "y") if by is None else scaler.inverse(prediction, "y", entity)
     assert by is not None or raw.min() - 1 <= back.min() <= back.max() <= raw.max() + 1
+
+
+NANS = {torch.float16: 0x7E00, torch.bfloat16: 0x7FC0}
+
+
+@pytest.mark.parametrize("dtype", NANS)
+@pytest.mark.parametrize("way", ["scaler", "by entity", "norm", "cast", "cast on the host", "stash", "inverse"])
+@pytest.mark.parametrize("resident", [False, True])
+def test_nan_of_a_half_type_has_the_same_bits_wherever_it_stands(
+    dtype: torch.dtype, way: str, resident: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch's conversions and arithmetic give it others by its place in a tensor."""
+    monkeypatch.setattr("tensorstash.batches.loader.copies_to", lambda _: None if resident else LateCopies())
+    values = np.where(np.arange(400) % 3, np.arange(400.0), np.nan)
+    values[::2] = np.where(np.isnan(values[::2]), -np.nan, values[::2])
+    source = torch.float32 if "cast" in way else dtype
+    stash = ts.load({"e": np.arange(400) // 200, "y": values}, {"y": ts.column("y", dtype=source)}, entity="e")
+    by: Any = "entity" if way == "by entity" else None
+    windows, scaler = ts.Windows(stash, 7), ts.Scaler.fit(stash, ["y"], by=by).bind(stash)
+    steps: dict[str, Any] = {
+        "norm": ts.InstanceNorm("y"),
+        "cast": ts.Cast({"y": dtype}),
+        "cast on the host": ts.Cast({"y": dtype}, on="host"),
+        "inverse": lambda batch: scaler.inverse(scaler(batch)),
+    }
+    if way == "stash":
+        windows = windows.on(scaler.transform(stash))
+    transform = [] if way == "stash" else [steps.get(way, scaler)]
+    for size in (1, 3, 8, 61, 388):
+        for batch in ts.Loader(windows, size, with_ids=True, transform=transform, resident=resident):
+            found = batch["y"].view(torch.int16)[batch["y"].isnan()]
+            assert batch["y"].dtype == dtype
+            assert found.eq(NANS[dtype]).all()
+    nan = torch.full((5, 13), -np.nan, dtype=dtype)
+    prediction = scaler.inverse(nan, "y", torch.zeros(5, dtype=torch.int64) if way == "by entity" else None)
+    assert prediction.view(torch.int16).eq(NANS[dtype]).all()
 
 
 def test_in_another_dtype_values_are_scaled_in_the_wider_one_and_rounded_once() -> None:

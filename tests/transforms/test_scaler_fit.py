@@ -4,6 +4,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from hypothesis import assume, given, settings
@@ -290,6 +291,53 @@ def test_infinite_values_are_refused(kind: Kind, by: By | None) -> None:
     message = "finite ... 'y' ... infinite values"
     with pytest.raises(ts.errors.DataError, match=like(message)):
         ts.Scaler.fit(stash, ["y"], kind=kind, by=by)
+
+
+@pytest.mark.parametrize(("kind", "values"), [("standard", [-1e200, 1e200]), ("minmax", [-1e308, 1e308])])
+@pytest.mark.parametrize("by", [None, "entity"])
+def test_values_of_which_float64_holds_no_spread_are_not_called_infinite(
+    kind: Kind, values: Any, by: By | None
+) -> None:
+    table = {"e": np.repeat(["a", "b"], 4), "y": [*values] * 4}
+    load: dict[str, Any] = {"entity": "e"}
+    with pytest.raises(ts.errors.DataError, match=like("subtract and square; 'y' has -1e+")) as caught:
+        ts.Scaler.fit(ts.load(table, ["y"], **load), ["y"], kind=kind, by=by)
+    remedy = eval(str(caught.value).partition("load it smaller: ")[2].rstrip("."), {"pl": pl})
+    scaler = ts.Scaler.fit(ts.load(table, {"y": remedy}, **load), ["y"], kind=kind, by=by)
+    assert all(x["y"].isfinite().all() for x in (scaler.center, scaler.scale))
+    largest = ts.load({"y": [-1e308, 1e308]})
+    assert ts.Scaler.fit(largest, ["y"], kind="maxabs")({"y": largest["y"][None]})["y"].tolist() == [[-1, 1]]
+
+
+@pytest.mark.parametrize("name", ["target", "rows", "age", "sold", "price"])
+def test_a_name_of_something_else_than_a_column_is_told_with_the_line_that_works(name: str) -> None:
+    """That of a span, of rows of a pack, of a static column, and of a member of a pack, with windows and a stash."""
+    table = {"shop": [*"aabb"], "age": [30.0, 30.0, 50.0, 50.0], "hole": [np.nan] * 4, "zone": [*"nnss"]}
+    table |= {"sold": [1.0, 2.0, 5.0, 9.0], "price": [1.0, 2.0, 3.0, 4.0], "y": [0.0, 1.0, 2.0, 3.0]}
+    columns = {"y": "y", "x": ["sold", "price"]}
+    stash = ts.load(table, columns, entity="shop", static=["age", "hole", "zone"])
+    spans = {"target": ("y", 0, 1), "rows": (ts.each("x"), -1, 0)}
+    windows = ts.Windows(stash, spans=spans)
+    sources: list[Any] = [windows] if name in spans else [windows, stash]
+    for source in sources:
+        with pytest.raises(
+            ts.errors.ColumnError, match=like(f"A scaler takes columns ... {name!r} is ... Write")
+        ) as caught:
+            ts.Scaler.fit(source, [name])
+        line = str(caught.value).partition("Write ")[2].rstrip(".")
+        found = eval(line.removeprefix("transform="), {"ts": ts, "windows": windows, "stash": stash})
+        (batch,) = ts.Loader(windows, 9, transform=found if isinstance(found, list) else [found])
+        if name == "age":
+            assert batch["age"].tolist() == [-1, 1]
+        else:
+            assert [*found.center] == ["y" if name == "target" else "x"]
+    for other, said in (
+        ("hole", "static column. Leave it out."),
+        ("zone", "static column. Leave it out."),
+        ("sol", "no column"),
+    ):
+        with pytest.raises(ts.errors.ColumnError, match=like(said)):
+            ts.Scaler.fit(windows, [other])
 
 
 def test_a_scaler_needs_windows() -> None:

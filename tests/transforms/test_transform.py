@@ -145,7 +145,8 @@ def test_a_transform_of_a_guest_says_what_it_needs(monkeypatch: pytest.MonkeyPat
     assert len([*ts.Loader(windows(), 64, transform=[Whole(), pack])]) == 4
     with pytest.raises(ValueError, match=like("Whole must see whole windows; 'past' is packed before it")):
         ts.Loader(windows(), 64, transform=[pack, Whole()])
-    for transform in ([OnHost()], [lambda batch: batch, OnHost(), lambda batch: batch]):
+    steps: list[list[Any]] = [[OnHost()], [lambda batch: batch, OnHost(), lambda batch: batch]]
+    for transform in steps:
         assert len([*ts.Loader(windows(), 64, device="meta", transform=transform)]) == 4
     assert seen == ["cpu"] * 8
     with pytest.raises(ValueError, match=like("OnHost runs on the host ... resident=True")):
