@@ -43,7 +43,7 @@ def callables(transform: Sequence[Transform]) -> tuple[Transform, ...]:
     for step in transform:
         if not callable(step):
             raise TypeError(f"A transform must be a callable that takes a batch, got {shown(step)}.")
-        if isinstance(step, type) and hasattr(step, "bind"):
+        if isinstance(step, type) and (hasattr(step, "bind") or step.__module__.startswith("tensorstash.")):
             raise TypeError(f"A transform must be an object, got the class {step.__name__}. Make one of it first.")
     return tuple(transform)
 

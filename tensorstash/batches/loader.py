@@ -21,6 +21,7 @@ from tensorstash.batches.times import Times, timed
 from tensorstash.batches.transforms import plan_transforms
 from tensorstash.common.checks import at_least, shown
 from tensorstash.common.keywords import suggests_keywords
+from tensorstash.common.text import type_text
 from tensorstash.sampling.bind import Bindable
 from tensorstash.sampling.passes import Position, Schedule
 from tensorstash.sampling.sampler import Sampler
@@ -46,7 +47,7 @@ class Loader:
 
     A batch is yours for as long as anything refers to it: a tensor, slice, numpy array, autograd graph or DLPack
     capsule. Then its memory is used again. Columns of one item size share memory, and so do small batches on the CPU,
-    up to 4 MB: to keep a part of many batches, keep its `.clone()`.
+    up to 4 MB: to keep a part of many batches, or send it to another process, take its `.clone()`.
 
     Args:
         dataset: the windows to sample, a `ts.Mix` of several, or `ts.cluster.windows` of several machines.
@@ -247,8 +248,8 @@ class Loader:
             )
             if not isinstance(batch, dict) and (batch is None or transform is not self.transform[-1]):
                 raise TypeError(
-                    "Each transform but the last must return the batch; "
-                    f"{transform!r} returned a {type(batch).__name__}."
+                    "A transform must return the batch, and the last one that or something made of it; "
+                    f"{transform!r} returned {type_text(batch)}."
                 )
         return batch
 

@@ -3,8 +3,11 @@
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any, TypeVar, cast
+
+from tensorstash.common.checks import shown
+from tensorstash.common.text import counted
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 
@@ -104,14 +107,21 @@ def _likely(word: str, parameters: Iterable[str]) -> str | None:
 def suggests_keywords(target: Target) -> Target:
     """Decorate a function, or the constructor of a class, so that its error for a wrong keyword says what to write.
 
-    It is a `TypeError`, for one of `KEYWORDS` and for a word that is nearly a parameter. The signature stays: no
-    `**kwargs` accept what the function does not name.
+    It is a `TypeError`, for one of `KEYWORDS`, for a word that is nearly a parameter, and for a value without its
+    keyword. The signature stays: no `**kwargs` accept what the function does not name.
     """
     called: Any = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
-    parameters = signature(called).parameters.keys() - {"self"}
+    kinds = {name: parameter.kind for name, parameter in signature(called).parameters.items()}
+    by_name = [name for name, kind in kinds.items() if kind is Parameter.KEYWORD_ONLY]
+    places, parameters = [name for name in kinds if name not in by_name], kinds.keys() - {"self"}
 
     @wraps(called)
     def checked(*arguments: Any, **named: Any) -> Any:
+        if by_name and len(arguments) > len(places):
+            raise TypeError(
+                f"{target.__name__}() takes {counted(len(parameters) - len(by_name), 'value')} without keyword, got "
+                f"{shown(arguments[len(places)])} too. Write its keyword, such as {by_name[0]}=."
+            )
         for word in named:
             remedy = None if word in parameters else KEYWORDS.get(word) or _likely(word, parameters)
             if remedy is not None:

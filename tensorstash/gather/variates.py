@@ -82,7 +82,7 @@ def variate_plans(
         names = variates.columns
         widths = np.array([[math.prod(memory.columns[name].shape[1:]) for name in names] for memory in memories])
         counts, flat = widths.sum(1), widths.reshape(-1)
-        packs = [_pack_of(memory, name, members[0].column) for memory in memories for name in names]
+        packs = [_pack_of(memory, name, members[0]) for memory in memories for name in names]
         plans.append(
             VariatePlan(
                 variates=variates,
@@ -99,12 +99,14 @@ def variate_plans(
     return tuple(plans)
 
 
-def _pack_of(memory: Memory, name: str, column: str) -> Memory:
-    """One pack of a memory, under the name that spans have for their columns."""
-    pack, filling = memory.columns[name], memory.filling
+def _pack_of(memory: Memory, name: str, span: Span) -> Memory:
+    """One pack of a memory, under the name that the span has for its columns."""
+    pack, filling, column = memory.columns[name], memory.filling, span.column
     if filling is not None:
         computed = {column: filling.computed[name]} if name in filling.computed else {}
-        filling = replace(filling, fills={column: filling.fills[name]}, computed=computed)
+        # all rows of a span are filled alike, and those of computed columns are then written over
+        filled = next((other for other in span.columns if other not in filling.computed), name)
+        filling = replace(filling, fills={column: filling.fills[filled]}, computed=computed)
     items = as_integers(pack).view(-1)
     return Memory({column: pack}, lambda: [Block(items, (column,), len(items))], filling)
 

@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tensorstash.common.checks import bound_anew
+from tensorstash.common.checks import bound_anew, shown
 from tensorstash.common.text import type_text
 from tensorstash.sampling.order import Count, Order
 from tensorstash.sampling.ordinary import Sequential, Shuffled
@@ -40,5 +40,5 @@ def bound(shuffle: object, order: Any, dataset: Dataset) -> Order:
         return OwnIds(order, len(dataset))
     made = bound_anew(order, dataset)
     if not isinstance(made, Order):
-        raise TypeError(f"bind(windows) of order= must return an Order, got {type_text(made)} of {order!r}.")
+        raise TypeError(f"bind(windows) of order= must return an Order; {shown(order)} returned {type_text(made)}.")
     return made

@@ -34,8 +34,10 @@ class OwnIds(SequenceOrder):
         if not isinstance(ids, Sized) or not hasattr(ids, "__iter__") or isinstance(ids, (str, bytes)):
             raise TypeError(
                 "order must be ts.Blocks(size), ts.Lanes(count), ts.Weighted(weights), ts.ByTime(), or an iterable of "
-                f"window ids with a length, got {ids!r}."
+                f"window ids with a length, got {shown(ids)}."
             )
+        if isinstance(ids, (set, frozenset)):
+            raise TypeError(f"order must give ids in an order, got the set {shown(ids)}. Write a list.")
         if isinstance(ids, (np.ndarray, torch.Tensor)) and not ids.ndim:
             raise TypeError(f"order must be a list of ids, got the single {ids!r}. Write [...] around it.")
         if not len(ids):

@@ -114,6 +114,8 @@ class Sampler:
     ) -> None:
         if isinstance(order, Sampler):
             raise TypeError("order must give one id at a time, got a ts.Sampler. Give its own order= instead.")
+        if not isinstance(n, (Windows, Several, Count)) and not is_integer(n):
+            raise TypeError(f"n must be the number of windows, or ts.Windows or a ts.Mix themselves, got {shown(n)}.")
         windows = n if isinstance(n, (Windows, Several, Count)) else Count(at_least(0, n, "n", below=MOST_COUNT))
         self.order = bound(shuffle, order, windows)  # of the next passes
         self.tail = one_of(tail, get_args(Tail), "tail")
@@ -172,7 +174,7 @@ class Sampler:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             return torch.distributed.get_world_size(), torch.distributed.get_rank(), "process group"
         if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-            return int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"]), "environment"
+            return (*_of_environment(os.environ["WORLD_SIZE"], os.environ["RANK"]), "environment")
         return 1, 0, "default"
 
     @property
@@ -260,7 +262,10 @@ class Sampler:
         if not isinstance(state, Mapping):
             raise TypeError(f"A state must be what state_dict() returned, got a {type(state).__name__}.")
         if missing := ours.keys() - state.keys():
-            raise ValueError(f"A state must have {', '.join(ours)}; this one lacks {', '.join(sorted(missing))}.")
+            raise ValueError(
+                f"A state must have {', '.join(ours)}; this one lacks {', '.join(sorted(missing))}. Take what "
+                "state_dict() returned out of the checkpoint."
+            )
         _check_alike(state, ours)
         if not is_integer(state["seed"]):
             raise ValueError(f"seed must be an integer, got {shown(state['seed'])} in the state.")
@@ -351,6 +356,15 @@ def _checked(num_replicas: int, rank: int) -> tuple[int, int]:
     if number >= size:
         raise ValueError(f"rank must lie in [0, num_replicas), got rank={rank}, num_replicas={num_replicas}.")
     return size, number
+
+
+def _of_environment(world_size: str, rank: str) -> tuple[int, int]:
+    if not (world_size.isdecimal() and rank.isdecimal() and int(rank) < int(world_size)):
+        raise ValueError(
+            f"The variables WORLD_SIZE and RANK must be integers with 0 <= RANK < WORLD_SIZE, got {world_size!r} and "
+            f"{rank!r}. Set both, or neither, or give num_replicas= and rank=."
+        )
+    return int(world_size), int(rank)
 
 
 def _check_alike(state: Mapping[str, Any], ours: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 
 from tensorstash.columns.column import Column
-from tensorstash.common.dtypes import Bools
+from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.stash.header import StashLike
 from tensorstash.stash.moments import Values
 
@@ -18,8 +18,8 @@ def values_of(stash: StashLike, name: str) -> Values:
     return Values(tensor, _validity(stash, name, tensor, is_static=is_static))
 
 
-def missing_rows(stash: StashLike, name: str) -> Callable[[slice], Bools] | None:
-    """A function from a slice of rows to whether each has a missing value; in a pack, in any member.
+def missing_rows(stash: StashLike, name: str) -> Callable[[slice | Int64s], Bools] | None:
+    """A function from rows, a slice or their numbers, to whether each has a missing value; in a pack, in any member.
 
     `None` if the column had none when loaded: it is not read, so NaN written into it later is not noticed.
     """
@@ -27,7 +27,7 @@ def missing_rows(stash: StashLike, name: str) -> Callable[[slice], Bools] | None
     if values.valid is None and not stash.about(name).missing:
         return None
 
-    def missing(rows: slice) -> Bools:
+    def missing(rows: slice | Int64s) -> Bools:
         if values.valid is not None:
             is_missing = ~values.valid[rows]
         else:

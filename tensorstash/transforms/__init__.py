@@ -3,4 +3,5 @@
 It knows nothing of files and ranks. Start with `cast.py`, the shortest one. A `Scaler` (`scaler.py`) takes its
 constants from `fitting.py`, scales batches with `scaling.py` and a stash with `scaled_stash.py`, and looks up spans
 of windows in `bound.py` and entities in `entities.py`. A `PackSequences` (`pack.py`) places windows with `packing.py`.
+For all of them `observed.py` says which slots hold values.
 """

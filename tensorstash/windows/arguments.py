@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tensorstash.common.checks import is_integer
+from tensorstash.common.dtypes import Bools
 from tensorstash.common.frequency import Duration, Frequency
 from tensorstash.gather.span import Span
 from tensorstash.stash.stash import Stash
@@ -14,11 +15,13 @@ from tensorstash.windows.fills import slot_fills
 from tensorstash.windows.gaps import Gaps, all_windows, check_no_slots, fragments
 from tensorstash.windows.intervals import no_intervals
 from tensorstash.windows.placement import Placement
-from tensorstash.windows.selection import Where, anchored, at_points, enough_rows, latest
+from tensorstash.windows.selection import Where, anchored, at_points, chosen_in, enough_rows, latest, of_entities
 from tensorstash.windows.slots import lead_and_tail, place, with_tail
 from tensorstash.windows.spans import judged_spans, slot_count
 from tensorstash.windows.splits import check_intervals
+from tensorstash.windows.tables import check_used, checked_tables
 from tensorstash.windows.time_spans import time_spans
+from tensorstash.windows.traits import check_same, tables_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +87,15 @@ def check_stash(stash: object) -> None:
 
 
 def windows_of(
-    arguments: Arguments, stash: Stash, at: Any, tables: Mapping[str, Stash], *, may_forecast: bool = False
+    arguments: Arguments,
+    stash: Stash,
+    at: Any,
+    tables: Mapping[str, Stash],
+    chosen: Bools | None = None,
+    *,
+    may_forecast: bool = False,
 ) -> Placement:
-    """The windows of a stash, or those at the points of a frame.
+    """The windows of a stash, of its `chosen` entities, or those at the points of a frame.
 
     With `may_forecast` there may be none, if the rows hold the history of a window that starts after them.
     """
@@ -113,12 +122,29 @@ def windows_of(
         fills=fills,
         intervals=no_intervals(),
         time_spans=time_spans(stash, arguments.in_time, tables, side),
+        chosen=chosen,
     )
     required = arguments.required(candidates)
     if at is not None:
         return at_points(candidates, at, arguments.closed, required, arguments.unmatched)
     whole = all_windows(candidates, pieces, required, stride, may_forecast=may_forecast)
+    whole = whole if chosen is None else of_entities(whole, chosen)
     return enough_rows(anchored(whole, arguments.where)) if len(whole) else whole
+
+
+def moved(
+    arguments: Arguments, placement: Placement, stash: Stash, at: Any, tables: object
+) -> tuple[Arguments, dict[str, Stash], Bools | None]:
+    """What `windows_of` takes to make windows of other data than that of their placement: all but the stash and `at`.
+
+    Raises unless what the windows show means the same there.
+    """
+    check_stash(stash)
+    own, given = tables_of(placement), checked_tables(tables)
+    check_used(given, own)
+    others = own | given
+    check_same(placement, stash, others)
+    return arguments.elsewhere(placement, at), others, chosen_in(placement, stash)
 
 
 def newest(arguments: Arguments, placement: Placement, of: str | None) -> Placement:

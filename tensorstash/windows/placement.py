@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.dtypes import Int32s, Int64s, as_array
+from tensorstash.common.dtypes import Bools, Int32s, Int64s, as_array
 from tensorstash.gather.gather import GatherPlan, compile_plan
 from tensorstash.gather.memory import Filling, Memory, by_source, never_empty
 from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches
@@ -40,6 +40,7 @@ class Placement:
     intervals: Intervals  # of the slots at which windows start; empty for windows at given points
     points: Points | None = None
     time_spans: tuple[TimeSpan, ...] = ()  # the spans in time
+    chosen: Bools | None = None  # `(entities,)`, those that windows may be of; `None`: all
 
     def __len__(self) -> int:
         return len(self.intervals) if self.points is None else len(self.points)

@@ -97,6 +97,31 @@ def _absent(placement: Placement, time_span: TimeSpan, ids: Int64s, anchors: Int
     return time_span.count(placement.stretches(time_span, ids, anchors)) >= time_span.min_rows
 
 
+def of_entities(placement: Placement, wanted: Bools) -> Placement:
+    """The windows of chosen entities, `(entities,)`; what is made of them later, such as `latest`, keeps to these."""
+    chosen = replace(placement, chosen=wanted if placement.chosen is None else wanted & placement.chosen)
+    if placement.points is not None:
+        return replace(chosen, points=placement.points.taken(wanted[placement.points.entity]))
+    starts, stops = run_edges(placement.slots)
+    first_rows, _ = run_rows(placement.slots, placement.stash.rows)
+    which = wanted[placement.entities_at(first_rows)]
+    return replace(chosen, intervals=keep(placement.intervals, starts[which], stops[which]))
+
+
+def chosen_in(placement: Placement, stash: Stash) -> Bools | None:
+    """The entities of another stash that have the names of the chosen ones, `(entities,)`; `None`: all."""
+    if placement.chosen is None:
+        return None
+    names = {name for name, is_chosen in zip(placement.stash.entities, placement.chosen) if is_chosen}
+    found = np.fromiter((name in names for name in stash.entities), np.bool_, len(stash.entities))
+    if names and not found.any():
+        raise NoWindowError(
+            f"A part of split_entities keeps its entities, and the other stash has none of its {len(names):,}, such as "
+            f"{next(iter(names))!r}. Call on of the windows that were split, or load these entities."
+        )
+    return found
+
+
 def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span], unmatched: str) -> Placement:
     """The windows at the points of a frame; points without one are an error, or dropped with `unmatched="drop"`."""
     points = points_of(placement.stash, at, closed, {span.name for span in placement.shown})
@@ -105,6 +130,9 @@ def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span]
         time_span.table.check_moments(int(points.time.min()), int(points.time.max()), placement.stash.clock)
     if judged and not placement.length:
         raise ValueError("require= checks slots, and spans in time have none. See min_rows= of ts.During.")
+    if placement.chosen is not None:
+        left = (points.entity >= 0) & ~np.append(placement.chosen, False)[points.entity]
+        points = refused.leave_out(points, {"of an entity that split_entities put into another part": left})
     points = placed(placement.stash, placement.slots, points, (placement.history, placement.horizon), refused)
     if judged:
         low, high = incomplete(placement, judged)
@@ -170,7 +198,7 @@ def anchored(placement: Placement, where: Where | None) -> Placement:
 
 def latest(placement: Placement, judged: Sequence[Span], of: str | None) -> Intervals:
     """One window per entity, anchored after its last row, or after the last row with a value in the column `of`."""
-    rows = _last_rows(placement, of)
+    rows, had = _last_rows(placement, of), _with_rows(placement)
     slots, (run_starts, _) = placement.slots, run_edges(placement.slots)
     _check_no_gap_after(placement, rows, of)
     starts = slots_at(slots, rows) + 1 - placement.history
@@ -183,13 +211,14 @@ def latest(placement: Placement, judged: Sequence[Span], of: str | None) -> Inte
     past = [Span(s.name, s.column, s.start, min(s.stop, 0), s.step) for s in judged if s.start < 0]
     kept = complete(replace(placement, intervals=intervals(starts, np.ones_like(starts), 1)), past)
     newest = replace(placement, intervals=kept)
-    absent = np.diff(placement.offsets) > 0  # entities without rows can have none
+    absent = had.copy()
     absent[newest.window_entities(np.arange(len(newest)))] = False
     if absent.any():
-        first, every = placement.stash.entities[absent.argmax()], np.count_nonzero(np.diff(placement.offsets))
+        first = placement.stash.entities[absent.argmax()]
         warnings.warn(
-            f"{np.count_nonzero(absent):,} of {every:,} entities have no latest window, such as {first!r}: they have "
-            "too few consecutive rows before the anchor, or a missing value that require= does not allow.",
+            f"{np.count_nonzero(absent):,} of {np.count_nonzero(had):,} entities have no latest window, such as "
+            f"{first!r}: they have too few consecutive rows before the anchor, or a missing value that require= does "
+            "not allow.",
             stacklevel=4,
         )
     _warn_of_ends(newest)
@@ -213,9 +242,16 @@ def _warn_of_ends(newest: Placement) -> None:
         )
 
 
+def _with_rows(placement: Placement) -> Bools:
+    """Which entities may have a window: the chosen ones that have rows."""
+    has_rows: Bools = np.diff(placement.offsets) > 0
+    return has_rows if placement.chosen is None else has_rows & placement.chosen
+
+
 def _last_rows(placement: Placement, of: str | None) -> Int64s:
-    """The last row of each entity, or the last one with a value; entities without one are left out."""
-    first, rows = placement.offsets[:-1], placement.offsets[1:] - 1
+    """The last row of each chosen entity, or the last one with a value; entities without one are left out."""
+    which = _with_rows(placement)
+    first, rows = placement.offsets[:-1][which], placement.offsets[1:][which] - 1
     if of is not None:
         low, high = _missing_ranges(placement.stash, of)
         k = np.searchsorted(low, rows, "right") - 1

@@ -12,7 +12,7 @@ from tensorstash.gather.each import Variates
 from tensorstash.gather.span import Draw, Span
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import During
-from tensorstash.windows.tables import table_named
+from tensorstash.windows.tables import check_used, table_named
 
 _LONGEST = 1 << 40  # slots before or after an anchor: far longer than any run, and sums of them fit into int64
 
@@ -47,6 +47,7 @@ def make_spans(  # noqa: PLR0917  in the order of `Windows`
     for name, during in in_time.items():
         source = stash if during.table is None else table_named(during.table, tables)
         _check(Span(name, during.column, -1, 0), stash, source, during.table)
+    check_used(tables, {during.table for during in in_time.values() if during.table is not None})
     return tuple(made), in_time
 
 

@@ -18,8 +18,9 @@ from tensorstash.native.guide import first_rows
 from tensorstash.native.permutation import shuffled
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.intervals import count_before, keep
+from tensorstash.windows.known_ahead import warn_of_missing
 from tensorstash.windows.placement import Placement
-from tensorstash.windows.selection import chosen
+from tensorstash.windows.selection import chosen, of_entities
 from tensorstash.windows.shift import FARTHEST, Shift
 from tensorstash.windows.slots import run_edges, run_rows, runs_at, slots_at, steps_until, times_at
 from tensorstash.windows.time_spans import TimeSpan
@@ -124,6 +125,7 @@ def parts_at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Placeme
         raise ValueError(f"Cuts must ascend, got {', '.join(map(str, cuts))}.")
     parts = _parts_of(placement, [_cut_at_time(placement, moment) for moment in moments])
     _warn_of_empty(placement, parts, _between_moments(placement, moments))
+    warn_of_missing([(f"Part {k} of {len(parts)}", parts[0], part) for k, part in enumerate(parts[1:], 2)])
     return parts
 
 
@@ -184,17 +186,19 @@ def parts_at_shares(placement: Placement, fractions: Sequence[float]) -> list[Pl
     parts = _parts_of(placement, [_cut_at_rows(placement, first + rows) for rows in shares])
     edges = [None, *(f"the fraction {fraction} of the rows" for fraction in fractions), None]
     _warn_of_empty(placement, parts, lambda k: _none_lies(placement, edges[k], edges[k + 1]))
+    warn_of_missing([(f"Part {k} of {len(parts)}", parts[0], part) for k, part in enumerate(parts[1:], 2)])
     return parts
 
 
 def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: int) -> list[Placement]:
-    """Parts that share no entity: entities are shuffled by the seed and cut at fractions."""
+    """Parts that share no entity: all entities are shuffled by the seed and cut at fractions."""
     if not is_integer(seed):
         raise ValueError(f"seed must be an integer, got {seed!r}.")
     count = len(placement.offsets) - 1
-    drawn = shuffled(count, integer(seed, "seed"), 0)(np.arange(count))
+    place = np.empty(count, np.int64)  # of each entity in the shuffled order
+    place[shuffled(count, integer(seed, "seed"), 0)(np.arange(count))] = np.arange(count)
     cuts = [0, *map(int, _shares(fractions, np.array(count))), count]
-    parts = [_of_entities(placement, drawn[low:high]) for low, high in pairwise(cuts)]
+    parts = [of_entities(placement, (low <= place) & (place < high)) for low, high in pairwise(cuts)]
     _warn_of_empty(
         placement,
         parts,
@@ -268,18 +272,6 @@ def _ends_before(placement: Placement, time_span: TimeSpan, cut: Cut, ids: Int64
     return -(-stops // time_span.table.window_ticks) <= cut.moments[placement.window_entities(ids)]
 
 
-def _of_entities(placement: Placement, entities: Int64s) -> Placement:
-    """The windows of entities, given as indices into `stash.entities`."""
-    wanted = np.zeros(len(placement.offsets) - 1, np.bool_)
-    wanted[entities] = True
-    if placement.points is not None:
-        return replace(placement, points=placement.points.taken(wanted[placement.points.entity]))
-    starts, stops = run_edges(placement.slots)
-    first_rows, _ = run_rows(placement.slots, placement.stash.rows)
-    which = wanted[placement.entities_at(first_rows)]
-    return replace(placement, intervals=keep(placement.intervals, starts[which], stops[which]))
-
-
 def folds(
     placement: Placement, count: SupportsIndex, step: Length, gap: Length, *, expanding: bool
 ) -> list[tuple[Placement, Placement]]:
@@ -313,6 +305,7 @@ def folds(
                     "step= or gap=."
                 )
         made.append((train, test))
+    warn_of_missing([(f"The test part of fold {k} of {number}", *pair) for k, pair in enumerate(made)])
     return made
 
 

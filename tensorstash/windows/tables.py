@@ -1,6 +1,6 @@
 """Tables: other stashes that spans in time take rows from, seen from the entities and the times of windows."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -135,6 +135,18 @@ def checked_tables(tables: object) -> dict[str, Stash]:
                 f"A table must be a stash, ts.load(...), got a {type(table).__name__} for {name!r}. Load it first."
             )
     return dict(tables)
+
+
+def check_used(tables: Mapping[str, Stash], used: Collection[str]) -> None:
+    """Raise for a table that no span takes rows from; its name may be misspelt."""
+    for name in tables:
+        if not used:
+            raise ValueError(
+                f"tables= must hold tables that spans take rows from, and no span has table=, got {name!r}. Write "
+                f"ts.During(..., table={name!r}), or leave it out."
+            )
+        if name not in used:
+            raise unknown(name, used, "spans=", "table")
 
 
 def table_named(name: str, tables: Mapping[str, Stash]) -> Stash:

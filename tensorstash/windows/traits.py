@@ -119,8 +119,23 @@ def _traits(stash: Stash, columns: Sequence[str], table: str, scaled: Collection
         found = {"empty": plain(stash.about(name).empty), **meaning(stash, name)}
         if name in scaled:
             found |= {"type": None, "scaling": None}
-        yield from column_traits(stash, name, found, f"{table}.{name}" if table else name)
+        called = f"{table}.{name}" if table else name
+        yield from column_traits(stash, name, found, called)
+        yield from _source_trait(stash, name, called)
     yield from clock_traits({f"of {table}": clock_of(stash)} if table else clock_of(stash))
+
+
+def _source_trait(stash: Stash, name: str, called: str) -> Iterator[Trait]:
+    """The source of a column that is one column of it, unchanged. An expression is how other data are made alike."""
+    about = stash.about(name)
+    source, *more = about.members
+    if not (more or about.calendar or about.is_validity or 'col("' in source):  # as in printed expressions
+        yield Trait(
+            f"source column of {called!r}",
+            source,
+            f"Load it with columns={{{name!r}: {source!r}}}; where that column has another name, rename it before: "
+            f"frame.rename({{...: {source!r}}}).",
+        )
 
 
 def _continues(trait: Trait, other: Trait) -> bool:

@@ -10,7 +10,7 @@ from tensorstash.common.frequency import Duration
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.stash.stash import Stash
 from tensorstash.windows import contents, splits
-from tensorstash.windows.arguments import Arguments, check_stash, needs, newest, windows_of
+from tensorstash.windows.arguments import Arguments, check_stash, moved, needs, newest, windows_of
 from tensorstash.windows.at import Unmatched
 from tensorstash.windows.display import as_html, as_text
 from tensorstash.windows.during import Side
@@ -22,7 +22,6 @@ from tensorstash.windows.predictions import to_frame
 from tensorstash.windows.selection import Where
 from tensorstash.windows.spans import make_spans
 from tensorstash.windows.tables import checked_tables
-from tensorstash.windows.traits import check_same, tables_of
 from tensorstash.windows.variates import check_undrawn
 
 if TYPE_CHECKING:
@@ -268,7 +267,9 @@ class Windows:
         """Divide these windows into parts that share no entity: entities are shuffled by `seed` and cut at fractions.
 
         `split_entities(0.8)` keeps a fifth of the entities for the second part, to measure a model on series that it
-        was not trained on. Raises `ValueError` for fractions that do not ascend or lie outside (0, 1).
+        was not trained on. Parts keep to their entities, also in `latest` and, by name, in `on`. Fractions are of all
+        entities of the stash, also where a part is divided again.
+        Raises `ValueError` for fractions that do not ascend or lie outside (0, 1).
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -312,9 +313,10 @@ class Windows:
         """The newest window of each entity, anchored on the first slot after its last row: the input of a forecast.
 
         With `of`, the anchor is after the last row in which that column has a value, so the horizon holds the known
-        future in later rows. Other slots of the horizon are empty, and batches carry `<span>.observed`. All entities
-        are considered, whatever `split`, `where` and `stride` have left out; `require` checks only slots before the
-        anchor. A `UserWarning` counts the entities without a window, and the windows that end earlier than others.
+        future in later rows. Other slots of the horizon are empty, and batches carry `<span>.observed`. Whatever
+        `split`, `where` and `stride` have left out is considered, but only the entities of a part of `split_entities`;
+        `require` checks only slots before the anchor. A `UserWarning` counts the entities without a window, and the
+        windows that end earlier than others.
 
         Raises:
             DataError: no entity has one, or there is a gap among the rows after the last value of `of`.
@@ -334,8 +336,9 @@ class Windows:
         """The same windows of other data: tomorrow's, a hold-out file, the last rows of a service.
 
         They have the arguments of these `Windows`, with the frequency that was found here. Of a part of a split, a
-        fold or `latest` they are all windows of the new data. Rows that are enough for the history alone have no
-        window, and `on(stash).latest()` has the one that follows them.
+        fold or `latest` they are all windows of the new data; a part of `split_entities` keeps to entities of the same
+        names. Rows that are enough for the history alone have no window, and `on(stash).latest()` has the one that
+        follows them.
 
         Args:
             stash: its columns mean the same: types, units, zones, packs, codes; load it with `like=`, or scale it.
@@ -355,12 +358,9 @@ class Windows:
             tensor([[5, 6, 7, 8],
                     [6, 7, 8, 9]])
         """
-        check_stash(stash)
-        others = tables_of(self.placement) | checked_tables(tables)
-        check_same(self.placement, stash, others)
-        arguments = self._arguments.elsewhere(self.placement, at)
+        arguments, others, chosen = moved(self._arguments, self.placement, stash, at, tables)
         other = copy(self)
-        other._set(arguments, windows_of(arguments, stash, at, others, may_forecast=True))
+        other._set(arguments, windows_of(arguments, stash, at, others, chosen, may_forecast=True))
         return other
 
     def needs(self) -> dict[str, Any]:

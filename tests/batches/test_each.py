@@ -69,6 +69,26 @@ def test_the_calendar_of_empty_slots_in_resident_rows(start: Any, most: int | No
         assert all(one["past"].min() >= 0 for one, _ in pairs)
 
 
+@pytest.mark.parametrize("packs", [("c", "y"), ("y", "c"), ("c", "m", "y")])
+@pytest.mark.parametrize("empty", [-7, 0])
+@pytest.mark.parametrize("resident", [False, True])
+def test_rows_beside_those_of_the_calendar_keep_the_value_of_their_empty_slots(
+    packs: tuple[str, ...], empty: int, resident: bool
+) -> None:
+    time = np.datetime64("2024-01-01", "D") + np.array([0, 1, 4, 5, 6, 9])
+    columns = {"c": ts.calendar("day"), "m": ts.calendar("month"), "y": ts.column("y", dtype=torch.int8, empty=empty)}
+    stash = ts.load({"time": time, "y": np.arange(6) + 100}, columns, time="time")
+    other = {"next": (ts.each("m", "y"), 0, 1)}  # another span of the same columns
+    windows = ts.Windows(stash, spans={"past": (ts.each(*packs), -4, 0)} | other, gaps="mask", frequency="1d")
+    (batch,) = ts.Loader(windows, 99, resident=resident)
+    of_y = batch["past.pack"] == packs.index("y")
+    whole = ts.Windows(stash, spans={name: (name, -4, 0) for name in packs}, gaps="mask", frequency="1d", min_horizon=0)
+    for k, name in enumerate(packs):
+        own = whole[:][name].view(len(whole), 4)[: len(windows)]
+        assert batch["past"][batch["past.pack"] == k].equal(own)
+    assert batch["past"][of_y][~batch["past.observed"][of_y]].eq(empty).all()
+
+
 def with_all() -> ts.Windows:
     """Windows at points of a frame, with rows, a span in time, a static column and a label."""
     table = {"e": np.repeat(["a", "b"], 30), "t": [*range(30)] * 2, "size": np.repeat([1.5, 2.5], 30)}

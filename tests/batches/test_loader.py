@@ -366,7 +366,7 @@ def test_the_last_transform_may_return_anything() -> None:
     made: list[Any] = list(ts.Loader(windows(), 32, transform=[same_batch, as_tuple]))
     exact = list(ts.Loader(windows(), 32))
     assert all(oracle.same(past, one["past"]) for (past, _), one in zip(made, exact, strict=True))
-    message = "Each transform but the last must return the batch; ... as_tuple ... returned a tuple"
+    message = "A transform must return the batch, ... as_tuple ... returned a tuple"
     with pytest.raises(TypeError, match=like(message)):
         next(iter(ts.Loader(windows(), 32, transform=[as_tuple, same_batch])))
 

@@ -50,6 +50,12 @@ def frame(turn: int = 0) -> pl.DataFrame:
     return columns.with_columns(site=pl.col("e").replace_strict(sites))
 
 
+def tables_of(spans: dict[str, Any]) -> dict[str, ts.Stash]:
+    """The tables that spans take rows from."""
+    named = {span.table for span in spans.values() if isinstance(span, ts.During)}
+    return {name: table for name, table in tables().items() if name in named}
+
+
 def tables(late: int = 1) -> dict[str, ts.Stash]:
     """Runs every 3 steps of time, known `late` after they begin, prices without entities, and most entities again."""
     runs = [
@@ -76,7 +82,7 @@ def windows_of(shards: Shards) -> ShardedWindows:
 
 def whole(spans: dict[str, Any] = SPANS) -> ts.Windows:
     """The windows of one stash."""
-    return ts.Windows(ts.load(frame(), ["y"], **ENTITIES, static=["site"]), spans=spans, tables=tables())
+    return ts.Windows(ts.load(frame(), ["y"], **ENTITIES, static=["site"]), spans=spans, tables=tables_of(spans))
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +168,7 @@ def test_splits_are_those_of_one_stash(path: Path) -> None:
 def test_a_scaler_takes_the_columns_of_shards_and_not_those_of_tables(path: Path) -> None:
     (windows,) = on_nodes(path, 1, windows_of)
     spans = {name: span for name, span in SPANS.items() if name != "near"}
-    (alone,) = on_nodes(path, 1, lambda shards: ts.cluster.windows(shards, spans=spans, tables=tables()))
+    (alone,) = on_nodes(path, 1, lambda shards: ts.cluster.windows(shards, spans=spans, tables=tables_of(spans)))
     assert torch.allclose(ts.Scaler.fit(alone, ["y"]).center["y"], ts.Scaler.fit(whole(spans), ["y"]).center["y"])
     with pytest.raises(ValueError, match=like("of several shards; 'wind' is a column of a table")):
         ts.Scaler.fit(alone, ["wind"])

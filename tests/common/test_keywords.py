@@ -182,3 +182,11 @@ def test_warnings_still_point_at_the_line_of_the_caller() -> None:
         warnings.simplefilter("always")
         ts.Windows(ts.load({"t": times, "y": times * 1.0}, ["y"], time="t"), 5)
     assert [one.filename for one in caught] == [__file__]
+
+
+def test_a_value_without_its_keyword_is_told_which_to_write() -> None:
+    """`DataLoader(windows, 4, True)` shuffles; keywords can be read."""
+    said = refused(ts.Loader, WINDOWS, 4, True)
+    assert said == "Loader() takes 2 values without keyword, got True too. Write its keyword, such as shuffle=."
+    assert len(ts.Loader(WINDOWS, 4, shuffle=True)) == len(ts.Loader(WINDOWS, 4))
+    assert refused(ts.load, {"y": [1]}, ["y"], "e").startswith("load() takes 2 values without keyword, got 'e' too.")

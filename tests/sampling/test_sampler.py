@@ -366,3 +366,32 @@ def test_the_order_of_a_batch_takes_as_much_memory_however_many_windows_there_ar
         tracemalloc.stop()
     assert len(np.unique(ids)) == 64
     assert most < 60 * BLOCK
+
+
+@pytest.mark.parametrize(
+    ("world_size", "rank"), [("2", "2"), ("2", "-1"), ("2", "a"), ("", "0"), ("0", "0"), ("1.0", "0")]
+)
+def test_a_rank_of_the_environment_is_one_of_its_ranks(
+    world_size: str, rank: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 2 of 2 would get windows of the next step."""
+    monkeypatch.setenv("WORLD_SIZE", world_size)
+    monkeypatch.setenv("RANK", rank)
+    with pytest.raises(ValueError, match=like(f"0 <= RANK < WORLD_SIZE, got {world_size!r} and {rank!r}. Set both")):
+        list(ts.Sampler(10, 2))
+    assert len([*ts.Sampler(10, 2, num_replicas=2, rank=1)]) == 3
+    monkeypatch.delenv("RANK")
+    assert len([*ts.Sampler(10, 2)]) == 5
+
+
+def test_a_sampler_takes_a_number_or_windows() -> None:
+    for wrong in (None, "10", 10.0, [1, 2], range(3)):
+        with pytest.raises(TypeError, match=like("n must be the number of windows, or ts.Windows or a ts.Mix")):
+            ts.Sampler(wrong, 2)  # type: ignore[arg-type]
+
+
+def test_ids_in_a_set_have_no_order() -> None:
+    for ids in ({3, 1}, frozenset({3, 1})):
+        with pytest.raises(TypeError, match=like("order must give ids in an order, got the set")):
+            ts.Sampler(10, 2, order=ids)
+    assert [*ts.Sampler(10, 2, order=[*dict.fromkeys([3, 1])])] == [[3, 1]]

@@ -1,5 +1,6 @@
 """`windows.on(stash)`: the arguments of windows on other data."""
 
+import pickle
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -105,7 +106,7 @@ def test_windows_of_a_part_are_on_all_rows() -> None:
     windows = ts.Windows(data, spans=SPANS, gaps="mask", frequency=2)
     expected = windows.on(other)
     (train, test), *_ = windows.folds(1, 4)
-    for part in (*windows.split(20), *windows.split_fraction(0.5), *windows.split_entities(0.5), train, test):
+    for part in (*windows.split(20), *windows.split_fraction(0.5), train, test):
         same(part.on(other), expected)
     same(windows.latest().on(other), expected)
     same(windows.latest().on(other).latest(), expected.latest())
@@ -113,6 +114,125 @@ def test_windows_of_a_part_are_on_all_rows() -> None:
         ts.Windows(other, spans=SPANS, gaps="mask", frequency=2, require=["y"]).latest().on(data).latest(),
         ts.Windows(data, spans=SPANS, gaps="mask", frequency=2, require=["y"]).latest(),
     )
+
+
+ENTITIES = [*"abcdefgh"]
+
+
+def of_entities(windows: ts.Windows) -> set[str]:
+    """The entities that have a window."""
+    return {windows.stash.entities[k] for k in windows.anchors(slice(None))["entity"].tolist()}
+
+
+@pytest.mark.usefixtures("shm")
+@pytest.mark.parametrize("seed", range(4))
+def test_parts_of_entities_keep_to_them_whatever_is_made_of_them(seed: int) -> None:
+    """On other data by name: there entities have other numbers, some are missing, and new ones are not chosen."""
+    data, other = load(frame(24, 1, "abcdefgh"), share="parts"), load(frame(24, 3, "xaceghz"))
+    windows = ts.Windows(data, spans=SPANS, gaps="mask", frequency=2, stride=2)
+    parts = windows.split_entities(0.5, 0.75, seed=seed)
+    mine = [of_entities(part) for part in parts]
+    assert [len(part) for part in mine] == [4, 2, 2]
+    assert set().union(*mine) == {*ENTITIES}
+    for part, names in zip(parts, mine):
+        early, late = part.split(24)
+        again = pickle.loads(pickle.dumps(part))
+        for kept in (part, early, late, part.split_fraction(0.5)[1], part.folds(1, 4)[0][1], part.latest(), again):
+            assert of_entities(kept.latest()) == names
+            for k, piece in enumerate(kept.split_entities(0.5, 0.75, seed=seed)):
+                assert of_entities(piece) == (of_entities(kept) if names == mine[k] else set())
+        if names & {*"xaceghz"}:
+            for moved in (part.on(other), late.on(other), part.latest().on(other), part.on(other).on(other)):
+                assert of_entities(moved) == of_entities(moved.latest()) == names & {*"xaceghz"}
+            assert of_entities(part.on(other).on(data)) == names & {*"xaceghz"}
+        same(part.on(data), part)
+
+
+def test_the_latest_windows_of_a_part_tell_only_of_its_entities() -> None:
+    times = {"a": 9, "b": 9, "c": 1, "d": 1}
+    rows = {
+        "e": [name for name, n in times.items() for _ in range(n)],
+        "t": [t for n in times.values() for t in range(n)],
+    }
+    windows = ts.Windows(ts.load(rows | {"y": [1.0] * 20}, ["y"], entity="e", time="t"), 3, min_horizon=None)
+    for seed in range(6):
+        for part in windows.split_entities(0.5, seed=seed):
+            assert part.placement.chosen is not None
+            chosen = [windows.stash.entities[k] for k in np.flatnonzero(part.placement.chosen)]
+            short = [name for name in chosen if times[name] < 3]
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                if len(short) == len(chosen):
+                    with pytest.raises(ts.errors.NoWindowError, match="no entity has as many"):
+                        part.latest()
+                else:
+                    assert len(part.latest()) == len(chosen) - len(short)
+            told = [
+                f"{len(short)} of {len(chosen)} entities have no latest window, such as {name!r}" for name in short[:1]
+            ]
+            if len(short) < len(chosen):
+                assert [str(each.message).split(":")[0] for each in caught] == told
+
+
+def test_points_of_entities_outside_a_part_are_told() -> None:
+    data = load(frame(24, 1, "abcd"))
+    at = {"e": [*"abcd"], "t": [20] * 4}
+    arguments: dict[str, Any] = {"spans": SPANS, "gaps": "mask", "at": at, "unmatched": "drop", "frequency": 2}
+    part, other = ts.Windows(data, **arguments).split_entities(0.5)
+    assert (len(part), len(other)) == (2, 2)
+    for windows in (part, ts.Windows(data, spans=SPANS, gaps="mask", frequency=2).split_entities(0.5)[0]):
+        if windows.points is not None:
+            assert len(windows.on(data, at=at)) == 2
+        else:
+            with pytest.raises(ts.errors.DataError, match=like("2 of an entity that split_entities put into another")):
+                windows.on(data, at=at)
+
+
+def test_other_data_without_an_entity_of_the_part_are_refused() -> None:
+    windows = ts.Windows(load(frame(24, 1, "abcd")), spans=SPANS, gaps="mask")
+    part = windows.split_entities(0.5)[0]
+    with pytest.raises(ts.errors.NoWindowError, match=like("keeps its entities ... has none of its 2")):
+        part.on(load(frame(24, 1, "xyz")))
+    assert len(windows.on(load(frame(24, 1, "xyz"))))
+
+
+def test_a_column_of_another_source_is_refused() -> None:
+    data = {"e": [*"aaaa"], "t": [1, 2, 3, 4], "temp": [1.0] * 4, "dewp": [2.0] * 4, "k": [*"pqpq"], "size": [1.0] * 4}
+    keys: dict[str, Any] = {"entity": "e", "time": "t"}
+    spans = {"past": ("y", -2, 0), "p": ts.During("y", -2, 0, max_rows=2, table="o")}
+    stash = ts.load(data, {"y": "temp", "k": "k"}, static={"s": "size"}, **keys)
+    windows = ts.Windows(stash, spans=spans, tables={"o": stash})
+
+    def other(**columns: Any) -> ts.Stash:
+        return ts.load(data, {"y": "temp", **columns}, static={"s": "size"}, **keys)
+
+    wrong = other(y="dewp")
+    with pytest.raises(
+        ts.errors.SchemaError, match=like("source column of 'y' ... 'temp' ... 'dewp' ... {'y': 'temp'}")
+    ):
+        windows.on(wrong)
+    with pytest.raises(ts.errors.SchemaError, match=like("source column of 'o.y' ... 'temp' ... 'dewp'")):
+        windows.on(stash, tables={"o": wrong})
+    with pytest.raises(ts.errors.SchemaError, match=like("source column of 's' ... 'size' ... 'temp'")):
+        windows.on(ts.load(data | {"temp": [1.0] * 4}, {"y": "temp"}, static={"s": "temp"}, **keys))
+    renamed = pl.DataFrame(data).drop("temp").rename({"dewp": "temp"})  # the remedy
+    assert len(windows.on(ts.load(renamed, {"y": "temp"}, static={"s": "size"}, **keys))) == len(windows)
+    # a column that the windows do not show, an expression, and the same column under other names of the load
+    for right in (other(k="e"), other(y=pl.col("dewp") * 1.0), other(y=pl.col("temp")), other(z="dewp")):
+        assert len(windows.on(right)) == len(windows)
+    assert len(ts.Windows(other(y=pl.col("dewp") * 1.0), 2, columns=["y"]).on(stash)) == 3
+
+
+def test_a_table_of_another_name_is_refused() -> None:
+    stash = load(frame(24))
+    spans = {"past": ("y", -3, 0), "w": ts.During("y", -9, 0, max_rows=3, table="weather")}
+    windows = ts.Windows(stash, spans=spans, tables={"weather": stash})
+    with pytest.raises(ts.errors.ColumnError, match=like("spans= has no table 'wether'; did you mean 'weather'?")):
+        windows.on(stash, tables={"wether": stash})
+    with pytest.raises(ts.errors.ColumnError, match=like("spans= has no table 'wether'; did you mean 'weather'?")):
+        ts.Windows(stash, spans=spans, tables={"weather": stash, "wether": stash})
+    with pytest.raises(ValueError, match=like("tables= must hold tables that spans take ... table='weather'")):
+        ts.Windows(stash, 2, gaps="mask", tables={"weather": stash})
 
 
 def test_the_short_form_keeps_its_columns() -> None:

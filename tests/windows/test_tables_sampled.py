@@ -170,10 +170,14 @@ def test_stretches_ahead_count_for_a_split_unless_they_are_over_known_times() ->
     ahead = {"next": ts.During("price", 0, 4, max_rows=2, table="prices")}
     known = {"wind": SPANS["wind"]}
     past = {"load": ("y", -4, 0)}
-    tables = {"runs": runs(), "prices": prices()}
     stash = own()
+    cases: list[tuple[str, Any, Any]] = [
+        ("neither", {}, None),
+        ("known", known, {"runs": runs()}),
+        ("ahead", ahead, {"prices": prices()}),
+    ]
     counts = {}
-    for name, spans in (("neither", {}), ("known", known), ("ahead", ahead)):
+    for name, spans, tables in cases:
         windows = ts.Windows(stash, spans=past | spans, tables=tables)
         parts = windows.split(30)
         fractions = windows.split_fraction(0.5)
@@ -183,9 +187,9 @@ def test_stretches_ahead_count_for_a_split_unless_they_are_over_known_times() ->
     assert counts["neither"] == counts["known"]
     assert counts["ahead"][0] == [counts["known"][0][0] - 2 * 4, counts["known"][0][1]]
     assert counts["ahead"][1] == counts["ahead"][0]
-    assert len(ts.Windows(stash, spans=past | known, tables=tables).folds(2, 5)) == 2
+    assert len(ts.Windows(stash, spans=past | known, tables={"runs": runs()}).folds(2, 5)) == 2
     with pytest.raises(ValueError, match="reaches into the future"):
-        ts.Windows(stash, spans=past | ahead, tables=tables).folds(2, 5)
+        ts.Windows(stash, spans=past | ahead, tables={"prices": prices()}).folds(2, 5)
 
 
 def test_the_latest_window_has_the_newest_run_for_tomorrow() -> None:
