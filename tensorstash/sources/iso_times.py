@@ -1,6 +1,6 @@
 """Text columns in ISO 8601, parsed as times while the source is read."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from tensorstash.columns.types import is_text
 from tensorstash.errors import DataError, SchemaError
 from tensorstash.sources.scan import Derived, Scan, read, with_derived
+from tensorstash.sources.storage import decoded
 from tensorstash.sources.time_formats import reading
 
 
@@ -27,29 +28,16 @@ def with_iso_time(scanned: Scan, time: str | None) -> Scan:
             f"filter= keeps none of them. Convert it, with polars: "
             f"frame.with_columns(pl.col({time!r}).str.to_datetime())."
         )
-    arrow = iso_type([first := str(texts[0].as_py())], "us")
+    first, kinds = decoded(texts[:1]), (pa.timestamp("us"), pa.timestamp("us", "UTC"))
+    arrow = next((kind for kind in kinds if _parsed(first, kind) is not None), None)
     if arrow is None:
         raise SchemaError(
-            f"Times are timestamps, dates, integers, or text in ISO 8601; {first!r} in column {time!r} of "
+            f"Times are timestamps, dates, integers, or text in ISO 8601; {first[0].as_py()!r} in column {time!r} of "
             f"{scanned.label} is not. {_convert(time, texts) or 'Convert it, or name another column.'}"
         )
-    return as_times(scanned, {time: arrow})
-
-
-def iso_type(texts: Sequence[str], unit: str) -> pa.DataType | None:
-    """The Arrow type of texts if all are times in ISO 8601, all with a zone or all without; else `None`."""
-    types = (pa.timestamp(unit), pa.timestamp(unit, "UTC"))
-    return next((arrow for arrow in types if _parsed(pa.array(texts), arrow) is not None), None)
-
-
-def as_times(scanned: Scan, types: Mapping[str, pa.DataType]) -> Scan:
-    """The scan with text columns parsed as timestamps of these types."""
-    derived = [
-        Derived(pa.field(name, arrow), (name,), partial(_times, scanned.label, name, arrow))
-        for name, arrow in types.items()
-    ]
-    notes = (f"{name!r} is text, and read as {arrow}" for name, arrow in types.items())
-    return replace(with_derived(scanned, derived), notes=(*scanned.notes, *notes))
+    column = Derived(pa.field(time, arrow), (time,), partial(_times, scanned.label, time, arrow))
+    note = f"{time!r} is text, and read as {arrow}"
+    return replace(with_derived(scanned, [column]), notes=(*scanned.notes, note))
 
 
 def _parsed(texts: pa.Array, arrow: pa.DataType) -> pa.Array | None:
