@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # type checkers and editors cannot read the tables below
     from tensorstash import plot as plot
     from tensorstash.batches.loader import Loader as Loader
     from tensorstash.columns.calendar import calendar as calendar
+    from tensorstash.columns.path import path as path
     from tensorstash.columns.spec import column as column
     from tensorstash.columns.spec import hashed as hashed
     from tensorstash.columns.spec import is_valid as is_valid
@@ -69,6 +70,7 @@ _HOMES = {
     "is_valid": "columns.spec",
     "load": "ingest.load",
     "open": "serving.open",
+    "path": "columns.path",
     "plan": "ingest.load",
 }
 _MODULES = {"cluster": "cluster", "errors": "errors", "plot": "plot", "shared": "segments.shared"}

@@ -47,7 +47,7 @@ class Rows:
 
     def read(self, unit: Unit, numbers: Sequence[int]) -> Iterator[pa.Table]:
         """The rows of a unit that are in these shards, batch by batch; in a batch sorted by shard, then by row."""
-        kept = np.arange(unit.rows) if unit.kept is None else np.flatnonzero(np.unpackbits(unit.kept))[: unit.rows]
+        loaded = unit.loaded()
         assert self.plan.entity is not None
         entity = self.plan.entity.members if self.plan.entity.shape else self.plan.entity.members[0]
         names, schema, chosen = self.names, self.schema, np.isin(np.arange(self.shards), numbers)
@@ -58,7 +58,7 @@ class Rows:
             order = np.argsort(shards, kind="stable")
             order = order[chosen[shards[order]]]
             start = row - unit.start
-            rows = unit.first + kept[start : start + batch.num_rows]
+            rows = unit.first + loaded[start : start + batch.num_rows]
             columns = [*plain(batch).take(pa.array(order)).columns, pa.array(shards[order]), pa.array(rows[order])]
             yield pa.table(columns, schema=schema)
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from tensorstash.errors import SourceError
 from tensorstash.ingest.request import Request
 from tensorstash.ingest.segment_key import contents
-from tensorstash.sources.file import stamps
-from tensorstash.sources.locate import find
+from tensorstash.sources.file import File, stamps
+from tensorstash.sources.locate import find, with_paths
 
 if TYPE_CHECKING:
     from tensorstash.ingest.survey import Survey
@@ -17,9 +17,14 @@ class Found:
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self._files = find(request.source, request.filesystem)
+        self._files = self._find()
         self._stamps = stamps(self._files or [])
         self._survey: Survey | None = None
+
+    def _find(self) -> list[File] | None:
+        request = self.request
+        files = find(request.source, request.filesystem)
+        return with_paths(files, request.named, request.wanted.mentions, request.source)
 
     def survey(self, progress: bool | None) -> "Survey":
         """What is in the source, and what a load of it will hold."""
@@ -66,7 +71,7 @@ class Found:
     def check_unchanged(self, when: str = "while it is loaded", remedy: str = "Load it again.") -> None:
         """Refuse files that have changed since they were found: some values would be old and some new."""
         try:
-            now = stamps(find(self.request.source, self.request.filesystem) or [])
+            now = stamps(self._find() or [])
         except OSError:
             now = []
         if changed := set(self._stamps).symmetric_difference(now):

@@ -30,14 +30,13 @@ from tensorstash.ingest.plan_text import (
 from tensorstash.ingest.request import Request, Specs, check_names, check_table, kept_expressions
 from tensorstash.segments.format import MAX_HEADER, PAGE, pages
 from tensorstash.segments.limits import memory_limits, tightest
-from tensorstash.sources.derive import bound, check_utf8, fields_of
+from tensorstash.sources.derive import bound, check_utf8, fields_of, stored
 from tensorstash.sources.file import File
 from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.kept_rows import columns_of, filtered
 from tensorstash.sources.scan import Range, Scan, with_derived
 from tensorstash.sources.shapes import shaped
 from tensorstash.sources.source import scan
-from tensorstash.sources.storage import stored
 from tensorstash.stash.stash import Stash
 
 _WORTH_A_LINE = 1_000_000  # bytes of page tables
@@ -212,12 +211,12 @@ def survey(request: Request, files: Sequence[File] | None, progress: bool | None
     rows, filter_columns, strangers = _chosen_rows(request, scanned, progress)
     whole = with_iso_time(shaped(with_derived(rows, formulas), members), request.known)
     planned = _planned(request, whole, specs, derived)
-    types = {field.name: type_name(field.type) for field in (*whole.schema, *source.schema)}
+    fields_by_name = {field.name: field for field in (*whole.schema, *source.schema)}
     used = request.keys.union(members, filter_columns, *derived.values())
     planned = replace(
         planned,
         skipped=tuple(name for name in whole.schema.names if name not in used),
-        types={name: types[name] for name in whole.schema.names},
+        types={name: type_name(fields_by_name[name].type) for name in whole.schema.names},
         table=None if table is None else table.planned,
         keys=source.keys,
         strangers=strangers,

@@ -15,16 +15,12 @@ from tensorstash.errors import SourceError
 if TYPE_CHECKING:
     from pyarrow import fs
 
-# endings of the files that are read from directories
-PARQUET = (".parquet", ".parq", ".pq")
-ARROW = (".arrow", ".arrows", ".feather", ".ipc")
-TABS = (".tsv", ".tsv.gz", ".tsv.zst")
-CSV = (".csv", ".csv.gz", ".csv.zst", *TABS)
 NULL_KEY = "__HIVE_DEFAULT_PARTITION__"  # stands for null in a directory `key=value`
 REQUESTS = 16  # concurrent requests to a remote file system
 WILDCARD = re.compile(r"[*?\[]")  # the special characters of a glob pattern
 
-Stamp = tuple[str | int | None, ...]  # path, size, mtime_ns, ctime_ns and inode; or URL, size, mtime_ns, version
+# path, size, mtime_ns, ctime_ns and inode, or URL, size, mtime_ns, version; then the keys, which a link may change
+Stamp = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +34,6 @@ class File:
 
     def __str__(self) -> str:
         return f"{self.scheme}{self.path}"
-
-    @property
-    def is_csv(self) -> bool:
-        """Whether the file is CSV, by the ending of its name."""
-        return self.path.lower().endswith(CSV)
 
     @property
     def size(self) -> int:
@@ -136,12 +127,13 @@ def _stamp(file: File) -> Stamp:
     try:
         if file.system is None:
             status = os.stat(file.path)
-            return os.path.realpath(file.path), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+            path = os.path.realpath(file.path)
+            return path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, *file.keys
         from pyarrow import fs
 
         info = file.system.get_file_info(file.path)
         if info.type == fs.FileType.File:
-            return str(file), info.size, info.mtime_ns, _version(file)
+            return str(file), info.size, info.mtime_ns, _version(file), *file.keys
     except OSError as error:
         raise SourceError(f"{file} cannot be read: {error}") from error
     raise SourceError(f"{file} cannot be read: it no longer exists")

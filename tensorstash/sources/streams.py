@@ -190,7 +190,7 @@ def spooled_parts(
             written.append((place, batch.num_rows, spool.size))
             spool.append(sink.getvalue())
     whole = spool.mapped()
-    return in_order((place, rows, partial(_spooled_batch, whole, offset)) for place, rows, offset in written)
+    return in_order(((place, rows, partial(_spooled_batch, whole, offset)) for place, rows, offset in written), label)
 
 
 def _spooled_batch(whole: pa.Buffer, offset: int, names: Sequence[str]) -> list[pa.RecordBatch]:

@@ -109,14 +109,14 @@ def scan_dataset(source: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  unread c
 
     label, count = "the Hugging Face Dataset", len(source)
     slices = ((start, min(BATCH_ROWS, count - start)) for start in range(0, count, BATCH_ROWS))
-    units = in_order((label, rows, partial(read, start, rows)) for start, rows in slices)
+    units = in_order(((label, rows, partial(read, start, rows)) for start, rows in slices), label)
     return Scan(label, source.features.arrow_schema, units, len(units))
 
 
 def scan_table(table: pa.Table, schema: pa.Schema, label: str) -> Scan:
     """Slices of a table; `schema` may have further columns, which are never read."""
     batches = table.to_batches(max_chunksize=BATCH_ROWS)
-    units = in_order((label, batch.num_rows, partial(_selected, batch)) for batch in batches)
+    units = in_order(((label, batch.num_rows, partial(_selected, batch)) for batch in batches), label)
     return Scan(label, schema, units, len(batches))
 
 

@@ -161,7 +161,7 @@ def test_the_key_is_of_the_rows_and_not_of_the_batches(one: list[int], other: li
             pieces = [piece.set_column(1, "s", piece["s"].dictionary_encode()) for piece in pieces]
         batches = [batch for piece in pieces for batch in piece.combine_chunks().to_batches()]
         scanned = scan_stream(pa.RecordBatchReader.from_batches(pieces[0].schema, batches), Wanted(None), None, None)
-        found = [row for unit in scanned.units for batch in unit.read(["s", "n"]) for row in batch.to_pylist()]
+        found = [row for unit in scanned.units for batch in unit.decode(["s", "n"]) for row in batch.to_pylist()]
         return contents(scanned, ["n", "s"]), found
 
     with pytest.MonkeyPatch.context() as patch:

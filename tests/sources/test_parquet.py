@@ -1,4 +1,4 @@
-"""The inside of `sources/row_groups.py`: minima and maxima of Parquet files, values of the column or nothing."""
+"""The inside of `sources/parquet.py`: minima and maxima of Parquet files, values of the column or nothing."""
 
 import math
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tensorstash.sources.row_groups import _bounds
+from tensorstash.sources.parquet import _bounds
 from tensorstash.sources.scan import Range
 from tests.oracle_load import write_parquet
 
