@@ -122,8 +122,8 @@ def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple
             for column in times:
                 (name,) = column.members
                 array = without_nulls(arrays[name], name, work.scanned, row, "time" if column is times[0] else "known")
-                ticks, more = values([array], column, unit.place)
-                counts[column.name] += more
+                ticks, _ = values([array], column, unit.place)
+                counts[column.name] += ColumnCounts.of(ticks, column)
                 work.draft.write(column.name, row, ticks)
                 nbytes += ticks.nbytes
             work.progress.add(batch.num_rows * (len(members) + len(times)), nbytes)
@@ -188,7 +188,7 @@ def units_of_keys(work: Work, keys: RowKeys) -> list[Unit]:
     return [Unit(planned.source, start, stop - start, partial(read, start, stop), start) for start, stop in blocks]
 
 
-def write_names(draft: Draft, name: str, names: list[Any], integers: bool) -> None:
+def write_names(draft: Draft, name: str, names: Sequence[Any], integers: bool) -> None:
     """Write integers, or texts as two blobs: their UTF-8 bytes, and the end of each text."""
     if integers:
         values = numbers(as_arrow(names))

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tensorstash.columns.column import Column, ColumnCounts
+from tensorstash.columns.column import Column, ColumnCounts, with_counts
 from tensorstash.columns.info import KnownInfo, StashInfo, TimeInfo, to_header
 from tensorstash.columns.number_texts import look_like_numbers
 from tensorstash.common.progress import Progress, rows_bar
@@ -19,11 +19,11 @@ from tensorstash.common.text import counted
 from tensorstash.common.threads import in_threads, threads
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
 from tensorstash.ingest.carried import carried_values
-from tensorstash.ingest.decoders import decoder_of
+from tensorstash.ingest.decoders import Decoder, decoder_of
 from tensorstash.ingest.memory import check_columns, check_static
 from tensorstash.ingest.row_keys import RowKeys, Work, holds_keys, read_keys, units_of_keys, write_names
 from tensorstash.ingest.row_order import Arranger
-from tensorstash.ingest.static import Deciding, StaticValues, deciding_rows, join_table
+from tensorstash.ingest.static import Deciding, bits_of, deciding_rows, join_table, together, values_of
 from tensorstash.ingest.survey import Survey
 from tensorstash.segments.draft import Draft
 from tensorstash.segments.limits import Limit
@@ -37,7 +37,8 @@ _WORTH_A_THREAD = 1 << 20  # values: to decode fewer takes less time than to sta
 
 _Arrays = Mapping[str, NDArray[Any]]  # the mapped columns, if their rows do not come in the order of the stash
 _Job = tuple[Bundle, Sequence[Column]]
-# of a bundle: the counts of each column, and rows of static columns for `StaticValues.add`
+_Counted = tuple[NDArray[Any], ColumnCounts]  # `(entities, *shape)` values
+# of a bundle: the counts of each column, and the rows of static columns that decide
 _Decoded = tuple[dict[str, ColumnCounts], list[tuple[str, Deciding]]]
 
 
@@ -67,17 +68,15 @@ def write_load(
         keys = read_keys(work)
         check_static((*planned.static, *planned.joined, *planned.carried), len(keys.names), planned.source)
         joined, notes = join_table(surveyed.table, keys.names, keys.has_rows, decoders) if surveyed.table else ({}, ())
-        static_values = _decode_columns(work, keys)
-    for name, decoder in decoders.items():
-        if (names := decoder.names) is not None:
-            write_names(draft, f"{name}.__vocabulary", names, bool(names) and isinstance(names[0], int))
-    for name, held in static_values.items():
-        draft.blob(name, held.values, held.column.dtype)
-        decoders[name].counts = held.count(decoders[name].counts)
-    for column in planned.joined:
-        draft.blob(column.name, joined[column.name], column.dtype)
+        counts, values_by_entity = _decode_columns(work, keys)
+    for column in (*planned.columns, *planned.static, *planned.joined):
+        if (names := _names_of(column, decoders[column.name])) is not None:
+            write_names(draft, f"{column.name}.__vocabulary", names, bool(names) and isinstance(names[0], int))
+    for column in (*planned.static, *planned.joined):
+        held, counts[column.name] = {**values_by_entity, **joined}[column.name]
+        draft.blob(column.name, held, column.dtype)
     carried = [] if surveyed.like is None else _carry(draft, planned.carried, surveyed.like, keys.names)
-    draft.seal(to_header(_info(work, keys, carried)), key)
+    draft.seal(to_header(_info(work, keys, counts, carried)), key)
     return draft, (*notes, *_warnings(work, keys))
 
 
@@ -135,39 +134,72 @@ def _are_dates(draft: Draft, name: str, times: ColumnCounts) -> bool:
     return False
 
 
-def _decode_columns(work: Work, keys: RowKeys) -> dict[str, StaticValues]:
-    """Decode the columns into the draft, and return the static ones."""
+def _names_of(column: Column, decoder: Decoder) -> Sequence[Any] | None:
+    """The names that the codes of a column stand for, if it has codes with names."""
+    return column.given_vocabulary if decoder.vocabulary is None else decoder.vocabulary.names
+
+
+def _decode_columns(work: Work, keys: RowKeys) -> tuple[dict[str, ColumnCounts], dict[str, _Counted]]:
+    """Decode the columns into the draft; returns the counts of all, and the static ones."""
     planned, draft, arranger = work.planned, work.draft, keys.arranger
-    static_values = {column.name: StaticValues(column, len(keys.names)) for column in planned.static}
     of_keys = [column for column in planned.columns if holds_keys(column, planned)]
     others = [column for column in planned.columns if column not in of_keys]
     moved = [] if arranger.arranged else [column.name for column in others]
     groups = [moved] if planned.rows * len(moved) < _WORTH_A_THREAD else [[name] for name in moved]
     mapped = in_threads(groups, lambda names, _: {name: draft.array(name) for name in names})
     arrays = {name: array for group in mapped for name, array in group.items()}
+    columns = (*planned.columns, *planned.static)
+    counts = {column.name: ColumnCounts.of(np.zeros(0), column) for column in columns}
+    deciding: dict[str, list[Deciding]] = {column.name: [] for column in planned.static}
     first = _decode(work, arranger, units_of_keys(work, keys), of_keys, {}) if of_keys else ()
     second = _decode(work, arranger, work.scanned.units, [*others, *planned.static], arrays)
-    for name, rows in chain(first, second):
-        static_values[name].add(*rows)
-    for name, held in static_values.items():
-        held.check(work.scanned, keys.names, work.decoders[name].names or [])
-    if planned.entity and not keys.has_rows.all():
-        _fill_static(work, keys, static_values)
-    for name in (column.name for column in (*planned.columns, *planned.static)):
-        new_codes = work.decoders[name].finish()
-        if new_codes is not None and name in static_values:
-            static_values[name].renumber(new_codes)
-        elif new_codes is not None:
-            for start in range(0, planned.rows, _BLOCK):
-                codes = draft.read(name, start, min(_BLOCK, planned.rows - start))
-                draft.write(name, start, new_codes[codes])
-    return static_values
+    for more, rows_of_static in chain(first, second):
+        for name, of_bundle in more.items():
+            counts[name] += of_bundle
+        for name, rows in rows_of_static:
+            deciding[name].append(rows)
+            if sum(len(part[0]) for part in deciding[name]) > 4 * len(keys.names) + _BLOCK:  # few per entity are enough
+                deciding[name] = [together(deciding[name])]
+    static_values = {
+        column.name: _static_values(work, keys, column, deciding[column.name]) for column in planned.static
+    }
+    for column in planned.columns:
+        counts[column.name] = _renumber(work, column, counts[column.name])
+    return counts, {name: (v, replace(c, nulls=counts[name].nulls)) for name, (v, c) in static_values.items()}
+
+
+def _renumber(work: Work, column: Column, counts: ColumnCounts) -> ColumnCounts:
+    """Give the texts of a column their codes in ascending order; returns the counts of these."""
+    vocabulary, draft = work.decoders[column.name].vocabulary, work.draft
+    new_codes = None if vocabulary is None else vocabulary.renumbering()
+    if new_codes is None:
+        return counts
+    renumbered = ColumnCounts(nulls=counts.nulls)
+    for start in range(0, work.planned.rows, _BLOCK):
+        codes = new_codes[draft.read(column.name, start, min(_BLOCK, work.planned.rows - start))]
+        draft.write(column.name, start, codes)
+        renumbered += ColumnCounts.of(codes, column)
+    return renumbered
+
+
+def _static_values(work: Work, keys: RowKeys, column: Column, deciding: list[Deciding]) -> _Counted:
+    """The values of a static column and their counts; entities without rows have that of a row without values."""
+    nulls = [pa.nulls(1, work.scanned.schema.field(member).type) for member in column.members]
+    place, decoder, empty = "", work.decoders[column.name], None
+    if work.planned.entity and not keys.has_rows.all():
+        place = f"entities of like= without rows, such as {keys.names[int(keys.has_rows.argmin())]!r}"
+        empty, _ = decoder.decode(nulls, place)
+    names = [*(_names_of(column, decoder) or ())]
+    values = values_of(column, deciding, empty, work.scanned, keys.names, names)
+    new_codes = None if decoder.vocabulary is None else decoder.vocabulary.renumbering()
+    values = values if new_codes is None else new_codes[values]
+    return values, ColumnCounts.of(values, column)
 
 
 def _decode(
     work: Work, arranger: Arranger, units: Sequence[Unit], columns: Sequence[Column], arrays: _Arrays
-) -> Iterator[tuple[str, Deciding]]:
-    """Decode several bundles at a time, or several columns of a large bundle where there are few; yield static rows."""
+) -> Iterator[_Decoded]:
+    """Decode several bundles at a time, or several columns of a large bundle where there are few."""
 
     def decode(job: _Job, go_on: Callable[[], None]) -> list[_Decoded]:
         return each_or_all(job[0], lambda bundle: _decode_bundle(work, arranger, (bundle, job[1]), arrays, go_on))
@@ -177,17 +209,13 @@ def _decode(
     worth = work.planned.rows // count * len(columns) // _WORTH_A_THREAD
     shares = min(len(columns), 1 if worth <= 1 else min(worth, -(-threads() // count)))
     jobs = [(part, columns[share::shares]) for part in parts for share in range(shares)]
-    for decoded in in_threads(jobs, decode):
-        for counts, deciding in decoded:
-            for name, more in counts.items():
-                work.decoders[name].counts += more
-            yield from deciding
+    return chain.from_iterable(in_threads(jobs, decode))
 
 
 def _decode_bundle(work: Work, arranger: Arranger, job: _Job, arrays: _Arrays, go_on: Callable[[], None]) -> _Decoded:
     bundle, columns = job
     names = list(dict.fromkeys(member for column in columns for member in column.members))
-    counts, deciding = {column.name: ColumnCounts() for column in columns}, list[tuple[str, Deciding]]()
+    counts, deciding = dict[str, ColumnCounts](), list[tuple[str, Deciding]]()
     with damage_named(bundle[0], names):
         for row, batch in read_bundle(bundle, names):
             go_on()
@@ -195,10 +223,12 @@ def _decode_bundle(work: Work, arranger: Arranger, job: _Job, arrays: _Arrays, g
             places = arranger.places(row, end) if arrays else None
             for column in columns:
                 members = [batch.column(names.index(member)) for member in column.members]
-                values, more = work.decoders[column.name].decode(members, bundle[0].place)
-                counts[column.name] += more
+                values, nulls = work.decoders[column.name].decode(members, bundle[0].place)
+                more = ColumnCounts.of(values, column, nulls)
+                counts[column.name] = counts[column.name] + more if column.name in counts else more
                 if column in work.planned.static:
-                    deciding.append((column.name, deciding_rows(column, row, arranger.codes(row, end), values)))
+                    rows, codes = np.arange(row, end), arranger.codes(row, end)
+                    deciding.append((column.name, deciding_rows(rows, codes, bits_of(values, column))))
                 elif places is None:
                     work.draft.write(column.name, row, values)
                 else:
@@ -208,16 +238,7 @@ def _decode_bundle(work: Work, arranger: Arranger, job: _Job, arrays: _Arrays, g
     return counts, deciding
 
 
-def _fill_static(work: Work, keys: RowKeys, static_values: Mapping[str, StaticValues]) -> None:
-    """Give entities without rows the static values of a row that has none."""
-    entities = np.flatnonzero(~keys.has_rows)
-    place = f"entities of like= without rows, such as {keys.names[entities[0]]!r}"
-    for name, held in static_values.items():
-        nulls = [pa.nulls(1, work.scanned.schema.field(member).type) for member in held.column.members]
-        held.fill(entities, work.decoders[name].decode(nulls, place)[0])
-
-
-def _info(work: Work, keys: RowKeys, carried: Sequence[Column]) -> StashInfo:
+def _info(work: Work, keys: RowKeys, counts: Mapping[str, ColumnCounts], carried: Sequence[Column]) -> StashInfo:
     planned, time, known, entity = work.planned, None, None, None
     if planned.time:
         checksum = keys.checksums["__time"]
@@ -229,7 +250,7 @@ def _info(work: Work, keys: RowKeys, carried: Sequence[Column]) -> StashInfo:
     if planned.entity:
         entity = planned.entity.members if planned.entity.shape else planned.entity.members[0]
     columns, static = (
-        tuple(replace(column, counts=work.decoders[column.name].counts) for column in part)
+        tuple(with_counts(column, counts[column.name]) for column in part)
         for part in (planned.columns, (*planned.static, *planned.joined))
     )
     members = {member for column in columns for member in column.members}
