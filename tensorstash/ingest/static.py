@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tensorstash.columns.column import Column, ColumnCounts
 from tensorstash.common.clock import Clock
-from tensorstash.common.dtypes import DTYPES, Bools, Int32s, Int64s
+from tensorstash.common.dtypes import DTYPES, Bools, Int64s
 from tensorstash.errors import DataError
 from tensorstash.ingest.decoders import Decoder
 from tensorstash.ingest.survey import Survey
@@ -20,10 +20,10 @@ from tensorstash.sources.storage import without_views
 
 _SHOWN = 5  # the most entities that a message names
 Bits = NDArray[np.signedinteger[Any]]  # (n, items) values as integers of the same width: NaN then equals NaN
-Deciding = tuple[Int64s, Int32s, Bits]  # rows of the source, their entities, and their values
+Deciding = tuple[Int64s, Int64s, Bits]  # rows of the source, their entities, and their values
 
 
-def deciding_rows(rows: Int64s, codes: Int32s, bits: Bits) -> Deciding:
+def deciding_rows(rows: Int64s, codes: Int64s, bits: Bits) -> Deciding:
     """Of some rows, in the order of the source, those that tell what value each entity has, and whether it has others.
 
     `codes` are their entities, `bits` their values. Kept are each entity's first row, and the first of consecutive rows

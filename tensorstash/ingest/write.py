@@ -14,15 +14,16 @@ from numpy.typing import NDArray
 from tensorstash.columns.column import Column, ColumnCounts, with_counts
 from tensorstash.columns.info import KnownInfo, StashInfo, TimeInfo, to_header
 from tensorstash.columns.number_texts import look_like_numbers
+from tensorstash.common.dtypes import Int64s
 from tensorstash.common.progress import Progress, rows_bar
 from tensorstash.common.text import counted
 from tensorstash.common.threads import in_threads, threads
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
 from tensorstash.ingest.carried import carried_values
 from tensorstash.ingest.decoders import Decoder, decoder_of
+from tensorstash.ingest.keys import Keys, Work, holds_keys, read_keys, units_of_keys, write_names
 from tensorstash.ingest.memory import check_columns, check_static
-from tensorstash.ingest.row_keys import RowKeys, Work, holds_keys, read_keys, units_of_keys, write_names
-from tensorstash.ingest.row_order import Arranger
+from tensorstash.ingest.row_order import blocks, entities_between
 from tensorstash.ingest.static import Deciding, bits_of, deciding_rows, join_table, together, values_of
 from tensorstash.ingest.survey import Survey
 from tensorstash.segments.draft import Draft
@@ -30,7 +31,7 @@ from tensorstash.segments.limits import Limit
 from tensorstash.sources.scan import Unit, damage_named
 from tensorstash.stash.stash import Stash
 
-_BLOCK = 1 << 17  # rows looked at together
+_DECIDING = 1 << 17  # rows that decide the values of a static column are held before they are put together
 _FIRST_ROWS = 4096  # whose times are looked at
 _WORTH_A_THREAD = 1 << 20  # values: to decode fewer takes less time than to start a thread and wait for it
 
@@ -66,8 +67,10 @@ def write_load(
     with rows_bar(planned.rows, "loading", progress) as bar:
         work = Work(surveyed.scanned, planned, draft, Progress(bar, values, report), decoders)
         keys = read_keys(work)
-        check_static((*planned.static, *planned.joined, *planned.carried), len(keys.names), planned.source)
-        joined, notes = join_table(surveyed.table, keys.names, keys.has_rows, decoders) if surveyed.table else ({}, ())
+        check_static((*planned.static, *planned.joined, *planned.carried), len(keys.entities), planned.source)
+        joined, notes = (
+            join_table(surveyed.table, keys.entities, keys.has_rows, decoders) if surveyed.table else ({}, ())
+        )
         counts, values_by_entity = _decode_columns(work, keys)
     for column in (*planned.columns, *planned.static, *planned.joined):
         if (names := _names_of(column, decoders[column.name])) is not None:
@@ -75,7 +78,7 @@ def write_load(
     for column in (*planned.static, *planned.joined):
         held, counts[column.name] = {**values_by_entity, **joined}[column.name]
         draft.blob(column.name, held, column.dtype)
-    carried = [] if surveyed.like is None else _carry(draft, planned.carried, surveyed.like, keys.names)
+    carried = [] if surveyed.like is None else _carry(draft, planned.carried, surveyed.like, keys.entities)
     draft.seal(to_header(_info(work, keys, counts, carried)), key)
     return draft, (*notes, *_warnings(work, keys))
 
@@ -93,7 +96,7 @@ def _carry(draft: Draft, columns: Sequence[Column], like: Stash, entities: list[
     return carried
 
 
-def _warnings(work: Work, keys: RowKeys) -> Iterator[str]:
+def _warnings(work: Work, keys: Keys) -> Iterator[str]:
     planned = work.planned
     if planned.strangers:
         yield planned.strangers
@@ -139,26 +142,28 @@ def _names_of(column: Column, decoder: Decoder) -> Sequence[Any] | None:
     return column.given_vocabulary if decoder.vocabulary is None else decoder.vocabulary.names
 
 
-def _decode_columns(work: Work, keys: RowKeys) -> tuple[dict[str, ColumnCounts], dict[str, _Counted]]:
+def _decode_columns(work: Work, keys: Keys) -> tuple[dict[str, ColumnCounts], dict[str, _Counted]]:
     """Decode the columns into the draft; returns the counts of all, and the static ones."""
-    planned, draft, arranger = work.planned, work.draft, keys.arranger
+    planned, draft = work.planned, work.draft
     of_keys = [column for column in planned.columns if holds_keys(column, planned)]
     others = [column for column in planned.columns if column not in of_keys]
-    moved = [] if arranger.arranged else [column.name for column in others]
+    moved = [] if keys.places is None else [column.name for column in others]
     groups = [moved] if planned.rows * len(moved) < _WORTH_A_THREAD else [[name] for name in moved]
     mapped = in_threads(groups, lambda names, _: {name: draft.array(name) for name in names})
     arrays = {name: array for group in mapped for name, array in group.items()}
     columns = (*planned.columns, *planned.static)
     counts = {column.name: ColumnCounts.of(np.zeros(0), column) for column in columns}
     deciding: dict[str, list[Deciding]] = {column.name: [] for column in planned.static}
-    first = _decode(work, arranger, units_of_keys(work, keys), of_keys, {}) if of_keys else ()
-    second = _decode(work, arranger, work.scanned.units, [*others, *planned.static], arrays)
+    first = _decode(work, keys, units_of_keys(work, keys), of_keys, {}) if of_keys else ()
+    second = _decode(work, keys, work.scanned.units, [*others, *planned.static], arrays)
     for more, rows_of_static in chain(first, second):
         for name, of_bundle in more.items():
             counts[name] += of_bundle
         for name, rows in rows_of_static:
             deciding[name].append(rows)
-            if sum(len(part[0]) for part in deciding[name]) > 4 * len(keys.names) + _BLOCK:  # few per entity are enough
+            if (
+                sum(len(part[0]) for part in deciding[name]) > 4 * len(keys.entities) + _DECIDING
+            ):  # few per entity are enough
                 deciding[name] = [together(deciding[name])]
     static_values = {
         column.name: _static_values(work, keys, column, deciding[column.name]) for column in planned.static
@@ -175,34 +180,34 @@ def _renumber(work: Work, column: Column, counts: ColumnCounts) -> ColumnCounts:
     if new_codes is None:
         return counts
     renumbered = ColumnCounts(nulls=counts.nulls)
-    for start in range(0, work.planned.rows, _BLOCK):
-        codes = new_codes[draft.read(column.name, start, min(_BLOCK, work.planned.rows - start))]
+    for start, stop in blocks(0, work.planned.rows):
+        codes = new_codes[draft.read(column.name, start, stop - start)]
         draft.write(column.name, start, codes)
         renumbered += ColumnCounts.of(codes, column)
     return renumbered
 
 
-def _static_values(work: Work, keys: RowKeys, column: Column, deciding: list[Deciding]) -> _Counted:
+def _static_values(work: Work, keys: Keys, column: Column, deciding: list[Deciding]) -> _Counted:
     """The values of a static column and their counts; entities without rows have that of a row without values."""
     nulls = [pa.nulls(1, work.scanned.schema.field(member).type) for member in column.members]
     place, decoder, empty = "", work.decoders[column.name], None
     if work.planned.entity and not keys.has_rows.all():
-        place = f"entities of like= without rows, such as {keys.names[int(keys.has_rows.argmin())]!r}"
+        place = f"entities of like= without rows, such as {keys.entities[int(keys.has_rows.argmin())]!r}"
         empty, _ = decoder.decode(nulls, place)
     names = [*(_names_of(column, decoder) or ())]
-    values = values_of(column, deciding, empty, work.scanned, keys.names, names)
+    values = values_of(column, deciding, empty, work.scanned, keys.entities, names)
     new_codes = None if decoder.vocabulary is None else decoder.vocabulary.renumbering()
     values = values if new_codes is None else new_codes[values]
     return values, ColumnCounts.of(values, column)
 
 
 def _decode(
-    work: Work, arranger: Arranger, units: Sequence[Unit], columns: Sequence[Column], arrays: _Arrays
+    work: Work, keys: Keys, units: Sequence[Unit], columns: Sequence[Column], arrays: _Arrays
 ) -> Iterator[_Decoded]:
     """Decode several bundles at a time, or several columns of a large bundle where there are few."""
 
     def decode(job: _Job, go_on: Callable[[], None]) -> list[_Decoded]:
-        return each_or_all(job[0], lambda bundle: _decode_bundle(work, arranger, (bundle, job[1]), arrays, go_on))
+        return each_or_all(job[0], lambda bundle: _decode_bundle(work, keys, (bundle, job[1]), arrays, go_on))
 
     parts = bundles(units)
     count = max(len(parts), 1)
@@ -212,7 +217,7 @@ def _decode(
     return chain.from_iterable(in_threads(jobs, decode))
 
 
-def _decode_bundle(work: Work, arranger: Arranger, job: _Job, arrays: _Arrays, go_on: Callable[[], None]) -> _Decoded:
+def _decode_bundle(work: Work, keys: Keys, job: _Job, arrays: _Arrays, go_on: Callable[[], None]) -> _Decoded:
     bundle, columns = job
     names = list(dict.fromkeys(member for column in columns for member in column.members))
     counts, deciding = dict[str, ColumnCounts](), list[tuple[str, Deciding]]()
@@ -220,14 +225,14 @@ def _decode_bundle(work: Work, arranger: Arranger, job: _Job, arrays: _Arrays, g
         for row, batch in read_bundle(bundle, names):
             go_on()
             end, nbytes = row + batch.num_rows, 0
-            places = arranger.places(row, end) if arrays else None
+            places = None if keys.places is None or not arrays else keys.places[row:end]
             for column in columns:
                 members = [batch.column(names.index(member)) for member in column.members]
                 values, nulls = work.decoders[column.name].decode(members, bundle[0].place)
                 more = ColumnCounts.of(values, column, nulls)
                 counts[column.name] = counts[column.name] + more if column.name in counts else more
                 if column in work.planned.static:
-                    rows, codes = np.arange(row, end), arranger.codes(row, end)
+                    rows, codes = np.arange(row, end), _entities(keys, row, end)
                     deciding.append((column.name, deciding_rows(rows, codes, bits_of(values, column))))
                 elif places is None:
                     work.draft.write(column.name, row, values)
@@ -238,13 +243,20 @@ def _decode_bundle(work: Work, arranger: Arranger, job: _Job, arrays: _Arrays, g
     return counts, deciding
 
 
-def _info(work: Work, keys: RowKeys, counts: Mapping[str, ColumnCounts], carried: Sequence[Column]) -> StashInfo:
+def _entities(keys: Keys, start: int, stop: int) -> Int64s:
+    """The entities of rows of the source."""
+    if keys.places is None:
+        return entities_between(keys.offsets, start, stop)
+    return np.searchsorted(keys.offsets, keys.places[start:stop], "right") - 1
+
+
+def _info(work: Work, keys: Keys, counts: Mapping[str, ColumnCounts], carried: Sequence[Column]) -> StashInfo:
     planned, time, known, entity = work.planned, None, None, None
     if planned.time:
         checksum = keys.checksums["__time"]
-        time = TimeInfo(planned.time.members[0], *_clock_and_range(planned.time, keys), keys.arranger.repeats, checksum)
+        time = TimeInfo(planned.time.members[0], *_clock_and_range(planned.time, keys), keys.repeats, checksum)
     if planned.known:
-        facts = planned.duplicates, keys.arranger.known_first, keys.checksums["__known"]
+        facts = planned.duplicates, keys.known_first, keys.checksums["__known"]
         expression = planned.expressions.get(planned.known.members[0])
         known = KnownInfo(str(planned.known_name), *_clock_and_range(planned.known, keys), *facts, expression)
     if planned.entity:
@@ -258,7 +270,7 @@ def _info(work: Work, keys: RowKeys, counts: Mapping[str, ColumnCounts], carried
     return StashInfo(planned.rows, columns, (*static, *carried), entity, time, known, expressions, planned.frequency)
 
 
-def _clock_and_range(times: Column, keys: RowKeys) -> tuple[str | None, str | None, int | None, int | None]:
+def _clock_and_range(times: Column, keys: Keys) -> tuple[str | None, str | None, int | None, int | None]:
     counts = keys.counts[times.name]
     low, high = (None if at is None else int(at) for at in (counts.low, counts.high))
     return times.unit, times.zone, low, high

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,18 +21,31 @@ from tensorstash.common.progress import Progress
 from tensorstash.common.threads import in_threads
 from tensorstash.errors import DataError
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
-from tensorstash.ingest.codes import Piece, as_arrow, piece_of
+from tensorstash.ingest.codes import Piece, as_arrow, inverse, piece_of
 from tensorstash.ingest.decoders import Decoder
 from tensorstash.ingest.entities import Entities, without_nulls
-from tensorstash.ingest.memory import check_sorting
-from tensorstash.ingest.row_order import Arranger, duplicate_time
+from tensorstash.ingest.memory import SORT_BYTES, check_sorting
+from tensorstash.ingest.row_order import (
+    Integers,
+    Runs,
+    ascend,
+    blocks,
+    by_entity,
+    distinct,
+    entities_between,
+    move,
+    offsets_of,
+    runs_of,
+    sort,
+    then,
+)
 from tensorstash.ingest.survey import Planned
 from tensorstash.ingest.values import values
 from tensorstash.segments.draft import Draft
 from tensorstash.sources.scan import Scan, Unit, damage_named
 from tensorstash.stash.header import times_checksum
 
-_BLOCK = 1 << 17  # rows processed at a time
+_SUNDAY = 3  # of the days since 1970, which began on a Thursday, modulo 7
 
 _Batch = tuple[int, list[Piece]]  # the number of its rows, and a piece for each entity column
 
@@ -48,62 +62,128 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class RowKeys:
-    """The entities of the rows, their order, and what was counted in their times."""
+class Keys:
+    """The entities of the rows, and where in the stash each row of the source belongs."""
 
-    arranger: Arranger
-    names: list[Any]  # of the entities: tuples for several entity columns, `[None]` for none
+    entities: list[Any]  # tuples for several entity columns, `[None]` for none
+    offsets: Int64s  # `(entities + 1,)`, where the rows of each begin in the stash
+    places: Integers | None  # `(rows,)`; `None`: the rows of the source come in the order of the stash
+    repeats: bool  # whether an entity has several rows of one time
+    known_first: bool  # whether the rows of an entity are ordered by known time, then by time
     counts: Mapping[str, ColumnCounts]  # of the times, and of the known times, by the names of their tensors
     checksums: Mapping[str, int]  # of the same in the order of the stash
 
     @property
     def has_rows(self) -> Bools:
         """Which entities have rows; all but some of `like=`."""
-        return np.diff(self.arranger.offsets) > 0
+        return np.diff(self.offsets) > 0
 
 
-def read_keys(work: Work) -> RowKeys:
+def read_keys(work: Work) -> Keys:
     """Decode the keys, and write entities, offsets and times to the segment."""
-    planned, draft = work.planned, work.draft
+    planned, draft, rows = work.planned, work.draft, work.planned.rows
     known = planned.entity.codec.known if planned.entity and isinstance(planned.entity.codec, Ascending) else ()
     entities = Entities(len(planned.entity.members), known) if planned.entity else None
-    arranger = Arranger(
-        planned.rows,
-        lambda row_bytes: check_sorting(planned.rows, row_bytes, planned.source),
-        entities=1 if entities is None else len(known),
-        duplicates=planned.duplicates,
-    )
-    counts = _arrange(work, entities, arranger)
+    (starts, numbered), counts = _read(work, entities)
     order = np.arange(1) if entities is None else entities.order()
     if entities is not None and planned.unknown == "error" and len(order) > len(known):
         raise _unknown_entity(entities, order[len(known) :])
     names = [None] if entities is None else _write_entities(work, entities.values(order))
+    runs = starts, inverse(order).astype(np.int32)[numbered]
+    offsets = offsets_of(runs, rows, len(names))
     times = {column.name: draft.array(column.name) for column in planned.times}
-    duplicate = arranger.finish(order, times.get("__time"), times.get("__known"))
-    if duplicate:
-        raise duplicate_time(planned, work.scanned, names[duplicate.entity], duplicate)
-    draft.blob("__offsets", arranger.offsets, torch.int64)
-    return RowKeys(arranger, names, counts, {name: times_checksum(array) for name, array in times.items()})
+    places, repeats, known_first = _in_order(work, runs, offsets, names, [*times.values()])
+    draft.blob("__offsets", offsets, torch.int64)
+    checksums = {name: times_checksum(array) for name, array in times.items()}
+    return Keys(names, offsets, places, repeats, known_first, counts, checksums)
 
 
-def _arrange(work: Work, entities: Entities | None, arranger: Arranger) -> dict[str, ColumnCounts]:
-    """Pass the entities to the arranger, write the times to the draft, and return their counts."""
+def _in_order(
+    work: Work, runs: Runs, offsets: Int64s, names: Sequence[Any], times: list[Int64s]
+) -> tuple[Integers | None, bool, bool]:
+    """Bring the times into the order of the stash; returns the places of the rows, and `repeats` and `known_first`."""
+    planned, rows = work.planned, work.planned.rows
+    places = by_entity(runs, rows, offsets)
+    if not times:
+        return places, False, False
+    if places is not None:
+        check_sorting(rows, SORT_BYTES, planned.source)
+        for key in times:
+            move(key, places)
+    keys, repeats, known_first = times, False, False
+    if len(times) > 1:
+        check_sorting(int(np.diff(offsets).max(initial=0)), SORT_BYTES, planned.source)
+        pairs, versions = (distinct(key, offsets) for key in times)
+        # the fewer known times an entity has, the more rows became known together: they then stand side by side
+        repeats, known_first = pairs < rows, not planned.duplicates and versions <= pairs
+        keys = times[::-1] if known_first else times
+    ascending, equal = ascend(keys, offsets)
+    if not ascending:
+        check_sorting(rows, SORT_BYTES, planned.source)
+        moved = sort(keys, offsets, runs[0].dtype)
+        places = moved if places is None else then(places, moved)
+        _, equal = ascend(keys, offsets)
+    if equal is not None and not planned.duplicates:
+        raise _duplicate_time(work, places, equal, names[int(np.searchsorted(offsets, equal, "right")) - 1], times)
+    return places, repeats or equal is not None, known_first
+
+
+def _read(work: Work, entities: Entities | None) -> tuple[Runs, dict[str, ColumnCounts]]:
+    """Write the times to the draft; returns the runs of entities, as they are numbered, and the counts of the times."""
     planned = work.planned
-    if not (planned.entity or planned.time):
-        for start in range(0, planned.rows, _BLOCK):
-            arranger.add(np.zeros(min(_BLOCK, planned.rows - start), np.int32))
-        return {}
-    counts = {column.name: ColumnCounts() for column in planned.times}
+    integer = np.int32 if planned.rows <= np.iinfo(np.int32).max else np.int64
+    runs: list[Runs] = [(np.zeros(0, integer), np.zeros(0, np.int32))]
+    counts, rows, found, is_checked = {column.name: ColumnCounts() for column in planned.times}, 0, 0, False
 
     def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[tuple[list[_Batch], dict[str, ColumnCounts]]]:
         return each_or_all(bundle, lambda units: _read_bundle(work, units, go_on))
 
-    for parts in in_threads(bundles(work.scanned.units), read_keys_of):
-        for batches, more in parts:
-            counts = {name: counts[name] + more[name] for name in counts}
-            for rows, pieces in batches:
-                arranger.add(np.zeros(rows, np.int32) if entities is None else entities.encode(pieces))
-    return counts
+    units = work.scanned.units if planned.entity or planned.time else ()
+    for batches, more in chain.from_iterable(in_threads(bundles(units), read_keys_of)):
+        counts = {name: counts[name] + more[name] for name in counts}
+        for count, pieces in batches:
+            if entities is None:
+                continue
+            starts, codes = runs_of(entities.encode(pieces))
+            runs.append(((rows + starts).astype(integer), codes))
+            rows, found = rows + count, found + len(codes)
+            if not is_checked and found > len(entities) + len(runs):  # the rows of some entity are not contiguous
+                check_sorting(planned.rows, SORT_BYTES, planned.source)
+                is_checked = True
+    if entities is None and planned.rows:
+        runs.append((np.zeros(1, integer), np.zeros(1, np.int32)))
+    return (np.concatenate([starts for starts, _ in runs]), np.concatenate([codes for _, codes in runs])), counts
+
+
+def _duplicate_time(work: Work, places: Integers | None, at: int, entity: object, times: list[Int64s]) -> DataError:
+    """The error for a time that occurs twice in an entity, or for two versions of it that became known together."""
+    planned, time = work.planned, work.planned.time
+    assert time is not None
+    clock, name = Clock(time.unit, time.zone), time.members[0]
+    whose = f"entity {entity!r}" if planned.entity else "the series (no entity= was given)"
+    rows = [at, at + 1] if places is None else [int((places == place).argmax()) for place in (at, at + 1)]
+    first, second = map(work.scanned.name_row, rows)
+    rule, twice = "A time occurs once in each entity", f"{name} {clock.format(int(times[0][at]))}"
+    if planned.known is not None:
+        since = Clock(planned.known.unit, planned.known.zone).format(int(times[1][at]))
+        rule, twice = "The versions of a time have different known times", f"{twice} with {planned.known_name} {since}"
+    return DataError(
+        f"{rule}; {whose} has {twice} in source rows {first} and {second}. "
+        f"{_zone_remedy(name, clock, int(times[0][at]))}rop one, name the column that distinguishes the series as "
+        'entity=, or keep events with duplicates="keep".'
+    )
+
+
+def _zone_remedy(name: str, clock: Clock, time: int) -> str:
+    """What to do if the time is in the night of a Sunday, when clocks without a zone may have been set back."""
+    day, within = divmod(time, clock.day)
+    if clock.unit in (None, "d") or clock.zone is not None or day % 7 != _SUNDAY or not 0 < within < clock.day // 6:
+        return "D"
+    return (
+        "If clocks were set back in that night, give the times their zone with polars: "
+        f"pl.col({name!r}).dt.replace_time_zone('Europe/Berlin', ambiguous=...), 'earliest' or 'latest' for each row. "
+        "Else d"
+    )
 
 
 def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple[list[_Batch], dict[str, ColumnCounts]]:
@@ -163,18 +243,16 @@ def holds_keys(column: Column, planned: Planned) -> bool:
     return bool(column.calendar) or (not column.bits and set(column.members) <= {*keys})
 
 
-def units_of_keys(work: Work, keys: RowKeys) -> list[Unit]:
+def units_of_keys(work: Work, keys: Keys) -> list[Unit]:
     """Units that yield keys and fields of the calendar in stash order, from memory: the source is not read again."""
-    planned, offsets = work.planned, keys.arranger.offsets
-    parts = [*zip(*keys.names)] if planned.entity and planned.entity.shape else [keys.names]
+    planned = work.planned
+    parts = [*zip(*keys.entities)] if planned.entity and planned.entity.shape else [keys.entities]
     entities = dict(zip(planned.entity.members, map(as_arrow, parts))) if planned.entity else {}
     calendar = {name: pair for column in planned.columns for name, pair in zip(column.members, column.calendar)}
 
     def read(start: int, stop: int, names: Sequence[str]) -> list[pa.RecordBatch]:
-        first, end = int(np.searchsorted(offsets, start, "right")) - 1, int(np.searchsorted(offsets, stop, "left"))
-        borders: Int64s = np.clip(offsets[first : end + 1], start, stop)
-        codes = np.repeat(np.arange(first, end), np.diff(borders))
-        columns = {name: pa.DictionaryArray.from_arrays(of_numbers(codes), values) for name, values in entities.items()}
+        codes = of_numbers(entities_between(keys.offsets, start, stop))
+        columns = {name: pa.DictionaryArray.from_arrays(codes, values) for name, values in entities.items()}
         for key in planned.times:
             columns[key.members[0]] = of_numbers(work.draft.read(key.name, start, stop - start))
         if planned.time:
@@ -184,8 +262,8 @@ def units_of_keys(work: Work, keys: RowKeys) -> list[Unit]:
                 columns[name] = of_numbers(calendar_values([calendar[name]], times, clock)[:, 0])
         return [pa.RecordBatch.from_arrays([columns[name] for name in names], names=list(names))]
 
-    blocks = [(start, min(start + _BLOCK, planned.rows)) for start in range(0, planned.rows, _BLOCK)]
-    return [Unit(planned.source, start, stop - start, partial(read, start, stop), start) for start, stop in blocks]
+    edges = blocks(0, planned.rows)
+    return [Unit(planned.source, start, stop - start, partial(read, start, stop), start) for start, stop in edges]
 
 
 def write_names(draft: Draft, name: str, names: Sequence[Any], integers: bool) -> None:
