@@ -21,8 +21,8 @@ from tensorstash.common.progress import Progress
 from tensorstash.common.threads import in_threads
 from tensorstash.errors import DataError
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
+from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.codes import Piece, as_arrow, inverse, piece_of
-from tensorstash.ingest.decoders import Decoder
 from tensorstash.ingest.entities import Entities, without_nulls
 from tensorstash.ingest.memory import SORT_BYTES, check_sorting
 from tensorstash.ingest.row_order import (
@@ -39,26 +39,14 @@ from tensorstash.ingest.row_order import (
     sort,
     then,
 )
-from tensorstash.ingest.survey import Planned
 from tensorstash.ingest.values import values
 from tensorstash.segments.draft import Draft
-from tensorstash.sources.scan import Scan, Unit, damage_named
+from tensorstash.sources.scan import Unit, damage_named
 from tensorstash.stash.header import times_checksum
 
 _SUNDAY = 3  # of the days since 1970, which began on a Thursday, modulo 7
 
 _Batch = tuple[int, list[Piece]]  # the number of its rows, and a piece for each entity column
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A load in progress: its source, its plan, its segment, its progress bar, and a decoder for each column."""
-
-    scanned: Scan
-    planned: Planned
-    draft: Draft
-    progress: Progress
-    decoders: Mapping[str, Decoder]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,66 +67,67 @@ class Keys:
         return np.diff(self.offsets) > 0
 
 
-def read_keys(work: Work) -> Keys:
+def read_keys(choice: Choice, draft: Draft, progress: Progress) -> Keys:
     """Decode the keys, and write entities, offsets and times to the segment."""
-    planned, draft, rows = work.planned, work.draft, work.planned.rows
-    known = planned.entity.codec.known if planned.entity and isinstance(planned.entity.codec, Ascending) else ()
-    entities = Entities(len(planned.entity.members), known) if planned.entity else None
-    (starts, numbered), counts = _read(work, entities)
+    rows = choice.rows
+    known = choice.entity.codec.known if choice.entity and isinstance(choice.entity.codec, Ascending) else ()
+    entities = Entities(len(choice.entity.members), known) if choice.entity else None
+    (starts, numbered), counts = _read(choice, draft, progress, entities)
     order = np.arange(1) if entities is None else entities.order()
-    if entities is not None and planned.unknown == "error" and len(order) > len(known):
+    if entities is not None and choice.request.unknown == "error" and len(order) > len(known):
         raise _unknown_entity(entities, order[len(known) :])
-    names = [None] if entities is None else _write_entities(work, entities.values(order))
+    names = [None] if entities is None else _write_entities(choice, draft, entities.values(order))
     runs = starts, inverse(order).astype(np.int32)[numbered]
     offsets = offsets_of(runs, rows, len(names))
-    times = {column.name: draft.array(column.name) for column in planned.times}
-    places, repeats, known_first = _in_order(work, runs, offsets, names, [*times.values()])
+    times = {column.name: draft.array(column.name) for column in choice.times}
+    places, repeats, known_first = _in_order(choice, runs, offsets, names, [*times.values()])
     draft.blob("__offsets", offsets, torch.int64)
     checksums = {name: times_checksum(array) for name, array in times.items()}
     return Keys(names, offsets, places, repeats, known_first, counts, checksums)
 
 
 def _in_order(
-    work: Work, runs: Runs, offsets: Int64s, names: Sequence[Any], times: list[Int64s]
+    choice: Choice, runs: Runs, offsets: Int64s, names: Sequence[Any], times: list[Int64s]
 ) -> tuple[Integers | None, bool, bool]:
     """Bring the times into the order of the stash; returns the places of the rows, and `repeats` and `known_first`."""
-    planned, rows = work.planned, work.planned.rows
+    rows = choice.rows
     places = by_entity(runs, rows, offsets)
     if not times:
         return places, False, False
     if places is not None:
-        check_sorting(rows, SORT_BYTES, planned.source)
+        check_sorting(rows, SORT_BYTES, choice.scan.label)
         for key in times:
             move(key, places)
     keys, repeats, known_first = times, False, False
     if len(times) > 1:
-        check_sorting(int(np.diff(offsets).max(initial=0)), SORT_BYTES, planned.source)
+        check_sorting(int(np.diff(offsets).max(initial=0)), SORT_BYTES, choice.scan.label)
         pairs, versions = (distinct(key, offsets) for key in times)
         # the fewer known times an entity has, the more rows became known together: they then stand side by side
-        repeats, known_first = pairs < rows, not planned.duplicates and versions <= pairs
+        repeats, known_first = pairs < rows, not choice.request.duplicates and versions <= pairs
         keys = times[::-1] if known_first else times
     ascending, equal = ascend(keys, offsets)
     if not ascending:
-        check_sorting(rows, SORT_BYTES, planned.source)
+        check_sorting(rows, SORT_BYTES, choice.scan.label)
         moved = sort(keys, offsets, runs[0].dtype)
         places = moved if places is None else then(places, moved)
         _, equal = ascend(keys, offsets)
-    if equal is not None and not planned.duplicates:
-        raise _duplicate_time(work, places, equal, names[int(np.searchsorted(offsets, equal, "right")) - 1], times)
+    if equal is not None and not choice.request.duplicates:
+        raise _duplicate_time(choice, places, equal, names[int(np.searchsorted(offsets, equal, "right")) - 1], times)
     return places, repeats or equal is not None, known_first
 
 
-def _read(work: Work, entities: Entities | None) -> tuple[Runs, dict[str, ColumnCounts]]:
+def _read(
+    choice: Choice, draft: Draft, progress: Progress, entities: Entities | None
+) -> tuple[Runs, dict[str, ColumnCounts]]:
     """Write the times to the draft; returns the runs of entities, as they are numbered, and the counts of the times."""
-    planned = work.planned
-    integer = np.int32 if planned.rows <= np.iinfo(np.int32).max else np.int64
+    integer = np.int32 if choice.rows <= np.iinfo(np.int32).max else np.int64
     runs: list[Runs] = [(np.zeros(0, integer), np.zeros(0, np.int32))]
-    counts, rows, found, is_checked = {column.name: ColumnCounts() for column in planned.times}, 0, 0, False
+    counts, rows, found, is_checked = {column.name: ColumnCounts() for column in choice.times}, 0, 0, False
 
     def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[tuple[list[_Batch], dict[str, ColumnCounts]]]:
-        return each_or_all(bundle, lambda units: _read_bundle(work, units, go_on))
+        return each_or_all(bundle, lambda units: _read_bundle(choice, draft, progress, units, go_on))
 
-    units = work.scanned.units if planned.entity or planned.time else ()
+    units = choice.scan.units if choice.entity or choice.time else ()
     for batches, more in chain.from_iterable(in_threads(bundles(units), read_keys_of)):
         counts = {name: counts[name] + more[name] for name in counts}
         for count, pieces in batches:
@@ -148,25 +137,28 @@ def _read(work: Work, entities: Entities | None) -> tuple[Runs, dict[str, Column
             runs.append(((rows + starts).astype(integer), codes))
             rows, found = rows + count, found + len(codes)
             if not is_checked and found > len(entities) + len(runs):  # the rows of some entity are not contiguous
-                check_sorting(planned.rows, SORT_BYTES, planned.source)
+                check_sorting(choice.rows, SORT_BYTES, choice.scan.label)
                 is_checked = True
-    if entities is None and planned.rows:
+    if entities is None and choice.rows:
         runs.append((np.zeros(1, integer), np.zeros(1, np.int32)))
     return (np.concatenate([starts for starts, _ in runs]), np.concatenate([codes for _, codes in runs])), counts
 
 
-def _duplicate_time(work: Work, places: Integers | None, at: int, entity: object, times: list[Int64s]) -> DataError:
+def _duplicate_time(choice: Choice, places: Integers | None, at: int, entity: object, times: list[Int64s]) -> DataError:
     """The error for a time that occurs twice in an entity, or for two versions of it that became known together."""
-    planned, time = work.planned, work.planned.time
+    time = choice.time
     assert time is not None
     clock, name = Clock(time.unit, time.zone), time.members[0]
-    whose = f"entity {entity!r}" if planned.entity else "the series (no entity= was given)"
+    whose = f"entity {entity!r}" if choice.entity else "the series (no entity= was given)"
     rows = [at, at + 1] if places is None else [int((places == place).argmax()) for place in (at, at + 1)]
-    first, second = map(work.scanned.name_row, rows)
+    first, second = map(choice.scan.name_row, rows)
     rule, twice = "A time occurs once in each entity", f"{name} {clock.format(int(times[0][at]))}"
-    if planned.known is not None:
-        since = Clock(planned.known.unit, planned.known.zone).format(int(times[1][at]))
-        rule, twice = "The versions of a time have different known times", f"{twice} with {planned.known_name} {since}"
+    if choice.known is not None:
+        since = Clock(choice.known.unit, choice.known.zone).format(int(times[1][at]))
+        rule, twice = (
+            "The versions of a time have different known times",
+            f"{twice} with {choice.request.known_name} {since}",
+        )
     return DataError(
         f"{rule}; {whose} has {twice} in source rows {first} and {second}. "
         f"{_zone_remedy(name, clock, int(times[0][at]))}rop one, name the column that distinguishes the series as "
@@ -186,8 +178,10 @@ def _zone_remedy(name: str, clock: Clock, time: int) -> str:
     )
 
 
-def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple[list[_Batch], dict[str, ColumnCounts]]:
-    entity, times = work.planned.entity, work.planned.times
+def _read_bundle(
+    choice: Choice, draft: Draft, progress: Progress, bundle: Bundle, go_on: Callable[[], None]
+) -> tuple[list[_Batch], dict[str, ColumnCounts]]:
+    entity, times = choice.entity, choice.times
     members = entity.members if entity else ()
     names = list(dict.fromkeys([*members, *(column.members[0] for column in times)]))
     batches, counts, unit = [], {column.name: ColumnCounts() for column in times}, bundle[0]
@@ -195,18 +189,18 @@ def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple
         for row, batch in read_bundle(bundle, names):
             go_on()
             arrays = dict(zip(names, batch.columns))
-            keys = [without_nulls(arrays[member], member, work.scanned, row) for member in members]
+            keys = [without_nulls(arrays[member], member, choice.scan, row) for member in members]
             pieces = [_narrow(piece_of(key)) for key in keys]
             batches.append((batch.num_rows, pieces))
             nbytes = 0
             for column in times:
                 (name,) = column.members
-                array = without_nulls(arrays[name], name, work.scanned, row, "time" if column is times[0] else "known")
+                array = without_nulls(arrays[name], name, choice.scan, row, "time" if column is times[0] else "known")
                 ticks, _ = values([array], column, unit.place)
                 counts[column.name] += ColumnCounts.of(ticks, column)
-                work.draft.write(column.name, row, ticks)
+                draft.write(column.name, row, ticks)
                 nbytes += ticks.nbytes
-            work.progress.add(batch.num_rows * (len(members) + len(times)), nbytes)
+            progress.add(batch.num_rows * (len(members) + len(times)), nbytes)
     return batches, counts
 
 
@@ -227,43 +221,47 @@ def _narrow(piece: Piece) -> Piece:
     return Piece(piece.indices.astype(kind, copy=False), piece.values)
 
 
-def _write_entities(work: Work, parts: list[list[Any]]) -> list[Any]:
-    entity = work.planned.entity
+def _write_entities(choice: Choice, draft: Draft, parts: list[list[Any]]) -> list[Any]:
+    entity = choice.entity
     assert entity is not None
     for k, (member, names) in enumerate(zip(entity.members, parts)):
-        integers = not is_text(work.scanned.schema.field(member).type)
-        write_names(work.draft, f"__entities.{k}" if entity.shape else "__entities", names, integers)
+        integers = not is_text(choice.scan.schema.field(member).type)
+        write_names(draft, f"__entities.{k}" if entity.shape else "__entities", names, integers)
     return [*zip(*parts)] if entity.shape else parts[0]
 
 
-def holds_keys(column: Column, planned: Planned) -> bool:
+def holds_keys(column: Column, choice: Choice) -> bool:
     """Whether `units_of_keys` yields a column: it is a key, or computed from the times."""
-    entity = [planned.entity] if planned.entity else []
-    keys = [member for key in (*entity, *planned.times) for member in key.members]
+    entity = [choice.entity] if choice.entity else []
+    keys = [member for key in (*entity, *choice.times) for member in key.members]
     return bool(column.calendar) or (not column.bits and set(column.members) <= {*keys})
 
 
-def units_of_keys(work: Work, keys: Keys) -> list[Unit]:
+def units_of_keys(choice: Choice, keys: Keys, draft: Draft) -> list[Unit]:
     """Units that yield keys and fields of the calendar in stash order, from memory: the source is not read again."""
-    planned = work.planned
-    parts = [*zip(*keys.entities)] if planned.entity and planned.entity.shape else [keys.entities]
-    entities = dict(zip(planned.entity.members, map(as_arrow, parts))) if planned.entity else {}
-    calendar = {name: pair for column in planned.columns for name, pair in zip(column.members, column.calendar)}
+    parts = [*zip(*keys.entities)] if choice.entity and choice.entity.shape else [keys.entities]
+    entities = dict(zip(choice.entity.members, map(as_arrow, parts))) if choice.entity else {}
+    calendar = {name: pair for column in choice.columns for name, pair in zip(column.members, column.calendar)}
 
     def read(start: int, stop: int, names: Sequence[str]) -> list[pa.RecordBatch]:
         codes = of_numbers(entities_between(keys.offsets, start, stop))
         columns = {name: pa.DictionaryArray.from_arrays(codes, values) for name, values in entities.items()}
-        for key in planned.times:
-            columns[key.members[0]] = of_numbers(work.draft.read(key.name, start, stop - start))
-        if planned.time:
-            times = numbers(columns[planned.time.members[0]])
-            clock = Clock(planned.time.unit, planned.time.zone)
+        for key in choice.times:
+            columns[key.members[0]] = of_numbers(draft.read(key.name, start, stop - start))
+        if choice.time:
+            times = numbers(columns[choice.time.members[0]])
+            clock = Clock(choice.time.unit, choice.time.zone)
             for name in calendar.keys() & names:
                 columns[name] = of_numbers(calendar_values([calendar[name]], times, clock)[:, 0])
         return [pa.RecordBatch.from_arrays([columns[name] for name in names], names=list(names))]
 
-    edges = blocks(0, planned.rows)
-    return [Unit(planned.source, start, stop - start, partial(read, start, stop), start) for start, stop in edges]
+    edges = blocks(0, choice.rows)
+    return [Unit(choice.scan.label, start, stop - start, partial(read, start, stop), start) for start, stop in edges]
+
+
+def write_vocabulary(draft: Draft, column: str, names: Sequence[Any]) -> None:
+    """Write the names that the codes of a column stand for."""
+    write_names(draft, f"{column}.__vocabulary", names, bool(names) and isinstance(names[0], int))
 
 
 def write_names(draft: Draft, name: str, names: Sequence[Any], integers: bool) -> None:

@@ -13,8 +13,9 @@ from tensorstash.columns.column import Column, ColumnCounts
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import DTYPES, Bools, Int64s
 from tensorstash.errors import DataError
+from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.decoders import Decoder
-from tensorstash.ingest.survey import Survey
+from tensorstash.ingest.keys import Keys
 from tensorstash.sources.scan import Scan, read
 from tensorstash.sources.storage import without_views
 
@@ -51,7 +52,7 @@ def values_of(  # noqa: PLR0917
     empty: NDArray[Any] | None,
     scanned: Scan,
     entities: list[Any],
-    vocabulary: list[Any],
+    vocabulary: Sequence[Any],
 ) -> NDArray[Any]:
     """The values of a static column, `(entities, *shape)`; `empty`, `(1, *shape)`, for entities without rows.
 
@@ -77,7 +78,7 @@ def values_of(  # noqa: PLR0917
 
 
 def _several_values(  # noqa: PLR0917
-    column: Column, rows: Int64s, bits: Bits, scanned: Scan, entity: object, vocabulary: list[Any]
+    column: Column, rows: Int64s, bits: Bits, scanned: Scan, entity: object, vocabulary: Sequence[Any]
 ) -> DataError:
     item = int((bits[0] != bits[1]).argmax())
     first, other = (_value_text(value, column, vocabulary, item) for value in (bits[:1], bits[1:]))
@@ -114,7 +115,7 @@ def _item_name(column: Column, item: int) -> str:
     return f"{column.name!r}{place}"
 
 
-def _value_text(bits: Bits, column: Column, vocabulary: list[Any], item: int) -> str:
+def _value_text(bits: Bits, column: Column, vocabulary: Sequence[Any], item: int) -> str:
     value = _values(bits, column).flatten()[item]
     if column.is_coded and value < 0:
         return "null"
@@ -129,23 +130,23 @@ def _value_text(bits: Bits, column: Column, vocabulary: list[Any], item: int) ->
 
 
 def join_table(
-    table: Survey, entities: Sequence[Any], has_rows: Bools, decoders: Mapping[str, Decoder]
+    table: Choice, of_rows: Keys, decoders: Mapping[str, Decoder]
 ) -> tuple[dict[str, tuple[NDArray[Any], ColumnCounts]], tuple[str, ...]]:
-    """The columns of a table, `(entities, *shape)` each, for entities, tuples of several entity columns; and warnings.
+    """The columns of a table, `(entities, *shape)` each, for the entities of the keys; and warnings.
 
     An entity that has no rows in the source needs none in the table: its values are missing. Rows are brought into the
     order of the entities before they are decoded, so that vocabularies and statistics are those of a static column of
     the source.
     """
-    keys, label = table.planned.entity, table.scanned.label
+    keys, label = table.entity, table.scan.label
     assert keys is not None
-    members = dict.fromkeys(member for column in table.planned.columns for member in column.members)
-    arrays = read_columns(table.scanned, list(dict.fromkeys([*keys.members, *members])))
+    members = dict.fromkeys(member for column in table.columns for member in column.members)
+    arrays = read_columns(table.scan, list(dict.fromkeys([*keys.members, *members])))
     names = [_entity_values(arrays[name], name, label) for name in keys.members]
-    rows, strangers = _rows([*zip(*names)] if keys.shape else names[0], entities, has_rows, label)
+    rows, strangers = _rows([*zip(*names)] if keys.shape else names[0], of_rows.entities, of_rows.has_rows, label)
     ordered = {name: arrays[name].take(rows).combine_chunks() for name in members}
     joined = {}
-    for column in table.planned.columns:
+    for column in table.columns:
         decoder = decoders[column.name]
         values, nulls = decoder.decode([ordered[member] for member in column.members], label)
         new_codes = None if decoder.vocabulary is None else decoder.vocabulary.renumbering()
