@@ -27,8 +27,8 @@ Deciding = tuple[Int64s, Int64s, Bits]  # rows of the source, their entities, an
 def deciding_rows(rows: Int64s, codes: Int64s, bits: Bits) -> Deciding:
     """Of some rows, in the order of the source, those that tell what value each entity has, and whether it has others.
 
-    `codes` are their entities, `bits` their values. Kept are each entity's first row, and the first of consecutive rows
-    that have another value than it.
+    `codes` are their entities, `bits` their values. Kept are each entity's first row, and the first of all rows that
+    has another value than its entity's first row: of several, the first one is refused.
     """
     starts = np.ones(len(codes), np.bool_)
     starts[1:] = (codes[1:] != codes[:-1]) | _differ(bits[1:], bits[:-1])
@@ -36,7 +36,8 @@ def deciding_rows(rows: Int64s, codes: Int64s, bits: Bits) -> Deciding:
     first = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
     first[codes[::-1]] = np.arange(len(codes))[::-1]  # of equal indices, the last write stays
     firsts = first[codes]
-    chosen = (firsts == np.arange(len(codes))) | _differ(bits, bits[firsts])
+    others = _differ(bits, bits[firsts])
+    chosen = (firsts == np.arange(len(codes))) | (others & (np.cumsum(others) == 1))
     return rows[chosen], codes[chosen], bits[chosen]
 
 

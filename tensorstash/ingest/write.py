@@ -161,6 +161,7 @@ def _decode_columns(load: _Load) -> tuple[dict[str, ColumnCounts], dict[str, _Co
     columns = (*choice.columns, *choice.static)
     counts = {column.name: ColumnCounts.of(np.zeros(0), column) for column in columns}
     deciding: dict[str, list[Deciding]] = {column.name: [] for column in choice.static}
+    held = dict.fromkeys(deciding, 0)  # rows in them
     first = _decode(load, units_of_keys(choice, keys, draft), of_keys, {}) if of_keys else ()
     second = _decode(load, choice.scan.units, [*others, *choice.static], arrays)
     for more, rows_of_static in chain(first, second):
@@ -168,10 +169,10 @@ def _decode_columns(load: _Load) -> tuple[dict[str, ColumnCounts], dict[str, _Co
             counts[name] += of_bundle
         for name, rows in rows_of_static:
             deciding[name].append(rows)
-            if (
-                sum(len(part[0]) for part in deciding[name]) > 4 * len(keys.entities) + _DECIDING
-            ):  # few per entity are enough
+            held[name] += len(rows[0])
+            if held[name] > 4 * len(keys.entities) + _DECIDING:
                 deciding[name] = [together(deciding[name])]
+                held[name] = len(deciding[name][0][0])
     static_values = {column.name: _static_values(load, column, deciding[column.name]) for column in choice.static}
     for column in choice.columns:
         counts[column.name] = _renumber(load, column, counts[column.name])
