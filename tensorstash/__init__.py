@@ -22,9 +22,9 @@ if TYPE_CHECKING:  # type checkers and editors cannot read the tables below
     from tensorstash.columns.spec import is_valid as is_valid
     from tensorstash.gather.each import each as each
     from tensorstash.gather.span import Draw as Draw
-    from tensorstash.ingest.load import Plan as Plan
     from tensorstash.ingest.load import load as load
     from tensorstash.ingest.load import plan as plan
+    from tensorstash.ingest.plan import Plan as Plan
     from tensorstash.sampling.blocks import Blocks as Blocks
     from tensorstash.sampling.by_time import ByTime as ByTime
     from tensorstash.sampling.lanes import Lanes as Lanes
@@ -56,7 +56,7 @@ _HOMES = {
     "Loader": "batches.loader",
     "Mix": "sampling.mix",
     "PackSequences": "transforms.pack",
-    "Plan": "ingest.load",
+    "Plan": "ingest.plan",
     "Sampler": "sampling.sampler",
     "Scaler": "transforms.scaler",
     "Stash": "stash.stash",

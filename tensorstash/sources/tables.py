@@ -17,6 +17,7 @@ from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, check_unique, in_order
 from tensorstash.sources.storage import without_null_views
 
+_MANY_CHUNKS, _SMALL_ROWS = 256, 4096  # more chunks, of fewer rows on the average, are combined
 _SMALL_BYTES = 1 << 26  # of a frame that is copied so that it is read at once
 _UNCONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
 # remedies by the beginning of the type's name, in polars and pandas
@@ -115,9 +116,20 @@ def scan_dataset(source: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  unread c
 
 def scan_table(table: pa.Table, schema: pa.Schema, label: str) -> Scan:
     """Slices of a table; `schema` may have further columns, which are never read."""
+    if table.num_columns and table[0].num_chunks > max(_MANY_CHUNKS, table.num_rows // _SMALL_ROWS):
+        starts = range(0, table.num_rows, BATCH_ROWS)
+        slices = (table.slice(start, BATCH_ROWS) for start in starts)
+        units = in_order(((label, part.num_rows, partial(_combined, part)) for part in slices), label)
+        return Scan(label, schema, units, len(units))
     batches = table.to_batches(max_chunksize=BATCH_ROWS)
     units = in_order(((label, batch.num_rows, partial(_selected, batch)) for batch in batches), label)
     return Scan(label, schema, units, len(batches))
+
+
+def _combined(part: pa.Table, names: Sequence[str]) -> list[pa.RecordBatch]:
+    """The rows of many small chunks, each of which would be read on its own."""
+    batches = part.select(list(names)).combine_chunks().to_batches()
+    return [piece for batch in batches for piece in _selected(batch, names)]
 
 
 def _selected(batch: pa.RecordBatch, names: Sequence[str]) -> list[pa.RecordBatch]:

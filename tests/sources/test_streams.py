@@ -262,7 +262,7 @@ def test_a_dataset_is_read_by_row_groups(tmp_path: Path) -> None:
     assert stash["y"].tolist() == [2.5, 3.0, 3.5, 4.0, 4.5]
     assert stash.vocabulary("k") == ["b"]
     planned = ts.plan(dataset, ["y"], filter=[("k", "=", "b"), ("t", ">=", 5)])
-    assert (planned.rows, planned.planned.pieces, planned.planned.kept) == (5, 2, 1)
+    assert (planned.rows, planned.choice.scan.pieces, len(planned.choice.scan.units)) == (5, 2, 1)
     assert re.search(r"y .* 0 +0 +4\.5 ", repr(ts.plan(dataset, ["y"])))
     dataset = pads.dataset(tmp_path, partitioning="hive")
     (tmp_path / "k=b" / "one.parquet").write_bytes(b"PAR1 nothing PAR1")
