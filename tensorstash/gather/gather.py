@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.forks import check_threads
 from tensorstash.gather import by_torch
 from tensorstash.gather.by_torch import Sources, TorchPlan, torch_plan
 from tensorstash.gather.computed import Computed, ComputedValues, compute_in, computed_spans
@@ -255,6 +256,7 @@ def _same_memory(tensor: torch.Tensor, target: torch.Tensor | None) -> bool:
 def copy_into(batch: Mapping[str, torch.Tensor], out: Mapping[str, torch.Tensor]) -> None:
     """Write tensors into the caller's tensors of the same names."""
     for name, tensor in batch.items():
+        check_threads()  # torch copies with several
         _target(out, name, tuple(tensor.shape), tensor.dtype).copy_(tensor)
 
 

@@ -28,6 +28,7 @@ class Choice:
     skipped: tuple[str, ...] = ()  # source columns that are never decoded
     expressions: Mapping[str, str] = field(default_factory=dict)  # as the header of a stash keeps them
     strangers: str = ""  # what was left out because `like=` lacks it, for a warning
+    untimed: str = ""  # a warning that a column of times is not used
     table: "Choice | None" = None  # the table of static columns, joined by entity
 
     @property

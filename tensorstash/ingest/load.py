@@ -127,8 +127,9 @@ def load(
         entity: the text or integer column that identifies the series of each row, or a list of such columns: then an
             entity is a tuple of their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64. Text in ISO 8601
-            is read as timestamps in microseconds. Without it rows keep their order. Local times without a zone repeat
-            an hour when clocks are set back: first give them their zone, with `dt.replace_time_zone` of polars.
+            is read as timestamps in microseconds. Without it rows keep their order, and a warning says so if a column
+            that is not named elsewhere holds times. Local times without a zone repeat an hour when clocks are set back:
+            first give them their zone, with `dt.replace_time_zone` of polars.
         known: when each row became known, for a table of forecasts or of revised figures: a column like that of `time`,
             or an expression such as `pl.col("issued") + pl.duration(hours=5)`. Rows of one entity and time are then
             versions. See `docs/guide/stash.md`.
@@ -166,7 +167,8 @@ def load(
     Returns:
         A `Stash` whose rows are grouped by entity, the entities in ascending order, and ordered by time; for the order
         with `known` see `stash.is_by_known`. Ctrl-C frees all memory of the load. A `UserWarning` is given if no value
-        of a given vocabulary occurs in its column, or if most distinct values of a text column read as numbers.
+        of a given vocabulary occurs in its column, if most distinct values of a text column read as numbers, or if a
+        column of times is not used and there is no `time=`.
 
     Raises:
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type

@@ -17,11 +17,13 @@ from tensorstash.ingest.plan_text import (
     type_name,
 )
 from tensorstash.ingest.request import Request, Specs, check_names, check_table, kept_expressions
+from tensorstash.ingest.untimed import forgotten_time, is_index
 from tensorstash.segments.format import MAX_HEADER
 from tensorstash.sources.derive import bound, check_utf8, fields_of, stored
 from tensorstash.sources.file import File
 from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.kept_rows import columns_of, filtered
+from tensorstash.sources.locate import kind_of
 from tensorstash.sources.scan import Scan, with_derived
 from tensorstash.sources.shapes import shaped
 from tensorstash.sources.source import scan
@@ -60,6 +62,7 @@ def choose(request: Request, files: Sequence[File] | None, progress: bool | None
         types={name: type_name(fields_by_name[name].type) for name in whole.schema.names},
         table=table,
         strangers=strangers,
+        untimed=forgotten_time(request, scanned),
     )
     if table is not None:
         check_table(request, choice.columns, whole, table.columns, table.scan)
@@ -77,6 +80,10 @@ def _check_columns(request: Request, scanned: Scan, names: Sequence[str]) -> Non
         for name in names:
             field_of(scanned.schema, name, scanned.label)
     except ColumnError as error:
+        if "index" in names and kind_of(request.source) == "pandas.DataFrame" and None in request.source.index.names:
+            raise ColumnError(
+                f"{error} The index has no name: load frame.rename_axis('time') with time='time'."
+            ) from None
         if "columns" not in request.of_like:
             raise
         raise ColumnError(f"{error} It is one of like=: add it to the source, or say what to load.") from None
@@ -87,7 +94,7 @@ def _chosen_columns(request: Request, schema: pa.Schema, derived: Inputs) -> Spe
     if request.columns is not None:
         return request.columns
     named = request.keys.union(derived, *(spec.members for spec in request.static.values()))
-    return {name: ColumnSpec(name) for name in schema.names if name not in named}
+    return {name: ColumnSpec(name) for name in schema.names if name not in named and not is_index(name)}
 
 
 def _chosen_rows(request: Request, scanned: Scan, progress: bool | None) -> tuple[Scan, Sequence[str], str]:

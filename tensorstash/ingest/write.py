@@ -118,8 +118,7 @@ def _carry_days(draft: Draft, time: Column, like: Stash, entities: int) -> None:
 
 def _warnings(load: _Load) -> Iterator[str]:
     choice = load.choice
-    if choice.strangers:
-        yield choice.strangers
+    yield from filter(None, (choice.strangers, choice.untimed))
     for name, decoder in load.decoders.items():
         if unknown := decoder.unknown:
             yield (

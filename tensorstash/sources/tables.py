@@ -44,7 +44,7 @@ def scan_polars(frame: Any, wanted: Wanted) -> Scan:
     for name in names:
         _refuse_objects(name, types[name], "the polars frame")
     table = _converted(lambda columns: _in_arrow(_together(frame[:, columns])), names, types, "the polars frame")
-    return _scan_wanted(table, types, "the polars frame")
+    return _scan_wanted(table, types, types, "the polars frame")
 
 
 def _together(frame: Any) -> Any:
@@ -70,15 +70,25 @@ def _refuse_objects(name: str, dtype: object, where: str) -> None:
 
 
 def scan_pandas(frame: Any, wanted: Wanted) -> Scan:
-    """The wanted columns and named levels of the index of a pandas frame, converted to Arrow."""
-    levels = [name for name in frame.index.names if name is not None and name not in frame.columns]
+    """The wanted columns and levels of the index of a pandas frame, converted to Arrow.
+
+    Levels without a name are left out, but those of times have the names that they have in files.
+    """
+    index = frame.index
+    levels = [name for name in index.names if name is not None and name not in frame.columns]
     if levels:
         frame = frame.reset_index(level=levels)
     names = _checked_names(frame.columns, "the pandas frame")
     check_unique(names, wanted, "the pandas frame")
     convert = lambda columns: pa.Table.from_pandas(frame[columns], preserve_index=False)  # noqa: E731
-    table = _converted(convert, wanted.among(names), frame.dtypes, "the pandas frame")
-    return _scan_wanted(table, names, "the pandas frame")
+    table, types = _converted(convert, wanted.among(names), frame.dtypes, "the pandas frame"), [*frame.dtypes]
+    for k in [k for k, name in enumerate(index.names) if name is None]:
+        name, dtype = f"__index_level_{k}__", index.dtype if index.nlevels == 1 else index.levels[k].dtype
+        if _is_time(dtype) and name not in names:
+            names, types = [*names, name], [*types, dtype]
+            for asked in wanted.among([name]):
+                table = table.append_column(asked, pa.array(index.get_level_values(k)))
+    return _scan_wanted(table, names, dict(zip(names, types)), "the pandas frame")
 
 
 def _converted(convert: Callable[[list[str]], pa.Table], names: list[str], types: Any, where: str) -> pa.Table:
@@ -136,11 +146,24 @@ def _selected(batch: pa.RecordBatch, names: Sequence[str]) -> list[pa.RecordBatc
     return [without_null_views(batch.select(list(names)))]
 
 
-def _scan_wanted(table: pa.Table, names: Iterable[str], label: str) -> Scan:
-    """Slices of a table; other `names` are columns that were not wanted and not converted, with the null type."""
+def _scan_wanted(table: pa.Table, names: Iterable[str], types: Mapping[str, Any], label: str) -> Scan:
+    """Slices of a table; other `names` are columns that were not wanted and not converted, with the null type.
+
+    By their `types` in the library that holds them, some of those are times, and have a type of times.
+    """
     known = set(table.column_names)
-    fields = (table.schema.field(name) if name in known else pa.field(name, pa.null()) for name in names)
+    fields = (
+        table.schema.field(name)
+        if name in known
+        else pa.field(name, pa.timestamp("us") if _is_time(types[name]) else pa.null())
+        for name in names
+    )
     return scan_table(table, pa.schema(fields), label)
+
+
+def _is_time(dtype: object) -> bool:
+    """Whether a type of polars, pandas or numpy is of timestamps, dates or periods."""
+    return str(dtype).startswith(("Date", "datetime64", "timestamp", "date32", "date64", "period"))
 
 
 def _checked_names(names: Iterable[Any], where: str) -> list[str]:
@@ -185,7 +208,8 @@ def scan_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Scan:
     lengths = {field.name: len(array) for field, array in zip(fields, columns)}
     if len(set(lengths.values())) > 1:
         raise SourceError(f"All arrays of a source must have one length, got {lengths}.")
-    return _scan_wanted(pa.table(columns, schema=pa.schema(fields)), names, "the mapping")
+    types = {name: getattr(source[name], "dtype", None) for name in names}
+    return _scan_wanted(pa.table(columns, schema=pa.schema(fields)), names, types, "the mapping")
 
 
 def _arrow_of(values: Any) -> tuple[pa.Array, dict[bytes, bytes] | None]:

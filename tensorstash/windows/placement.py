@@ -256,8 +256,11 @@ class Chain:
     @cached_property
     def static(self) -> dict[str, torch.Tensor]:
         """The static columns, with the entities of all stashes one after the other."""
-        every = [placement.stash.static for placement in self.placements]
-        return every[0] if len(every) == 1 else {name: torch.cat([part[name] for part in every]) for name in every[0]}
+        first, *more = (placement.stash.static for placement in self.placements)
+        if not more:
+            return first
+        every = {name: [as_array(part[name]) for part in (first, *more)] for name in first}  # by numpy, as in `beside`
+        return {name: torch.from_numpy(np.concatenate(parts)).view(first[name].dtype) for name, parts in every.items()}
 
     def static_rows(self, located: Located, entities: Int64s) -> Int64s:
         """The rows of static columns that windows have, by the entities in their own stashes."""

@@ -59,8 +59,9 @@ def one_by_one(plans: Sequence[VariatePlan], batch: Batch, count: int) -> list[B
     """The windows of a batch, each with all its rows of such spans, `(variates, time)`, as a batch of its own."""
     each = {name: tensor.unbind() for name, tensor in batch.items()}
     for plan in plans:
-        counts = batch[f"{plan.spans[0].name}.window"].bincount(minlength=count).tolist()
-        first = torch.zeros_like(batch[f"{plan.spans[0].name}.window"])
+        rows = batch[f"{plan.spans[0].name}.window"].numpy()
+        counts = np.bincount(rows, minlength=count).tolist()  # by numpy, because torch's threads do not survive a fork
+        first = torch.from_numpy(np.zeros_like(rows))
         for span in plan.spans:
             entries = {name: batch.get(name) for name in (span.name, *_of_rows(span))}
             entries[f"{span.name}.window"] = first

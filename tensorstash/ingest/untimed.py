@@ -1,0 +1,43 @@
+"""Loads without `time=`: the warning that a column of the source holds times, and indices of pandas without a name."""
+
+import re
+
+import pyarrow as pa
+
+from tensorstash.columns.types import value_type
+from tensorstash.ingest.request import Request
+from tensorstash.sources.locate import is_reordered, kind_of
+from tensorstash.sources.scan import Scan
+
+_INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls a level of an index without a name in files
+
+
+def is_index(name: str) -> bool:
+    """Whether a column is an index of pandas without a name, which only those want who name it."""
+    return _INDEX.fullmatch(name) is not None
+
+
+def forgotten_time(request: Request, scanned: Scan) -> str:
+    """A warning if the source has a column of times and neither `time=` nor another argument names one; else empty.
+
+    A list of paths in another order has a warning of its own, and `like=` was warned of when it was loaded.
+    """
+    if request.time is not None or request.like is not None or request.argument != "columns":
+        return ""
+    named = {str(member) for spec in request.specs for member in spec.members}
+    times = [field.name for field in scanned.schema if field.name not in named and _is_time(field.type)]
+    if not times or is_reordered(request.source):
+        return ""
+    frame = is_index(times[0]) and kind_of(request.source) == "pandas.DataFrame" and request.source.index.nlevels == 1
+    remedy = "load frame.rename_axis('time') with time='time'" if frame else f"give time={times[0]!r}"
+    holds = "the index holds times" if frame else f"column {times[0]!r} holds times"
+    return (
+        f"Without time= rows keep the order of the source, in which windows may go back in time; {holds}, in "
+        f"{scanned.label}: {remedy}. If the order is right, name the column in columns=, or say so: "
+        "warnings.filterwarnings('ignore', 'Without time=')."
+    )
+
+
+def _is_time(arrow: pa.DataType) -> bool:
+    plain = value_type(arrow)
+    return bool(pa.types.is_timestamp(plain) or pa.types.is_date(plain))
