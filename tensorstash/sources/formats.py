@@ -24,12 +24,6 @@ def _ipc(file: "File", wanted: "Wanted", recent: "Recent") -> "Footer":
     return ipc_footer(file, wanted, recent)
 
 
-def _orc(file: "File", wanted: "Wanted", recent: "Recent") -> "Footer":
-    from tensorstash.sources.orc import orc_footer
-
-    return orc_footer(file, wanted, recent)
-
-
 @dataclass(frozen=True, slots=True)
 class Format:
     """A format of files."""
@@ -43,8 +37,7 @@ class Format:
 TABS = (".tsv", ".tsv.gz", ".tsv.zst")
 PARQUET = Format("Parquet", (".parquet", ".parq", ".pq"), _parquet)
 CSV = Format("CSV", (".csv", ".csv.gz", ".csv.zst", *TABS), None)
-IPC = Format("Arrow IPC", (".arrow", ".arrows", ".feather", ".ipc"), _ipc)
-FORMATS = (PARQUET, IPC, Format("ORC", (".orc",), _orc), CSV)
+FORMATS = (PARQUET, Format("Arrow IPC", (".arrow", ".arrows", ".feather", ".ipc"), _ipc), CSV)
 
 
 def format_of(path: str) -> Format:
