@@ -5,7 +5,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
-BASE = "685a4cb380025c3a823f4b146798d3245569a9c4"  # the last commit before the first public word was renamed
+BASE = "594330eb29ed64567935a1d4e693d21d3ae7b0fa"  # before a load had one reader and one record
 
 ROOT = Path(__file__).parents[2]
 
