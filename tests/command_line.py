@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from click.shell_completion import BashComplete
 from click.testing import CliRunner, Result
 
 from tensorstash.cli.commands import commands
@@ -25,3 +26,9 @@ def run(*arguments: str) -> str:
 def parsed(command: str, *arguments: str) -> dict[str, Any]:
     """The parameters that a command would run with."""
     return commands.commands[command].make_context(command, [*arguments]).params
+
+
+def completed(*words: str) -> list[tuple[str, str]]:
+    """What a shell completes the last word with: texts, files or directories that begin so."""
+    complete = BashComplete(commands, {}, "tensorstash", "_TENSORSTASH_COMPLETE")
+    return [(item.type, item.value) for item in complete.get_completions([*words[:-1]], words[-1])]

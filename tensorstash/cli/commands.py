@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from tensorstash.cli.options import age, arguments, known_option, nbytes, with_options
+from tensorstash.cli.options import age, arguments, known_option, label_completion, nbytes, with_options
 from tensorstash.common.text import aligned, size_text
 from tensorstash.errors import TensorstashError
 from tensorstash.segments import shared
@@ -33,10 +33,17 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Run the command line. An error of tensorstash is one line on stderr, and the status is 1."""
+    """Run the command line. An error is one line on stderr; the status is 2 if the command is wrong, else 1."""
     warnings.showwarning = lambda message, *_, **__: _say("warning", "yellow", message)
     try:
-        commands(prog_name="tensorstash")
+        # in its other mode, click would print wrong usage in four lines, and end with status 1 after Ctrl-C
+        sys.exit(commands.main(sys.argv[1:] or ["--help"], "tensorstash", standalone_mode=False))
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx is not None else "tensorstash"
+        _say("error", "red", f"{error.format_message()} See: {path} --help")
+        sys.exit(error.exit_code)
+    except click.Abort as error:
+        raise KeyboardInterrupt from error
     except (TensorstashError, OSError, ValueError) as error:
         _say("error", "red", error)
         sys.exit(1)
@@ -85,11 +92,13 @@ def ls(as_json: bool) -> None:
         click.echo(f"No shared segments in {shared_path()}.")
     else:
         head = ("label", "key", "size", "rows", "columns", "created", "users")
-        click.echo(aligned([head, *map(_cells, segments)], right=("size", "rows", "columns", "users")))
+        click.echo(
+            aligned([head, *map(_cells, segments)], right=("size", "rows", "columns", "users"), cuttable=("key",))
+        )
 
 
 @_command("rm", "nyc-weather", "train valid")
-@click.argument("labels", metavar="LABEL...", nargs=-1, required=True)
+@click.argument("labels", metavar="LABEL...", nargs=-1, required=True, shell_complete=label_completion)
 def rm(labels: tuple[str, ...]) -> None:
     """Remove all segments of a label.
 
@@ -129,8 +138,15 @@ def prune(older_than: "timedelta | None", max_bytes: int | None) -> None:
 )
 @with_options
 @known_option
-@click.option("--share", metavar="LABEL", help="The label. Default: the name of the first file.")
-@click.option("--file", metavar="PATH", help="Write a file for ts.open instead, which may be larger than memory.")
+@click.option(
+    "--share", metavar="LABEL", shell_complete=label_completion, help="The label. Default: the name of the first file."
+)
+@click.option(
+    "--file",
+    metavar="PATH",
+    type=click.Path(),
+    help="Write a file for ts.open instead, which may be larger than memory.",
+)
 @click.option("--overwrite", is_flag=True, help="With --file, replace an existing file of other contents.")
 def load_command(share: str | None, file: str | None, overwrite: bool, **options: Any) -> None:
     """Load columns into shared memory, or into a file.
@@ -169,7 +185,13 @@ def _identities(paths: Iterable[Path]) -> set[tuple[int, int]]:
     "s3://raw/weather --entity origin --time time_hour --to s3://bucket/weather --shards 256",
 )
 @with_options
-@click.option("--to", metavar="DIR", required=True, help="A directory, or the URL of one in an object store.")
+@click.option(
+    "--to",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    required=True,
+    help="A directory, or the URL of one in an object store.",
+)
 @click.option("--shards", metavar="N", type=int, default=64, show_default=True, help="How many shards.")
 @click.option(
     "--engine", type=click.Choice(["ray"]), help="Make the shards on a Ray cluster. Default: on this machine."
@@ -209,7 +231,9 @@ def shard_command(*, to: str, shards: int, engine: Literal["ray"] | None, **opti
 )
 @with_options
 @known_option
-@click.option("--html", "page", metavar="PATH", help="Also write a page with coverage, frequency and gaps.")
+@click.option(
+    "--html", "page", metavar="PATH", type=click.Path(), help="Also write a page with coverage, frequency and gaps."
+)
 @_as_json("Print a JSON object; sizes are in bytes.")
 def inspect(page: str | None, as_json: bool, **options: Any) -> None:
     """Print what a load would take, and what its times are like.

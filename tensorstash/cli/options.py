@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from tensorstash.segments import shared
+
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) *((?:[kmgt]i?)?)b?", re.IGNORECASE)
@@ -60,6 +62,11 @@ def arguments(options: dict[str, Any]) -> tuple[str | list[str], dict[str, Any]]
     return [*files] if len(files) > 1 else files[0], others
 
 
+def label_completion(_context: click.Context, _option: click.Parameter, text: str) -> list[str]:
+    """The labels of shared segments that begin with a text."""
+    return sorted({line["label"] for line in shared.lines() if line["label"].startswith(text)})
+
+
 known_option = click.option("--known", metavar="COLUMN", help="The column that says when a row became known.")
 
 
@@ -84,7 +91,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             help="The column that identifies a series; may be given several times if several columns together do.",
         ),
         click.option("--columns", metavar="COLUMNS", multiple=True, callback=_columns, help=f"{forms}. Default: all."),
-        click.argument("source", metavar="FILE...", nargs=-1, required=True),
+        click.argument("source", metavar="FILE...", nargs=-1, required=True, type=click.Path()),
     ):
         command = decorate(command)
     return command

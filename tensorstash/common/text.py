@@ -5,6 +5,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 _LONGEST = 120  # characters of a value in a message
+_TERMINAL = 80  # characters of a line of a table, with two before it
+_NARROWEST = 6  # characters of a column that is cut
 
 
 def size_text(nbytes: float) -> str:
@@ -32,17 +34,24 @@ def type_text(value: object) -> str:
     return f"an {name}" if name[0] in "aeioAEIO" or name == "ndarray" else f"a {name}"
 
 
-def aligned(lines: Sequence[tuple[str, ...]], right: Collection[str] = ()) -> str:
+def aligned(lines: Sequence[tuple[str, ...]], right: Collection[str] = (), cuttable: Collection[str] = ()) -> str:
     """Lines with aligned columns; the first line is the head, and columns without other text are left out.
 
-    `right` are the heads of the columns that are aligned to the right.
+    `right` are the heads of the columns that are aligned to the right. Those in `cuttable` are cut until a line has the
+    width of a terminal, the widest first.
     """
-    columns = []
-    for cells in zip(*lines):
-        width = max(map(len, cells))
-        if any(cells[1:]):
-            columns.append([cell.rjust(width) if cells[0] in right else cell.ljust(width) for cell in cells])
-    return "\n".join("  ".join(cells).rstrip() for cells in zip(*columns))
+    columns = [cells for cells in zip(*lines) if any(cells[1:])]
+    widths = [max(map(len, cells)) for cells in columns]
+    while sum(widths) + 2 * len(widths) > _TERMINAL:
+        able = [k for k, cells in enumerate(columns) if cells[0] in cuttable and widths[k] > _NARROWEST]
+        if not able:
+            break
+        widths[max(able, key=widths.__getitem__)] -= 1
+    padded = [
+        [(str.rjust if cells[0] in right else str.ljust)(cut(cell, width), width) for cell in cells]
+        for cells, width in zip(columns, widths)
+    ]
+    return "\n".join("  ".join(cells).rstrip() for cells in zip(*padded))
 
 
 def told(value: Any) -> str:

@@ -16,7 +16,7 @@ from tensorstash.common.text import aligned, size_text
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.build import obtain_stash, target_of
 from tensorstash.ingest.found import Found
-from tensorstash.ingest.plan_text import HEAD, NUMBERS, PlannedColumn, entity_columns, losses, planned_column
+from tensorstash.ingest.plan_text import CUTTABLE, HEAD, NUMBERS, PlannedColumn, entity_columns, losses, planned_column
 from tensorstash.ingest.request import Request
 from tensorstash.segments.format import PAGE
 from tensorstash.segments.limits import memory_limits, tightest
@@ -194,8 +194,10 @@ class Plan:
         size = f"{least / 1e6:,.1f}" + (f" to {most / 1e6:,.1f}" if most > least else "")
         lines = [
             f"{self.source}: {self.rows:,} rows, {size} MB of {self.free / 1e6:,.0f} MB free",
-            indent(aligned([HEAD, *self.lines], NUMBERS), "  "),
+            indent(aligned([(name, *others) for name, _, *others in (HEAD, *self.lines)], NUMBERS, CUTTABLE), "  "),
         ]
+        if others := [f"{name} = {members}" for name, members, *_ in self.lines if members]:
+            lines.append(f"from: {'; '.join(others)}")
         if self.static or choice.joined:
             lines.append("static: one value per entity; only a load counts the entities")
         if self.page_tables >= _WORTH_A_LINE:

@@ -17,8 +17,10 @@ from tensorstash.errors import DataError
 from tensorstash.sources.scan import Range
 
 HEAD = ("column", "from", "source", "kind", "dtype", "nulls", "min", "max", "MB")
+CUTTABLE = ("source", "kind")
 NUMBERS = ("nulls", "min", "max", "MB")
 _WIDEST = 26  # characters of a minimum or maximum that are shown: a time with its zone
+_WIDEST_TEXT = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,9 @@ class PlannedColumn:
         """Texts under `HEAD`."""
         origin = ", ".join(self.members) if self.members != (self.name,) else ""
         source = ", ".join(dict.fromkeys(map(_without_unit, self.types)))
-        kind = " ".join(word for word in (self.role, self.kind, self.unit, self.zone) if word)
+        kind = " ".join(word for word in (self.role, self.kind, self.zone) if word)
         dtype = self.dtype + "".join(f" x {size}" for size in self.shape)
-        low, high = (_cut(_in_zone(value, self.zone)) for value in (self.values.low, self.values.high))
+        low, high = _extent(*(_in_zone(value, self.zone) for value in (self.values.low, self.values.high)))
         nulls = "" if self.values.nulls is None else f"{self.values.nulls:,}"
         megabytes = "" if self.nbytes is None else f"{self.nbytes / 1e6:,.1f}"
         most = "<= " if self.role == "static" and megabytes else ""
@@ -99,7 +101,8 @@ def entity_columns(entity: Column, types: Mapping[str, str], ranges: Mapping[str
 
 
 def _without_unit(name: str) -> str:
-    """A type of Arrow; the unit and the zone of times stand in the kind."""
+    """A type of Arrow; the zone of times stands in the kind."""
+    name = name.replace("large_string", "string")
     return name.partition("[")[0] if name.startswith(("timestamp", "duration", "time", "date")) else name
 
 
@@ -125,11 +128,18 @@ def _in_zone(value: Any, zone: str | None) -> Any:
     return value
 
 
+def _extent(low: Any, high: Any) -> tuple[str, str]:
+    """A minimum and a maximum; times of different days as days."""
+    if isinstance(low, datetime) and isinstance(high, datetime) and low.date() != high.date():
+        low, high = low.date(), high.date()
+    return _cut(low), _cut(high)
+
+
 def _cut(value: Any) -> str:
     text = "" if value is None else f"{value + 0.0:g}" if isinstance(value, float) else str(value)
     if isinstance(value, datetime):
         text = value.isoformat(" ", "auto" if value.second or value.microsecond else "minutes").replace("+00:00", "Z")
-    return cut(text, _WIDEST)
+    return cut(text, _WIDEST_TEXT if isinstance(value, str) else _WIDEST)
 
 
 def _plain(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """Scans of files with footers, and of pyarrow datasets: all footers are read first, then the pieces of the files."""
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,15 +18,13 @@ from tensorstash.errors import DataError, SourceError
 from tensorstash.sources.file import REQUESTS, File
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import Footer, Recent
-from tensorstash.sources.formats import format_of
+from tensorstash.sources.formats import OTHER_READERS, format_of
 from tensorstash.sources.hive_keys import agreeing, constant, kept_files, key_types
 from tensorstash.sources.int96 import int96_columns, outside_nanoseconds
 from tensorstash.sources.parquet import RowGroups, range_of
 from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, in_order
 from tensorstash.sources.streams import scan_stream
 from tensorstash.sources.unify import unify
-
-_OTHER_FORMATS = ". Other formats are loaded as frames that polars or pandas read: ts.load(pl.read_json(...), ...)."
 
 
 def scan_files(
@@ -73,9 +72,19 @@ def _footer(file: File, wanted: Wanted, recent: Recent) -> Footer:
     except SourceError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
-        remedy = "" if isinstance(error, OSError) else _OTHER_FORMATS
-        why = str(error).rstrip(".")
-        raise SourceError(f"{file} is not a readable {form.name} file: {why}{remedy}") from error
+        raise SourceError(f"{file} is not a readable {form.name} file: {_why(file, error)}.") from error
+
+
+def _why(file: File, error: Exception) -> str:
+    """Why a file cannot be read, and what reads it if its format is another one."""
+    why = str(error).rstrip(".")
+    if isinstance(error, OSError):
+        return why
+    if "magic bytes" in why:
+        why = "it is damaged, or its format is another one"
+    reader = OTHER_READERS.get(os.path.splitext(file.path)[1].lower())
+    call = "pl.read_json(...)" if reader is None else f"{reader}({str(file)!r})"
+    return f"{why}. Other formats are loaded as frames that polars or pandas read: ts.load({call}, ...)"
 
 
 def _schema(footer: Footer, types: Mapping[str, pa.DataType]) -> pa.Schema:

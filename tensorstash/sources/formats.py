@@ -39,6 +39,14 @@ PARQUET = Format("Parquet", (".parquet", ".parq", ".pq"), _parquet)
 CSV = Format("CSV", (".csv", ".csv.gz", ".csv.zst", *TABS), None)
 FORMATS = (PARQUET, Format("Arrow IPC", (".arrow", ".arrows", ".feather", ".ipc"), _ipc), CSV)
 
+# what reads other formats, by the endings of their files, as frames or tables that a load takes
+OTHER_READERS = {
+    **{".json": "pl.read_json", ".jsonl": "pl.read_ndjson", ".ndjson": "pl.read_ndjson", ".avro": "pl.read_avro"},
+    **{".xlsx": "pl.read_excel", ".xls": "pl.read_excel", ".ods": "pl.read_ods", ".txt": "pl.read_csv"},
+    # not a format of ours: pyarrow's reader of damaged ORC files may end the process
+    **{".dat": "pl.read_csv", ".orc": "pyarrow.orc.read_table"},
+}
+
 
 def format_of(path: str) -> Format:
     """The format of a file, by the ending of its name; a file with any other name is Parquet."""

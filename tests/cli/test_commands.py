@@ -20,7 +20,7 @@ import torch
 import tensorstash as ts
 from tensorstash.__main__ import main
 from tests import processes
-from tests.command_line import NAMES, PROGRAM, invoke, parsed, run
+from tests.command_line import NAMES, PROGRAM, completed, invoke, parsed, run
 from tests.oracle_load import write_parquet
 
 ROOT = Path(__file__).parents[2]
@@ -134,9 +134,9 @@ def test_ls_says_what_is_there(shm: Path) -> None:
     large, small = (ts.shared.list()[k].to_dicts()[0] for k in (0, 1))
     created = large["created"].astimezone().strftime("%Y-%m-%d %H:%M")
     assert run("ls").splitlines() == [
-        "label           key                  size       rows  columns  created           users",
-        f"large           {large['key']}    16 MB  2,000,000        1  {created}      1",
-        f"a-longer-label  {small['key']}  {small['bytes'] / 1000:.1f} kB          1        2  {created}      0",
+        "label           key          size       rows  columns  created           users",
+        f"large           {large['key'][:7]}…    16 MB  2,000,000        1  {created}      1",
+        f"a-longer-label  {small['key'][:7]}…  {small['bytes'] / 1000:.1f} kB          1        2  {created}      0",
     ]
     found = json.loads(run("ls", "--json"))
     assert [list(line) for line in found] == [ts.shared.list().columns] * 2
@@ -322,13 +322,44 @@ def test_errors_of_every_type_are_lines(
         (["load"], "Missing argument 'FILE...'."),
         (["rm"], "Missing argument 'LABEL...'."),
         (["load", "f", "--dtype", "int8"], "Invalid value for '--dtype': 'int8' is not one of "),
+        (["load", "f", "--colums", "a"], "No such option"),
+        (["lod"], "No such command 'lod'."),
+        (["shard", "f", "--to", "x"], "Shards are of entities. Name the entity column: --entity COLUMN."),
     ],
 )
-def test_wrong_usage_has_status_2(
+def test_wrong_usage_is_one_line_with_status_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     assert status(monkeypatch, *arguments) == 2
-    assert f"Error: {message}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {message}")
+    assert said.endswith(f" See: tensorstash {arguments[0]} --help\n" if arguments[0] in NAMES else " --help\n")
+    assert said.count("\n") == 1
+
+
+def test_without_arguments_there_is_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not status(monkeypatch)
+    assert capsys.readouterr().out.startswith("Usage: tensorstash ")
+
+
+def test_ctrl_c_ends_a_command_with_the_status_of_shells(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as changed:
+        changed.setattr("tensorstash.segments.shared.lines", interrupted)
+        assert status(changed, "ls") == 130
+
+
+def test_the_shell_completes_labels_and_files() -> None:
+    ts.load({"y": [1.0]}, share="weather")
+    ts.load({"y": [2.0]}, share="wind")
+    ts.load({"y": [3.0]}, share="sales")
+    assert completed("rm", "w") == [("plain", "weather"), ("plain", "wind")]
+    assert completed("load", "x.csv", "--share", "s") == [("plain", "sales")]
+    for before in (["load"], ["inspect", "a.parquet"], ["load", "x", "--file"], ["inspect", "x", "--html"]):
+        assert completed(*before, "ex") == [("file", "ex")]
+    assert completed("shard", "x", "--to", "ex") == [("dir", "ex")]
 
 
 def test_info_says_what_matters_on_this_machine(shm: Path) -> None:

@@ -108,7 +108,7 @@ def test_the_bench_command_prints_a_line_for_each(file: Path) -> None:
     options = ["--columns", "y", "--entity", "<b>", "--time", "t", "--history", "4", "--horizon", "1"]
     printed = run("bench", str(file), *options, "--seconds", "0.1", "--workers", "1")
     table = printed.split("\n\n")[-1].splitlines()
-    assert table[0].split() == ["first", "batch", "windows/s", "waiting", "memory"]
+    assert table[0].split() == ["first", "batch", "windows/s", "range"]
     assert [line.split("  ")[0] for line in table[1:]] == [
         "tensorstash",
         "DataLoader, 0 workers",

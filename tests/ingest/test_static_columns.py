@@ -363,11 +363,12 @@ def test_a_plan_shows_static_columns_and_what_they_take_at_most() -> None:
         "\n".join(lines)
         == f"""\
 the pyarrow Table: 1,250,000 rows, 10.0 to 25.0 MB of {plan.free / 1e6:,.0f} MB free
-  column  from  source  kind             dtype             MB
-  y             double  number           float64         10.0
-  s             string  static category  int32         <= 5.0
-  pack    a, a  double  static number    float32 x 2  <= 10.0
-  e             int64   entity
+  column  source  kind             dtype             MB
+  y       double  number           float64         10.0
+  s       string  static category  int32         <= 5.0
+  pack    double  static number    float32 x 2  <= 10.0
+  e       int64   entity
+from: pack = a, a
 static: one value per entity; only a load counts the entities
 skipped: z"""
     )

@@ -352,13 +352,21 @@ def test_integers_that_are_no_floats_are_refused_among_floats(tmp_path: Path) ->
 
 
 def test_files_of_other_formats_are_frames_first(tmp_path: Path) -> None:
-    for ending in (".json", ".txt", ".xlsx"):
+    readers = {
+        ".json": "pl.read_json",
+        ".txt": "pl.read_csv",
+        ".xlsx": "pl.read_excel",
+        ".orc": "pyarrow.orc.read_table",
+    }
+    for ending, reader in {**readers, ".md": None}.items():
         path = tmp_path / f"one{ending}"
         path.write_text("t,y\n1,2\n")
-        message = f"{path} is not a readable Parquet file ... Other formats are loaded as frames"
-        for call in (ts.load, looked_at):
+        call = "pl.read_json(...)" if reader is None else f"{reader}({str(path)!r})"
+        message = f"{path} is not a readable Parquet file: it is damaged, or its format is another one. "
+        message += f"Other formats are loaded as frames that polars or pandas read: ts.load({call}, ...)"
+        for look in (ts.load, looked_at):
             with pytest.raises(ts.errors.SourceError, match=like(message)):
-                call(path)
+                look(path)
     path = write_parquet(tmp_path / "named.json", [pa.table({"y": [1]})])
     assert ts.load(path)["y"].tolist() == [1]
 
