@@ -61,7 +61,7 @@ def remedy_of(stash: Stash, runs: Runs, needed: int) -> str:
 
 def _weekends(gaps: _Gaps) -> Iterator[Remedy]:
     ignored, empty = "take gaps='ignore', windows of consecutive rows", "which has empty slots there."
-    if gaps.step.kind == "business days":
+    if gaps.step.kind == "business days" and 10 * len(gaps.rows) <= len(gaps.times):  # holidays are few
         yield f"If the gaps are holidays, {ignored}, or gaps='mask', {empty}", gaps.rows[:0]
     elif gaps.clock.unit is not None and gaps.step.least_ticks == gaps.clock.day:
         left = gaps.left_with(frequency("1bd", gaps.clock, None))
@@ -73,51 +73,40 @@ def _weekends(gaps: _Gaps) -> Iterator[Remedy]:
 
 def _changes_of_the_clock(gaps: _Gaps) -> Iterator[Remedy]:
     """Local midnights as UTC, of which some are an hour nearer; and local hours, of which one is skipped a year."""
-    hour, step, rows = gaps.clock.day // 24, gaps.step, gaps.rows
-    off = np.abs(gaps.times[rows] - gaps.times[rows - 1] - step.count) == hour
-    if (
-        step.kind != "ticks"
-        or not hour
-        or gaps.clock.unit is None
-        or gaps.clock.zone not in UTC_NAMES
-        or 2 * off.sum() < len(off)
-    ):
+    clock, step, hour = gaps.clock, gaps.step, gaps.clock.day // 24
+    before, after = gaps.times[gaps.rows - 1], gaps.times[gaps.rows]
+    may_be = step.kind == "ticks" and hour and clock.unit is not None and clock.zone in UTC_NAMES
+    if not may_be or 2 * np.count_nonzero(np.abs(after - before - step.count) == hour) < len(after):
         return
-    if step.count % gaps.clock.day == 0:
-        yield from _midnights(gaps)
-    elif gaps.clock.zone is None:
-        yield from _local_hours(gaps)
+    zones = [Clock(clock.unit, zone) for zone in _ZONES]
+    with suppress(DataError):  # of years that no zone knows, or on a machine without zones
+        if step.count % clock.day == 0:
+            zones.sort(key=lambda zoned: int(wall_clock(before[:1], zoned)[0]) % clock.day != 0)  # midnights first
+            yield from chain.from_iterable(_midnights(gaps, zoned, before, after) for zoned in zones)
+        elif clock.zone is None:
+            yield from chain.from_iterable(_local_hours(gaps, zoned, before, after) for zoned in zones)
 
 
-def _midnights(gaps: _Gaps) -> Iterator[Remedy]:
+def _midnights(gaps: _Gaps, zoned: Clock, before: Int64s, after: Int64s) -> Iterator[Remedy]:
+    step = frequency(f"{gaps.step.count // zoned.day}d", zoned, None)
+    if 2 * np.count_nonzero(step.follows(before, after)) < len(after):
+        return
     utc = ".dt.replace_time_zone('UTC')" if gaps.clock.zone is None else ""
-    fitting = []
-    for zone in _ZONES:
-        clock = Clock(gaps.clock.unit, zone)
-        with suppress(DataError):  # of years that no zone knows, or on a machine that lacks it
-            is_midnight = wall_clock(gaps.times[:1], clock) % clock.day == 0
-            left = gaps.left_with(frequency(f"{gaps.step.count // clock.day}d", clock, None))
-            fitting.append((len(left), not is_midnight, zone, left))
-    for _, _, zone, left in sorted(fitting, key=lambda found: found[:2])[:1]:
-        yield _zone(gaps, f"{utc}.dt.convert_time_zone({zone!r})"), left
+    yield _zone(gaps, f"{utc}.dt.convert_time_zone({zoned.zone!r})"), gaps.left_with(step)
 
 
-def _local_hours(gaps: _Gaps) -> Iterator[Remedy]:
-    for zone in _ZONES:
-        clock = Clock(gaps.clock.unit, zone)
-        with suppress(DataError):
-            times = from_wall_clock(gaps.times, clock)[0]
-            if (wall_clock(times, clock) != gaps.times).any():
-                continue  # a time that the zone skips
-            yield (
-                _zone(gaps, f".dt.replace_time_zone({zone!r}, ambiguous='earliest')"),
-                gaps.left_with(gaps.step, times),
-            )
-            apart = gaps.step.follows(times[gaps.rows - 1], times[gaps.rows])
-            yield (
-                f"The gaps are hours that the clock skips, as in {zone}: gaps='mask' has an empty slot there.",
-                gaps.rows[~apart],
-            )
+def _local_hours(gaps: _Gaps, zoned: Clock, before: Int64s, after: Int64s) -> Iterator[Remedy]:
+    apart = ~gaps.step.follows(from_wall_clock(before, zoned)[0], from_wall_clock(after, zoned)[0])
+    if 2 * np.count_nonzero(apart) > len(after):
+        return
+    times = from_wall_clock(gaps.times, zoned)[0]
+    if (wall_clock(times, zoned) == gaps.times).all():  # the zone skips none of them
+        yield (
+            _zone(gaps, f".dt.replace_time_zone({zoned.zone!r}, ambiguous='earliest')"),
+            gaps.left_with(gaps.step, times),
+        )
+    text = f"The gaps are hours that the clock skips, as in {zoned.zone}: gaps='mask' has an empty slot there."
+    yield text, gaps.rows[apart]
 
 
 def _zone(gaps: _Gaps, conversion: str) -> str:

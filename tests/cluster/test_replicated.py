@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.cluster.nodes import PATIENCE, ROOT, end, environment, machines_of, torchrun
+from tests.project.pages import blocks
 
 pytestmark = pytest.mark.cluster
 
@@ -70,6 +71,29 @@ def train(cluster: Any, out: Path, *options: str) -> Iterator[str]:
             late.cancel()
             end(process)
     assert process.returncode == 0
+
+
+def test_the_code_on_the_page_of_ray_goes_on_after_an_error(cluster: Any, tmp_path: Path) -> None:
+    """Workers raise one at step 30, and others take up the checkpoint of step 20."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples", target_is_directory=True)
+    (code,) = blocks(ROOT / "docs" / "how-to" / "ray.md")
+    reports, raised = "            if step % 20 == 0:\n", tmp_path / "raised"
+    raises = f"            if step == 30 and not Path({str(raised)!r}).exists():\n"
+    raises += f"                Path({str(raised)!r}).touch()\n                1 / 0\n"
+    assert reports in code
+    (tmp_path / "page.py").write_text(code.replace(reports, raises + reports) + "\nprint(result.metrics)\n")
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "page.py")],
+        cwd=tmp_path,
+        env=environment(RAY_ADDRESS=cluster.address),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert raised.exists()
+    assert done.stdout.splitlines()[-1] == "{'epoch': 1}"
 
 
 # Ray may start the workers again once more than it needs to, such as when it finds a node gone while they start

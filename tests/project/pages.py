@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+# pages whose code needs other packages, which warn of themselves: `tests/batches/test_frameworks.py`, and for Ray
+# `tests/cluster/test_replicated.py`
+OF_OTHERS = {"lightning.md": "lightning", "huggingface.md": "transformers", "ray.md": "ray"}
 README = ROOT / "README.md"
 PICTURES = ROOT / "docs" / "pictures"
 

@@ -14,7 +14,7 @@ import torch
 from torch import distributed
 
 from tests import processes
-from tests.project.pages import README, ROOT, blocks, pages, pictures, run
+from tests.project.pages import OF_OTHERS, README, ROOT, blocks, pages, pictures, run
 
 # of arguments or several processes: below
 ELSEWHERE = {"train_ddp.py", "train_ray.py", "dlinear.py", "events.py", "pretrain.py"}
@@ -28,6 +28,12 @@ GAP_WARNING = r"Gaps cost 13% of the windows: .* are left at frequency '1h'; .* 
 
 
 PAGES = pages()
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
 RANKS = ROOT / "docs" / "guide" / "ranks.md"
 
 
@@ -49,7 +55,7 @@ def test_every_python_block_of_the_readme_runs_and_gives_the_values_it_states() 
 
 
 def test_pages_with_code_are_found() -> None:
-    assert {"windows.md", "forecasting.md"} <= {path.name for path in PAGES}
+    assert {"windows.md", "forecasting.md", *OF_OTHERS} <= {path.name for path in PAGES}
 
 
 @pytest.mark.usefixtures("workplace")
@@ -57,7 +63,7 @@ def test_pages_with_code_are_found() -> None:
 @pytest.mark.filterwarnings("ignore:1 of 2 series end before 2024-01-03 15")
 @pytest.mark.filterwarnings("ignore:require= leaves out 50% of the windows.* 2 of 4 are left")
 @pytest.mark.filterwarnings("error")  # also what pyproject.toml ignores
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", [path for path in PAGES if path.name not in OF_OTHERS], ids=named)
 def test_every_python_block_of_a_page_runs_and_gives_the_values_it_states(path: Path) -> None:
     run(path)
     for picture in pictures(path):
@@ -65,7 +71,7 @@ def test_every_python_block_of_a_page_runs_and_gives_the_values_it_states(path: 
         assert size_of(Path(picture)) == size_of(ROOT / "docs" / "pictures" / picture), "make pictures"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", PAGES, ids=named)
 def test_code_on_a_page_fits_its_width(path: Path) -> None:
     """88 columns; the values that are stated after it may be longer."""
     lines = [line.partition("  # -> ")[0] for block in blocks(path) for line in block.splitlines()]

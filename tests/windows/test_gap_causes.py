@@ -25,9 +25,9 @@ def local(start: datetime, stop: datetime, step: str, zone: str) -> pl.Series:
     return pl.datetime_range(start, stop, step, time_zone=zone, eager=True)
 
 
-def midnights(zone: str) -> pl.Series:
-    """Those of four years as UTC."""
-    return local(datetime(2018, 1, 1), datetime(2022, 1, 1), "1d", zone).dt.convert_time_zone("UTC")
+def midnights(zone: str, hour: int = 0) -> pl.Series:
+    """Those of four years as UTC, or another hour of the day."""
+    return local(datetime(2018, 1, 1, hour), datetime(2022, 1, 1), "1d", zone).dt.convert_time_zone("UTC")
 
 
 def hours(start: datetime, stop: datetime, step: str, zone: str) -> pl.Series:
@@ -85,6 +85,7 @@ LINES: dict[str, tuple[pl.Series, int, str]] = {
     "London": (midnights("Europe/London"), 60, "Europe/London"),
     "New York": (midnights("America/New_York"), 60, "America/New_York"),
     "Sydney": (midnights("Australia/Sydney"), 60, "Australia/Sydney"),
+    "days of gas": (midnights("Europe/Berlin", 6), 60, "Europe/Berlin"),
     "Paris": (midnights("Europe/Paris"), 60, "Europe/Berlin"),
     "a spring": (hours(datetime(2024, 1, 1), datetime(2024, 9, 1), "1h", "Europe/Berlin"), 720, "Europe/Berlin"),
     "Chicago": (
