@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tensorstash.columns.names import check_name
 from tensorstash.common.checks import one_of
 from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.text import type_text
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import Side
@@ -55,9 +56,9 @@ def points_of(stash: Stash, frame: Any, closed: str, spans: Collection[str]) -> 
             raise unknown(name, columns, "the frame of at=")
     if twice := [name for name in columns if name in spans and name not in keys]:
         raise SchemaError(f"A column of at= must not have the name of a span, got {twice[0]!r}. Rename one of them.")
-    time = _frame_times(columns[stash.time_name], stash)
-    if not len(time):
+    if not len(columns[stash.time_name]):
         raise ValueError("The frame of at= must have at least one row, got none.")
+    time = _frame_times(columns[stash.time_name], stash)
     if (farthest := int(np.abs(time.astype(np.float64)).max())) > 1 << 62:
         raise DataError(f"The times of at= must lie within 2**62 ticks of 0, got a time {farthest:,} ticks away.")
     labels = {name: _label(array, name, stash) for name, array in columns.items() if name not in keys}
@@ -82,8 +83,8 @@ def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
     is_frame = hasattr(frame, "__dataframe__") or (hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "name"))
     if isinstance(frame, (str, list, tuple, Stash)) or not (isinstance(frame, Mapping) or is_frame):
         raise TypeError(
-            f"at must be a frame with a row for each window, such as one of polars, pandas or pyarrow, got a "
-            f"{type(frame).__name__}."
+            f"at must be a frame with a row for each window, such as one of polars, pandas or pyarrow, got "
+            f"{type_text(frame)}.{' Write at=frame.collect().' * hasattr(frame, 'collect')}"
         )
     scanned = scan(frame, None, Wanted(None), None, progress=False)
     columns = read_columns(scanned, scanned.schema.names)
