@@ -65,4 +65,10 @@ WANTED: tuple[Wanted, ...] = (
         reason="scaler.transform(stash) refuses calendar columns, whose values in empty slots are computed later",
         shows=lambda about, label: label == "scaled" and "when" in about,
     ),
+    Wanted(
+        "refusals",
+        case=128,
+        reason="a mapping is no list of names, because its values would be lost",
+        shows=lambda _, label: label.endswith(" refused") and "={" in label,
+    ),
 )
