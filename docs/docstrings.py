@@ -8,6 +8,7 @@ GUIDES = {
     "guide/sharing": ["attach", "shared.list", "shared.remove", "shared.prune"],
     "guide/on-disk": ["open"],
     "guide/columns": ["column", "hashed", "is_valid"],
+    "guide/sources": ["path"],
     "guide/derived": ["calendar"],
     "guide/windows": ["Windows", "Draw"],
     "guide/events": ["During"],

@@ -16,14 +16,15 @@ if TYPE_CHECKING:  # type checkers and editors cannot read the tables below
     from tensorstash import plot as plot
     from tensorstash.batches.loader import Loader as Loader
     from tensorstash.columns.calendar import calendar as calendar
+    from tensorstash.columns.path import path as path
     from tensorstash.columns.spec import column as column
     from tensorstash.columns.spec import hashed as hashed
     from tensorstash.columns.spec import is_valid as is_valid
     from tensorstash.gather.each import each as each
     from tensorstash.gather.span import Draw as Draw
-    from tensorstash.ingest.load import Plan as Plan
     from tensorstash.ingest.load import load as load
     from tensorstash.ingest.load import plan as plan
+    from tensorstash.ingest.plan import Plan as Plan
     from tensorstash.sampling.blocks import Blocks as Blocks
     from tensorstash.sampling.by_time import ByTime as ByTime
     from tensorstash.sampling.lanes import Lanes as Lanes
@@ -55,7 +56,7 @@ _HOMES = {
     "Loader": "batches.loader",
     "Mix": "sampling.mix",
     "PackSequences": "transforms.pack",
-    "Plan": "ingest.load",
+    "Plan": "ingest.plan",
     "Sampler": "sampling.sampler",
     "Scaler": "transforms.scaler",
     "Stash": "stash.stash",
@@ -69,6 +70,7 @@ _HOMES = {
     "is_valid": "columns.spec",
     "load": "ingest.load",
     "open": "serving.open",
+    "path": "columns.path",
     "plan": "ingest.load",
 }
 _MODULES = {"cluster": "cluster", "errors": "errors", "plot": "plot", "shared": "segments.shared"}

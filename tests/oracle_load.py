@@ -398,7 +398,9 @@ def run_python(program: str, *arguments: object) -> str:
 
 def looked_at(source: Any, *arguments: Any, **options: Any) -> Any:
     """What a plan finds in its source: `ts.plan` itself looks at nothing."""
-    return ts.plan(source, *arguments, **options).planned
+    plan = ts.plan(source, *arguments, **options)
+    assert plan.choice is not None
+    return plan
 
 
 def descriptors() -> Counter[str]:

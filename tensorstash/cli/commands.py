@@ -28,7 +28,7 @@ from tensorstash.segments.directory import shared_path
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from tensorstash.ingest.survey import Planned
+    from tensorstash.ingest.plan import Plan
     from tensorstash.windows.gaps import Gaps
 
 
@@ -246,7 +246,7 @@ def inspect(page: str | None, as_json: bool, **options: Any) -> None:
     from tensorstash.ingest.load import plan
 
     source, given = arguments(options)
-    planned = plan(source, **given).planned
+    planned = plan(source, **given)
     times = None if given["time"] is None else times_of(source, given)
     if as_json:
         click.echo(json.dumps(_facts(planned) | {"times": times and times.facts}, indent=2))
@@ -360,15 +360,15 @@ def info(as_json: bool) -> None:
 # Printing
 
 
-def _facts(planned: "Planned") -> dict[str, Any]:
+def _facts(planned: "Plan") -> dict[str, Any]:
     return {
         "source": planned.source,
         "rows": planned.rows,
-        "bytes": planned.row_bytes,
+        "bytes": planned.choice.row_bytes,
         "page_table_bytes": planned.page_tables,
         "free_bytes": planned.free,
-        "row_groups": planned.pieces,
-        "row_groups_kept": planned.kept,
+        "row_groups": planned.choice.scan.pieces,
+        "row_groups_kept": len(planned.choice.scan.units),
         "columns": [column.facts for column in planned.described],
         "read_not_kept": planned.not_kept,
         "skipped": planned.skipped,

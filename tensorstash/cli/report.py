@@ -8,8 +8,8 @@ from typing import Any
 
 from tensorstash.cli.times import Times, lines_of
 from tensorstash.common.html import escaped, table
+from tensorstash.ingest.plan import Plan
 from tensorstash.ingest.plan_text import HEAD
-from tensorstash.ingest.survey import Planned
 from tensorstash.plot.axes import pyplot
 from tensorstash.plot.coverage import coverage
 from tensorstash.stash.stash import Stash
@@ -28,7 +28,7 @@ pre { padding: 1rem; border: 1px solid #8886; border-radius: 0.4rem; }
 """
 
 
-def report(planned: Planned, times: Times | None, source: Any, given: Mapping[str, Any]) -> str:
+def report(planned: Plan, times: Times | None, source: Any, given: Mapping[str, Any]) -> str:
     """A page about a source: its columns, the memory of a load, its times, and code to paste.
 
     Args:
@@ -38,7 +38,7 @@ def report(planned: Planned, times: Times | None, source: Any, given: Mapping[st
         given: the other arguments of `load`.
     """
     sizes = {
-        f"memory of {planned.rows:,} rows, once for all processes": planned.row_bytes,
+        f"memory of {planned.rows:,} rows, once for all processes": planned.choice.row_bytes,
         "free memory now": planned.free,
     }
     parts = [

@@ -23,11 +23,14 @@ from tensorstash.columns.spec import Columns
 from tensorstash.common.checks import flag_or_none, one_of, path_of
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.progress import rows_bar
+from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.found import Found
-from tensorstash.ingest.request import Duplicates, Request, Static, parse_request
+from tensorstash.ingest.load import plan
+from tensorstash.ingest.request import Duplicates, Request, Static
 from tensorstash.ingest.segment_key import argument_keys, key_of
 from tensorstash.ingest.vocabularies import with_vocabularies
 from tensorstash.sources.locate import is_paths, label_of_paths
+from tensorstash.sources.scan import Scan
 
 
 @suggests_keywords
@@ -91,7 +94,7 @@ def shard(
     if not entity_columns(entity):
         raise ValueError("Rows go to shards by their entity; got no entity=. Name the entity column.")
     check_shards(shards)
-    request = parse_request(
+    request = plan(
         source=source,
         filesystem=filesystem,
         columns=columns,
@@ -101,7 +104,7 @@ def shard(
         dtype=dtype,
         filter=filter,
         duplicates=duplicates,
-    )
+    ).request
     ray = None if engine is None else ray_data()
     store = Store(path_of(to, "to"))
     with store.alone():
@@ -114,21 +117,23 @@ def shard(
 def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool | None) -> tuple[Manifest, list[str]]:
     """The manifest, and the texts of the warnings."""
     found = Found(request)
-    source = found.survey(progress)
+    source = found.choose(progress)
     arguments = _arguments(found, shards, progress)
     run = resume(store, arguments, progress)
     if isinstance(run, Manifest):
         return run, []
-    rows, static, planned = Rows(source.scanned, source.planned, shards), None, source.planned
-    planned = replace(with_vocabularies(planned, source.scanned), table=None)
+    rows, static, choice = Rows(_without_source(source), shards), None, with_vocabularies(_without_source(source))
     if source.table is not None:
-        table = Rows(source.table.scanned, source.table.planned, shards)
-        static = pa.concat_tables([part for unit in table.scan.units for part in table.read(unit, range(shards))])
-        planned = replace(planned, table=with_vocabularies(table.plan, table.scan))
-    writer = ShardWriter(store, arguments, planned, static, tuple((unit.first, unit.place) for unit in rows.scan.units))
+        table = Rows(source.table, shards)
+        static = pa.concat_tables(
+            [part for unit in source.table.scan.units for part in table.read(unit, range(shards))]
+        )
+        choice = replace(choice, table=_without_units(with_vocabularies(_without_source(source.table))))
+    units = tuple((unit.first, unit.place) for unit in source.scan.units)
+    writer = ShardWriter(store, arguments, _without_units(choice), static, units)
     missing = [number for number in range(shards) if number not in run.reports]
     finished = sum(report.record.rows for report in run.reports.values())
-    with rows_bar(planned.rows, "grouping by shard", progress) as bar:
+    with rows_bar(choice.rows, "grouping by shard", progress) as bar:
         bar.update(finished)
         made = _write_here(rows, missing, writer, bar.update)
         if ray is not None:
@@ -142,14 +147,14 @@ def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool 
                 run.add(number, report)
                 bar.update(report.record.rows)
     reports = [report for _, report in sorted(run.reports.items())]
-    columns = (*planned.columns, *planned.static, *planned.joined)
-    assert planned.entity is not None
+    columns = (*choice.columns, *choice.static, *choice.joined)
+    assert choice.entity is not None
     manifest = Manifest(
         version=VERSION,
         hash=HASH,
         arguments=arguments,
         shards=tuple(report.record for report in reports),
-        index=write_index(store, arguments, pa.schema([rows.schema.field(n) for n in planned.entity.members]), reports),
+        index=write_index(store, arguments, pa.schema([rows.schema.field(n) for n in choice.entity.members]), reports),
         frequency=frequency_of(reports),
         vocabularies={
             column.name: column.given_vocabulary for column in columns if column.given_vocabulary is not None
@@ -158,6 +163,17 @@ def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool 
     )
     run.finish(manifest)
     return manifest, [*dict.fromkeys(note for report in reports for note in report.warnings)]
+
+
+def _without_source(choice: Choice) -> Choice:
+    """The choice as other processes take it: they read its units, and not the arguments that led to them."""
+    request = replace(choice.request, source=None, filesystem=None, filter=None, table=None)
+    return replace(choice, request=request, table=None)
+
+
+def _without_units(choice: Choice) -> Choice:
+    """The choice as writers take it, which have the rows."""
+    return replace(choice, scan=Scan(choice.scan.label, choice.scan.schema, (), 0))
 
 
 def _write_here(
@@ -173,6 +189,6 @@ def _write_here(
 def _arguments(found: Found, shards: int, progress: bool | None) -> dict[str, str]:
     """The source and the arguments, as texts; equal texts give equal bytes."""
     source, keys = found.request.source, argument_keys(found.request)
-    label = label_of_paths(source) if is_paths(source) else found.survey(progress).planned.source
+    label = label_of_paths(source) if is_paths(source) else found.choose(progress).scan.label
     texts = {name: repr(value) for name, value in keys.items()}
     return texts | {"source": f"{label} ({key_of(found.rows(None, progress), keys)[:16]})", "shards": str(shards)}

@@ -13,9 +13,9 @@ from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import shard_of
 from tensorstash.common.threads import in_threads
 from tensorstash.errors import SourceError
+from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.entities import entities_of_rows
-from tensorstash.ingest.survey import Planned
-from tensorstash.sources.scan import Scan, Unit, read
+from tensorstash.sources.scan import Unit, read
 from tensorstash.sources.streams import plain, plain_type
 
 SHARD = "__tensorstash.shard"
@@ -26,39 +26,38 @@ ROW = "__tensorstash.row"  # the number of a row in the source: it names the row
 class Rows:
     """The rows of a source, in its types; only dictionaries are decoded, because they differ from batch to batch."""
 
-    scan: Scan
-    plan: Planned
+    choice: Choice
     shards: int
     shard_by_entity: dict[Any, int] = field(default_factory=dict)  # each entity is hashed once
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that a load reads."""
-        keys = [column for column in (self.plan.entity, self.plan.time) if column]
-        columns = (*self.plan.columns, *self.plan.static, *keys)
+        keys = [column for column in (self.choice.entity, self.choice.time) if column]
+        columns = (*self.choice.columns, *self.choice.static, *keys)
         return tuple(dict.fromkeys(member for column in columns for member in column.members))
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of the tables: the columns of the source, the shard and the row."""
-        fields = [self.scan.schema.field(name) for name in self.names]
+        fields = [self.choice.scan.schema.field(name) for name in self.names]
         fields = [field.with_type(plain_type(field.type)) for field in fields]
         return pa.schema([*fields, pa.field(SHARD, pa.int16()), pa.field(ROW, pa.int64())])
 
     def read(self, unit: Unit, numbers: Sequence[int]) -> Iterator[pa.Table]:
         """The rows of a unit that are in these shards, batch by batch; in a batch sorted by shard, then by row."""
-        kept = np.arange(unit.rows) if unit.kept is None else np.flatnonzero(np.unpackbits(unit.kept))[: unit.rows]
-        assert self.plan.entity is not None
-        entity = self.plan.entity.members if self.plan.entity.shape else self.plan.entity.members[0]
+        loaded = unit.loaded()
+        assert self.choice.entity is not None
+        entity = self.choice.entity.members if self.choice.entity.shape else self.choice.entity.members[0]
         names, schema, chosen = self.names, self.schema, np.isin(np.arange(self.shards), numbers)
         for row, batch in read(unit, names):
             keys = [batch.column(names.index(name)) for name in entity_columns(entity)]
-            entities, places = entities_of_rows(self.scan, entity, keys, row)
+            entities, places = entities_of_rows(self.choice.scan, entity, keys, row)
             shards = self._shards_of(entities)[places]
             order = np.argsort(shards, kind="stable")
             order = order[chosen[shards[order]]]
             start = row - unit.start
-            rows = unit.first + kept[start : start + batch.num_rows]
+            rows = unit.first + loaded[start : start + batch.num_rows]
             columns = [*plain(batch).take(pa.array(order)).columns, pa.array(shards[order]), pa.array(rows[order])]
             yield pa.table(columns, schema=schema)
 
@@ -85,14 +84,14 @@ class Rows:
 
         try:
             with pa.ipc.new_file(path, schema) as file:
-                for _ in in_threads(self.scan.units, keep):
+                for _ in in_threads(self.choice.scan.units, keep):
                     pass
         except OSError as error:
             if isinstance(error, SourceError):
                 raise
             raise SourceError(
-                f"The rows of {self.scan.label} are kept in a temporary file, which cannot be written: {error}. Make "
-                f"room in {folder}."
+                f"The rows of {self.choice.scan.label} are kept in a temporary file, which cannot be written: {error}. "
+                f"Make room in {folder}."
             ) from error
         file = pa.ipc.open_file(pa.memory_map(str(path)))
         batches = [file.get_batch(k) for k in range(file.num_record_batches)]

@@ -17,8 +17,8 @@ from tensorstash.cluster.manifest import INDEX, ShardRecord, file_of, key_of
 from tensorstash.cluster.rows_by_shard import ROW, SHARD
 from tensorstash.cluster.store import Store, checksum
 from tensorstash.common.frequency import Frequency
-from tensorstash.ingest.request import parse_request
-from tensorstash.ingest.survey import Planned, Survey, survey
+from tensorstash.ingest.choice import Choice
+from tensorstash.ingest.load import plan
 from tensorstash.ingest.write import write_load
 from tensorstash.segments.limits import disk_limit
 from tensorstash.segments.segment import open_saved
@@ -44,24 +44,26 @@ class ShardWriter:
 
     store: Store
     arguments: dict[str, str]
-    plan: Planned  # the plan of the whole source, with its vocabularies
+    choice: Choice  # of the whole source, with its vocabularies
     static: pa.Table | None  # the rows of the table of static columns, with their shards
     units: tuple[tuple[int, str], ...]  # the first row of each unit of the source, and its name in errors
 
     def write(self, number: int, rows: pa.Table) -> ShardReport:
         """Write the shard of these rows, which are in the order of the source."""
-        scan, numbers, static = scan_table(rows, rows.schema, self.plan.source), rows[ROW].to_numpy(), None
+        choice, numbers = self.choice, rows[ROW].to_numpy()
+        scan = scan_table(rows, rows.schema, choice.scan.label)
         units = [replace(unit, name=partial(self._name_row, numbers[unit.start :])) for unit in scan.units]
-        if self.static is not None and self.plan.table is not None:
-            table = self.static.filter(pc.field(SHARD) == number)
-            static = Survey(scan_table(table, table.schema, self.plan.table.source), self.plan.table)
-        shard = Survey(replace(scan, units=tuple(units)), replace(self.plan, rows=rows.num_rows), static)
+        table = choice.table
+        if self.static is not None and table is not None:
+            static = self.static.filter(pc.field(SHARD) == number)
+            table = replace(table, scan=scan_table(static, static.schema, table.scan.label), rows=static.num_rows)
+        shard = replace(choice, scan=replace(scan, units=tuple(units)), rows=rows.num_rows, table=table)
         return _write(self.store, file_of(number), key_of(self.arguments, number), shard)
 
     def _name_row(self, numbers: Any, at: int) -> str:
         row = int(numbers[at])
         place = self.units[bisect_right([first for first, _ in self.units], row) - 1][1]
-        return f"{row:,}" if place == self.plan.source else f"{row:,} ({place})"
+        return f"{row:,}" if place == self.choice.scan.label else f"{row:,} ({place})"
 
 
 def write_index(
@@ -74,8 +76,8 @@ def write_index(
     shards = np.repeat(np.arange(len(reports)), [len(report.entities) for report in reports])
     columns["shard"] = pa.array(shards, pa.uint16())
     columns["rows"] = pa.array([rows for report in reports for rows in report.entity_rows], pa.int64())
-    request = parse_request(pa.table(columns), ["shard", "rows"], entity=entity)
-    return _write(store, INDEX, key_of(arguments, INDEX), survey(request, None, False)).record
+    choice = plan(pa.table(columns), ["shard", "rows"], entity=entity).choice
+    return _write(store, INDEX, key_of(arguments, INDEX), choice).record
 
 
 def read_shard(store: Store, record: ShardRecord, key: str) -> ShardReport | None:
@@ -100,10 +102,10 @@ def frequency_of(reports: Sequence[ShardReport]) -> str | int | None:
     return best.text if best.clock.unit is not None else best.count
 
 
-def _write(store: Store, file: str, key: str, source: Survey) -> ShardReport:
+def _write(store: Store, file: str, key: str, choice: Choice) -> ShardReport:
     with store.scratch() as folder, open(os.path.join(folder, file), "w+b") as target, ThreadPoolExecutor(1) as beside:
         limits = [disk_limit(target.fileno(), folder)]
-        _, warnings = write_load(source, target.fileno(), limits, on_disk=True, key=key, progress=False)
+        _, warnings = write_load(choice, target.fileno(), limits, on_disk=True, key=key, progress=False)
         digest = beside.submit(checksum, target.fileno())  # computed while the file goes to its disk
         stash, nbytes = Stash(open_saved(target.name)), os.stat(target.fileno()).st_size
         store.put(target.name, file)

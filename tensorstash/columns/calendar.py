@@ -80,7 +80,7 @@ class Moment:
         if kind == "date" and self.field in ("second", "minute", "hour"):
             raise SchemaError(f"A date has no {self.field}; time={field.name!r} is {field.type}. Leave it out.")
 
-        def compute(arrays: Sequence[pa.Array], _place: str, _row: int) -> pa.Array:
+        def compute(arrays: Sequence[pa.Array], *_: object) -> pa.Array:
             return of_numbers(calendar_values([(self.field, self.form)], *_ticks(arrays[0]))[:, 0])
 
         return pa.from_numpy_dtype(_values(_CYCLES[self.field], self.form).dtype), compute

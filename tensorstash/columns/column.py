@@ -2,12 +2,15 @@
 
 import math
 import sys
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tensorstash.columns.codec import PLAIN, Codec, Given, Hashed, Validity
+from tensorstash.common.dtypes import from_bfloat16
 
 Kind = Literal["number", "category", "hashed", "timestamp", "date", "time", "duration"]
 Number = float | int | bool
@@ -22,30 +25,6 @@ def fits(value: Number, dtype: torch.dtype) -> bool:
         return value != value or abs(value) == math.inf  # noqa: PLR0124
     low, high = (0, 1) if dtype == torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
     return value == value and low <= value <= high and value == int(value)  # noqa: PLR0124  NaN is no integer
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnCounts:
-    """What a load counts in the values of a column."""
-
-    nulls: int = 0
-    """Nulls in the rows of the source."""
-    missing: int = 0
-    """NaN or code -1 in the stash, without values replaced by `fill=`; in a static column counted once per entity."""
-    unknown: int | None = None
-    """Values that are not in the given vocabulary, counted like `missing`; `None` if no vocabulary was given."""
-    low: Number | None = None
-    """The least value or code; `None` if all are missing."""
-    high: Number | None = None
-    """The greatest value or code."""
-
-    def __add__(self, other: "ColumnCounts") -> "ColumnCounts":
-        """The counts of both sets of rows together."""
-        unknown = None if self.unknown is other.unknown is None else (self.unknown or 0) + (other.unknown or 0)
-        lows = [value for value in (self.low, other.low) if value is not None]
-        highs = [value for value in (self.high, other.high) if value is not None]
-        low, high = min(lows, default=None), max(highs, default=None)
-        return ColumnCounts(self.nulls + other.nulls, self.missing + other.missing, unknown, low, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +60,16 @@ class Column:
     """The field and form of each member that `ts.calendar` made."""
     is_scaled: bool = False
     """Whether `Scaler.transform` has scaled it."""
-    counts: ColumnCounts = ColumnCounts()
-    """What a load counted in the values; a plan has counted nothing yet."""
+    nulls: int = 0
+    """Nulls in the rows of the source; a plan has counted nothing yet."""
+    missing: int = 0
+    """NaN or code -1 in the stash, without values replaced by `fill=`; in a static column counted once per entity."""
+    unknown: int | None = None
+    """Values that are not in the given vocabulary, counted like `missing`; `None` if no vocabulary was given."""
+    low: Number | None = None
+    """The least value or code; `None` if all are missing."""
+    high: Number | None = None
+    """The greatest value or code."""
     # how values of the source are decoded; in a stash it is `Validity`, `Hashed` or `Plain`
     codec: Codec = field(default=PLAIN, repr=False)
     bits: bool = field(default=False, repr=False)  # whether the source holds bfloat16, as the bits of uint16
@@ -114,27 +101,47 @@ class Column:
         """Bytes of one row."""
         return self.dtype.itemsize * math.prod(self.shape)
 
-    @property
-    def nulls(self) -> int:
-        """See `ColumnCounts.nulls`."""
-        return self.counts.nulls
 
-    @property
-    def missing(self) -> int:
-        """See `ColumnCounts.missing`."""
-        return self.counts.missing
+@dataclass(frozen=True, slots=True)
+class ColumnCounts:
+    """What a load counts in the values of a column: fields of `Column`, which says what each is."""
 
-    @property
-    def unknown(self) -> int | None:
-        """See `ColumnCounts.unknown`."""
-        return self.counts.unknown
+    nulls: int = 0
+    missing: int = 0
+    unknown: int | None = None
+    low: Number | None = None
+    high: Number | None = None
 
-    @property
-    def low(self) -> Number | None:
-        """See `ColumnCounts.low`."""
-        return self.counts.low
+    @classmethod
+    def of(cls, values: NDArray[Any], column: Column, nulls: int = 0) -> "ColumnCounts":
+        """Count values as the tensor of a column holds them, bfloat16 as its bits, in as few passes as possible."""
+        known = column.given_vocabulary
+        unknown = None if known is None else int(np.count_nonzero(values == len(known)))
+        if not values.size:
+            return cls(nulls, unknown=unknown)
+        if column.dtype == torch.bfloat16:
+            values = from_bfloat16(values)
+        elif column.dtype == torch.float16:
+            values = values.astype(np.float32)  # processors cannot compare halves
+        low, high, missing = values.min(), values.max(), 0
+        if column.is_coded and low < 0:
+            missing = int(np.count_nonzero(values < 0))
+            low = values.view(np.uint32).min()  # where -1 is the greatest
+        elif low != low:  # noqa: PLR0124  a NaN anywhere makes the minimum one
+            missing = int(np.count_nonzero(values != values))  # noqa: PLR0124
+            low, high = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
+        low, high = (None, None) if missing == values.size else (low.item(), high.item())
+        return cls(nulls, missing, unknown, low, high)
 
-    @property
-    def high(self) -> Number | None:
-        """See `ColumnCounts.high`."""
-        return self.counts.high
+    def __add__(self, other: "ColumnCounts") -> "ColumnCounts":
+        """The counts of both sets of values together."""
+        unknown = None if self.unknown is other.unknown is None else (self.unknown or 0) + (other.unknown or 0)
+        lows = [value for value in (self.low, other.low) if value is not None]
+        highs = [value for value in (self.high, other.high) if value is not None]
+        low, high = min(lows, default=None), max(highs, default=None)
+        return ColumnCounts(self.nulls + other.nulls, self.missing + other.missing, unknown, low, high)
+
+
+def with_counts(column: Column, counts: ColumnCounts) -> Column:
+    """The column with these counts."""
+    return replace(column, **{field.name: getattr(counts, field.name) for field in fields(counts)})

@@ -16,8 +16,8 @@ from tensorstash.errors import SegmentError
 if TYPE_CHECKING:
     import polars as pl
 
-# input arrays, their place in the source, the number of their first row among the loaded rows -> the values
-Compute = Callable[[Sequence[pa.Array], str, int], pa.Array]
+# input arrays, their place in the source, what names a row of them for messages -> the values
+Compute = Callable[[Sequence[pa.Array], str, Callable[[int], str]], pa.Array]
 
 _PICKLE = b"\x80\x05\x95"  # how a Python function begins in a serialized expression: protocol 5, then a frame
 _FUNCTION = b"PLPY"  # what polars puts before it, and looks for before it unpickles it

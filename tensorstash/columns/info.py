@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 import torch
 
 from tensorstash.columns.codec import PLAIN, Hashed, Validity
-from tensorstash.columns.column import Column, ColumnCounts
+from tensorstash.columns.column import Column
 from tensorstash.common.clock import Clock
 from tensorstash.common.frequency import frequency
 
@@ -79,12 +79,11 @@ def to_header(info: StashInfo) -> dict[str, Any]:
 
 
 def _column_to_header(column: Column) -> dict[str, Any]:
-    before, after = ({name: getattr(column, name) for name in names} for names in (_BEFORE_COUNTS, _AFTER_COUNTS))
     pack_of_one = {"packed": True} if column.packed and len(column.members) == 1 else {}
-    return before | _as_dict(column.counts) | after | pack_of_one
+    return {name: getattr(column, name) for name in _OF_COLUMN} | pack_of_one
 
 
-def _as_dict(of: TimeInfo | KnownInfo | ColumnCounts) -> dict[str, Any]:
+def _as_dict(of: TimeInfo | KnownInfo) -> dict[str, Any]:
     """The fields in their order; `asdict` would copy their values, which takes ten times as long."""
     kind: Any = type(of)
     return {name: getattr(of, name) for name in _hints(kind)}
@@ -125,19 +124,18 @@ def _check_times(times: TimeInfo | KnownInfo) -> None:
 
 def _column(header: object, part: str, tensors: Mapping[str, Typed]) -> Column:
     fields = _fields(header, _column_hints(), f"a value in {part!r}")
-    counts = ColumnCounts(**{name: fields.pop(name) for name in _hints(ColumnCounts)})
     is_validity, buckets = fields.pop("is_validity"), fields.pop("buckets")
     codec = Validity() if is_validity else Hashed(buckets) if fields["kind"] == "hashed" else PLAIN
     fields["packed"] |= len(fields["members"]) > 1
     if (name := fields["name"]) not in tensors:
         raise ValueError(f"column {name!r} has no tensor")
-    return Column(**fields, dtype=tensors[name].dtype, shape=tensors[name].shape[1:], counts=counts, codec=codec)
+    return Column(**fields, dtype=tensors[name].dtype, shape=tensors[name].shape[1:], codec=codec)
 
 
 # what the header says of a column, in its order there
-_BEFORE_COUNTS = ("name", "members", "kind", "unit", "zone", "fill")
-_AFTER_COUNTS = ("empty", "calendar", "is_validity", "is_scaled", "buckets")
-_IF_TRUE = ("packed",)
+_COUNTS = ("nulls", "missing", "unknown", "low", "high")
+_SETTINGS = ("empty", "calendar", "is_validity", "is_scaled", "buckets")
+_OF_COLUMN = ("name", "members", "kind", "unit", "zone", "fill", *_COUNTS, *_SETTINGS)
 _STASH = {
     "rows": int,
     "columns": list,
@@ -213,4 +211,4 @@ _hints = cache(get_type_hints)
 @cache
 def _column_hints() -> dict[str, Any]:
     of_column = _hints(Column) | {"is_validity": bool, "buckets": int | None}
-    return {name: of_column[name] for name in (*_BEFORE_COUNTS, *_AFTER_COUNTS, *_IF_TRUE)} | _hints(ColumnCounts)
+    return {name: of_column[name] for name in (*_OF_COLUMN, "packed")}

@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 import torch
 
 from tensorstash.columns.codec import Ascending
 from tensorstash.columns.column import Column, Kind
 from tensorstash.columns.extensions import extension_of, is_opaque
-from tensorstash.common.dtypes import DTYPES
+from tensorstash.common.dtypes import DTYPES, from_bfloat16
 from tensorstash.errors import SchemaError
 
 _NUMBERS: dict[pa.DataType, torch.dtype] = {
@@ -115,4 +114,4 @@ def from_bits(bits: pa.Array) -> pa.Array:
         return pa.FixedSizeListArray.from_arrays(items, size, mask=bits.is_null() if bits.null_count else None)
     mask = bits.is_null().to_numpy(zero_copy_only=False) if bits.null_count else None
     plain = bits.fill_null(0).to_numpy(zero_copy_only=False)
-    return pa.array((plain.astype(np.uint32) << 16).view(np.float32), mask=mask)
+    return pa.array(from_bfloat16(plain), mask=mask)

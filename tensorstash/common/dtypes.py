@@ -31,6 +31,11 @@ CODES = {code: dtype for dtype, (code, _) in DTYPES.items()}
 INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
+def from_bfloat16(bits: NDArray[Any]) -> NDArray[np.float32]:
+    """The values of the bits of bfloat16."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
 def as_integers(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory as integers of the same item size."""
     integers = INTEGERS[tensor.itemsize]

@@ -1,4 +1,5 @@
-"""From a source to a segment: the request, the plan, the key, decoding, the order of rows, and `ts.load`.
+"""From a source to a segment: the request, the choice, the plan, the keys, decoding, the order of rows, `ts.load`.
 
-It knows nothing of sampling. Start with `load.py`, then `survey.py` and `write.py`.
+It knows nothing of sampling. A load goes from `load.py` to `survey.py`, which makes a `Choice`, and on to `keys.py` and
+`write.py`.
 """

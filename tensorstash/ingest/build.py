@@ -72,7 +72,7 @@ def obtain_stash(found: Found, target: Target | None, progress: bool | None) -> 
 def _load_private(found: Found, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
     from tensorstash.ingest.write import write_load
 
-    draft, noted = write_load(found.survey(progress), None, memory_limits(), progress=progress)
+    draft, noted = write_load(found.choose(progress), None, memory_limits(), progress=progress)
     found.check_unchanged()
     stash = Stash(mapped(os.dup(draft.fd)))
     stash.segment.populate()
@@ -86,9 +86,9 @@ def _load_once(found: Found, target: Target, progress: bool | None) -> tuple[Sta
     def build(draft: UnpublishedFile, report: Callable[[float], None]) -> None:
         from tensorstash.ingest.write import write_load
 
-        survey, limits = found.survey(progress), draft.limits()
+        choice, limits = found.choose(progress), draft.limits()
         _, texts = write_load(
-            survey, draft.fd, limits, on_disk=draft.on_disk, key=key, progress=progress, report=report
+            choice, draft.fd, limits, on_disk=draft.on_disk, key=key, progress=progress, report=report
         )
         noted.extend(texts)
         found.check_unchanged()

@@ -1,13 +1,12 @@
 """Static columns that a load takes over from `like=`, with the values that its entities have there."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.columns.column import Column, ColumnCounts
+from tensorstash.columns.column import Column, ColumnCounts, with_counts
 from tensorstash.common.dtypes import as_array
 from tensorstash.errors import DataError
 from tensorstash.stash.stash import Stash
@@ -28,12 +27,9 @@ def carried_values(column: Column, like: Stash, entities: list[Any]) -> tuple[ND
             f"{column.name!r} is {column.dtype}, which has none for missing. Give static=, or unknown='drop'."
         )
     new = torch.full((others, *column.shape), value, dtype=column.dtype)
-    counts = column.counts
-    if column.fill is None and not column.is_validity:
-        more = ColumnCounts(new.numel(), new.numel())
-    else:
-        more = ColumnCounts(0 if column.is_validity else new.numel(), low=value, high=value)
-    return np.concatenate([known, as_array(new)]), replace(column, counts=counts + more)
+    more = ColumnCounts.of(as_array(new), column, 0 if column.is_validity else new.numel())
+    had = ColumnCounts(column.nulls, column.missing, column.unknown, column.low, column.high)
+    return np.concatenate([known, as_array(new)]), with_counts(column, had + more)
 
 
 def _missing(column: Column, like: Stash) -> float | int | bool | None:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from threading import Lock
 from typing import Any
@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tensorstash.columns.arrays import filled, numbers, of_numbers, of_texts
-from tensorstash.columns.column import ColumnCounts
 from tensorstash.columns.hashing import digests
 from tensorstash.columns.types import is_text
 from tensorstash.common.dtypes import Bools, Int32s, Int64s
@@ -173,38 +172,34 @@ class Vocabulary:
         self._known = len(known)
         others = dict.fromkeys(name for name in (fill, empty) if name is not None)
         self._coder: _DictCoder | _PolarsCoder = _DictCoder(dict.fromkeys((*known, *others)))
-        self._occurs: Bools = np.zeros(
-            len(self), np.bool_
-        )  # whether a row has each of these names; later names come from rows
+        self._first = len(self)  # later names come from rows
         self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._coder)
 
-    def encode(self, piece: Piece) -> tuple[Int32s, ColumnCounts]:
-        """`(n,)` codes, to be changed by `renumbering`; -1 for null."""
+    def encode(self, piece: Piece) -> tuple[Int32s, int]:
+        """`(n,)` codes, to be changed by `renumbering`, with -1 for null; and the number of nulls."""
         local = self._codes_of(piece.values)
         same = np.array_equal(local, np.arange(len(local)))
         codes = piece.indices.astype(np.int32, copy=False) if same else np.append(local, np.int32(-1))[piece.indices]
         nulls = int(np.count_nonzero(codes < 0))
         if nulls and self.fill is not None:
             (code,) = self._codes_of(of_texts([self.fill]))
-            return np.where(codes < 0, code, codes), ColumnCounts(nulls)
-        return codes, ColumnCounts(nulls, nulls)
+            codes = np.where(codes < 0, code, codes)
+        return codes, nulls
 
     def _codes_of(self, values: pa.Array) -> Int32s:
         with self._lock:
             many = is_text(values.type) and len(self) + len(values) > _MANY and has_pool()
             if isinstance(self._coder, _DictCoder) and many:
                 self._coder = _PolarsCoder(self._coder.names)
-            codes = self._by_dict(self._coder, values) if isinstance(self._coder, _DictCoder) else None
-        if codes is None:
-            codes = self._coder.codes(values)
-        self._occurs[codes[codes < len(self._occurs)]] = True
-        return codes
+            if isinstance(self._coder, _DictCoder):
+                return self._by_dict(self._coder, values)
+        return self._coder.codes(values)
 
     def _by_dict(self, coder: _DictCoder, values: pa.Array) -> Int32s:
-        if len(self) > len(self._occurs):
+        if len(self) > self._first:
             return coder.codes(values)
         # The first values get ascending codes. Often there are no others, and no code has to be changed.
         order = ascending(values)
@@ -223,8 +218,6 @@ class Vocabulary:
             return None
         changed = np.append(inverse(order), -1).astype(np.int32)
         self._coder = _DictCoder(map(names.__getitem__, order.tolist()))
-        occurs = np.append(self._occurs, np.ones(len(order) - len(self._occurs), np.bool_))
-        self._occurs = occurs[order]
         return changed
 
     @property
@@ -232,35 +225,24 @@ class Vocabulary:
         """All names in the order of their codes."""
         return self._coder.names
 
-    @property
-    def range(self) -> tuple[int, int] | tuple[None, None]:
-        """The least and the greatest code that some row has."""
-        codes = np.append(np.flatnonzero(self._occurs), np.arange(len(self._occurs), len(self)))
-        return (int(codes.min()), int(codes.max())) if len(codes) else (None, None)
 
+def given_codes(piece: Piece, code_of: Mapping[Any, int], fill: object) -> tuple[Int32s, int]:
+    """`(n,)` codes of a given vocabulary, and the number of nulls.
 
-def _count_codes(codes: Int32s) -> ColumnCounts:
-    """The counts of codes: the number of -1, and the minimum and maximum of the others."""
-    known = codes[codes >= 0]
-    missing = len(codes) - len(known)
-    low, high = (int(known.min()), int(known.max())) if len(known) else (None, None)
-    return ColumnCounts(missing, missing, low=low, high=high)
-
-
-def given_codes(piece: Piece, code_of: Mapping[Any, int], fill: object) -> tuple[Int32s, ColumnCounts]:
-    """`(n,)` codes of a given vocabulary: `len(code_of)` for an unknown value; for null the code of `fill`, or -1."""
+    An unknown value has the code `len(code_of)`, null that of `fill`, or -1.
+    """
     unknown = len(code_of)
     by_value = [code_of.get(value, unknown) for value in piece.values.to_pylist()]
     codes = np.array([*by_value, -1], np.int32)[piece.indices]
     nulls = int(np.count_nonzero(codes < 0))
     codes[codes < 0] = code_of.get(fill, -1)
-    return codes, replace(_count_codes(codes), nulls=nulls, unknown=int(np.count_nonzero(codes == unknown)))
+    return codes, nulls
 
 
-def bucket_codes(piece: Piece, buckets: int) -> tuple[Int32s, ColumnCounts]:
-    """`(n,)` hashes modulo `buckets`; -1 for null. Each distinct value of a piece is hashed once."""
+def bucket_codes(piece: Piece, buckets: int) -> tuple[Int32s, int]:
+    """`(n,)` hashes modulo `buckets`, with -1 for null, and the number of nulls. Each distinct value is hashed once."""
     texts = piece.values if is_text(piece.values.type) else piece.values.cast(pa.string())
     by_value = np.full(len(texts) + 1, -1, np.int32)
     by_value[:-1] = digests(texts.cast(pa.large_binary()).to_pylist()) % np.uint64(buckets)
     codes = by_value[piece.indices]
-    return codes, _count_codes(codes)
+    return codes, int(np.count_nonzero(codes < 0))

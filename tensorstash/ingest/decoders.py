@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from tensorstash.columns.arrays import filled, nulls, of_numbers
 from tensorstash.columns.codec import Ascending, Given, Hashed, Plain, Validity
-from tensorstash.columns.column import Column, ColumnCounts
+from tensorstash.columns.column import Column
 from tensorstash.columns.types import is_text
-from tensorstash.common.dtypes import Int32s
+from tensorstash.common.dtypes import Int32s, from_bfloat16
 from tensorstash.errors import DataError
 from tensorstash.ingest.codes import Piece, Vocabulary, bucket_codes, given_codes, piece_of
-from tensorstash.ingest.values import flatten, from_bfloat16, values
+from tensorstash.ingest.values import flatten, values
 from tensorstash.sources.storage import decoded
 
 
@@ -25,59 +25,40 @@ from tensorstash.sources.storage import decoded
 class Decoder:
     """Decodes the batches of a column, which threads bring in any order."""
 
-    # takes the arrays of the members, and their place in the source for errors; returns `(n, *shape)` values
-    decode: Callable[[Sequence[pa.Array], str], tuple[NDArray[Any], ColumnCounts]]
-    counts: ColumnCounts  # the caller adds the counts of each batch
-    vocabulary: Vocabulary | None = None  # ascending only after all batches have been decoded
-    given: list[Any] | None = None  # a vocabulary that does not change
+    # takes the arrays of the members, and their place in the source for errors; returns `(n, *shape)` values, and the
+    # number of nulls among them
+    decode: Callable[[Sequence[pa.Array], str], tuple[NDArray[Any], int]]
+    vocabulary: Vocabulary | None = None  # of texts; ascending only after all batches have been decoded
     unknown: Counter[str] = field(default_factory=Counter)  # the texts taken as missing because `like=` lacks them
-
-    @property
-    def names(self) -> list[Any] | None:
-        """The names that the codes stand for, if the column has codes with names."""
-        return self.given if self.vocabulary is None else self.vocabulary.names
-
-    def finish(self) -> Int32s | None:
-        """Complete the counts. Returns the new code of each code, as `Vocabulary.renumbering`."""
-        if self.vocabulary is None:
-            return None
-        new_codes = self.vocabulary.renumbering()
-        low, high = self.vocabulary.range
-        self.counts = replace(self.counts, low=low, high=high)
-        return new_codes
 
 
 def decoder_of(column: Column) -> Decoder:
     """The decoder for the codec of a column."""
     match column.codec:
         case Plain():
-            return Decoder(lambda arrays, place: values(arrays, column, place), ColumnCounts())
+            return Decoder(lambda arrays, place: values(arrays, column, place))
         case Validity():
-            return Decoder(lambda arrays, place: _validity(arrays, column, place), ColumnCounts())
+            return Decoder(lambda arrays, place: (_validity(arrays, column, place), 0))
         case Ascending(known, unknown):
             fill, empty = (name if isinstance(name, str) else None for name in (column.fill, column.empty))
             ascending = Vocabulary(known, fill, empty)
             if unknown != "keep":
                 return _closed(column, ascending, unknown)
-            return Decoder(lambda arrays, _: ascending.encode(piece_of(arrays[0])), ColumnCounts(), ascending)
+            return Decoder(lambda arrays, _: ascending.encode(piece_of(arrays[0])), ascending)
         case Given(vocabulary):
             code_of = {name: code for code, name in enumerate(vocabulary)}
-            return Decoder(
-                lambda arrays, _: given_codes(piece_of(arrays[0]), code_of, column.fill),
-                ColumnCounts(unknown=0),
-                given=[*vocabulary],
-            )
+            return Decoder(lambda arrays, _: given_codes(piece_of(arrays[0]), code_of, column.fill))
         case Hashed(count):
             assert count is not None
-            return Decoder(lambda arrays, _: bucket_codes(piece_of(arrays[0]), count), ColumnCounts())
+            return Decoder(lambda arrays, _: bucket_codes(piece_of(arrays[0]), count))
 
 
 def _closed(column: Column, vocabulary: Vocabulary, unknown: str) -> Decoder:
     """The decoder of texts to which the vocabulary gives no new codes."""
     names, lock = {*vocabulary.names}, Lock()
-    decoder = Decoder(lambda arrays, place: encode(piece_of(arrays[0]), place), ColumnCounts(), vocabulary)
+    decoder = Decoder(lambda arrays, place: encode(piece_of(arrays[0]), place), vocabulary)
 
-    def encode(piece: Piece, place: str) -> tuple[Int32s, ColumnCounts]:
+    def encode(piece: Piece, place: str) -> tuple[Int32s, int]:
         values = piece.values.to_pylist()
         others = {k: text for k, text in enumerate(values) if text not in names}
         if not others:
@@ -94,18 +75,16 @@ def _closed(column: Column, vocabulary: Vocabulary, unknown: str) -> Decoder:
         known = [k for k in range(len(values)) if k not in others]
         places[known] = np.arange(len(known), dtype=np.int32)
         kept = piece.values.take(of_numbers(np.array(known, np.int64)))
-        codes, counts = vocabulary.encode(Piece(places[piece.indices], kept))
-        return codes, replace(counts, nulls=counts.nulls - sum(int(rows[k]) for k in others))
+        codes, nulls = vocabulary.encode(Piece(places[piece.indices], kept))
+        return codes, nulls - sum(int(rows[k]) for k in others)
 
     return decoder
 
 
-def _validity(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDArray[Any], ColumnCounts]:
+def _validity(arrays: Sequence[pa.Array], column: Column, place: str) -> NDArray[Any]:
     """`(n, *column.shape)` booleans: true where the value is neither null nor NaN."""
     flat = [_valid(array, column, name, place) for array, name in zip(arrays, column.members)]
-    present = (flat[0] if len(flat) == 1 else np.stack(flat, axis=1)).reshape(-1, *column.shape)
-    low, high = (bool(present.min()), bool(present.max())) if present.size else (None, None)
-    return present, ColumnCounts(low=low, high=high)
+    return (flat[0] if len(flat) == 1 else np.stack(flat, axis=1)).reshape(-1, *column.shape)
 
 
 def _valid(array: pa.Array, column: Column, name: str, place: str) -> NDArray[Any]:

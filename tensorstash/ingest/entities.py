@@ -14,8 +14,7 @@ from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.common.text import counted
 from tensorstash.errors import DataError
 from tensorstash.ingest.codes import Piece, Vocabulary, as_arrow, ascending, inverse, piece_of
-from tensorstash.sources.kept_rows import with_rows
-from tensorstash.sources.scan import Scan, Unit, read
+from tensorstash.sources.scan import Scan, Unit, read, with_rows
 from tensorstash.sources.storage import decoded
 
 Entity = str | Sequence[str]  # `entity=` of a load
@@ -110,7 +109,7 @@ def known_rows(scanned: Scan, entity: Entity, known: Sequence[Any], progress: bo
     entity_column(scanned.schema, entity, scanned.label)  # refuses values that no entity has
     names, others = {*known}, list[tuple[set[Any], int]]()
 
-    def rows_of_known(unit: Unit) -> tuple[NDArray[np.uint8], int]:
+    def rows_of_known(unit: Unit) -> NDArray[np.bool_]:
         flags, strangers = [np.empty(0, np.bool_)], set[Any]()
         for row, batch in read(unit, entity_columns(entity)):
             found, places = entities_of_rows(scanned, entity, batch.columns, row)
@@ -118,7 +117,7 @@ def known_rows(scanned: Scan, entity: Entity, known: Sequence[Any], progress: bo
             strangers.update(name for name in found if name not in names)
         kept = np.concatenate(flags)
         others.append((strangers, len(kept) - int(np.count_nonzero(kept))))
-        return np.packbits(kept), int(np.count_nonzero(kept))
+        return kept
 
     kept = with_rows(scanned, rows_of_known, "like", progress)
     strangers = set[Any]().union(*(part for part, _ in others))
@@ -133,12 +132,11 @@ def of_shard(scanned: Scan, entity: Entity, shard: tuple[int, int], progress: bo
     """The scan of the rows whose entity is in a shard, given by its number and how many there are."""
     entity_column(scanned.schema, entity, scanned.label)  # refuses values that have no shard
 
-    def rows_of_shard(unit: Unit) -> tuple[NDArray[np.uint8], int]:
+    def rows_of_shard(unit: Unit) -> NDArray[np.bool_]:
         flags = [np.empty(0, np.bool_)]
         for row, batch in read(unit, entity_columns(entity)):
             names, places = entities_of_rows(scanned, entity, batch.columns, row)
             flags.append((shard_of(names, shard[1]) == shard[0])[places])
-        kept = np.concatenate(flags)
-        return np.packbits(kept), int(np.count_nonzero(kept))
+        return np.concatenate(flags)
 
     return with_rows(scanned, rows_of_shard, "shard", progress)

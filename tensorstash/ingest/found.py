@@ -5,29 +5,34 @@ from typing import TYPE_CHECKING
 from tensorstash.errors import SourceError
 from tensorstash.ingest.request import Request
 from tensorstash.ingest.segment_key import contents
-from tensorstash.sources.file import stamps
-from tensorstash.sources.locate import find
+from tensorstash.sources.file import File, stamps
+from tensorstash.sources.locate import find, with_paths
 
 if TYPE_CHECKING:
-    from tensorstash.ingest.survey import Survey
+    from tensorstash.ingest.choice import Choice
 
 
 class Found:
-    """The files of a source with their stamps, and its survey, which the first call that needs it makes."""
+    """The files of a source with their stamps, and its choice, which the first call that needs it makes."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self._files = find(request.source, request.filesystem)
+        self._files = self._find()
         self._stamps = stamps(self._files or [])
-        self._survey: Survey | None = None
+        self._choice: Choice | None = None
 
-    def survey(self, progress: bool | None) -> "Survey":
+    def _find(self) -> list[File] | None:
+        request = self.request
+        files = find(request.source, request.filesystem)
+        return with_paths(files, request.named, request.wanted.mentions, request.source)
+
+    def choose(self, progress: bool | None) -> "Choice":
         """What is in the source, and what a load of it will hold."""
-        if self._survey is None:
-            from tensorstash.ingest.survey import survey  # a process that attaches does without it
+        if self._choice is None:
+            from tensorstash.ingest.survey import choose  # a process that attaches does without it
 
-            self._survey = survey(self.request, self._files, progress)
-        return self._survey
+            self._choice = choose(self.request, self._files, progress)
+        return self._choice
 
     def rows(self, version: str | None, progress: bool | None) -> object:
         """What names the rows in the key of a segment: stamps of files, a version, or a hash of what is in memory."""
@@ -35,13 +40,13 @@ class Found:
             return {"stamps": self._stamps, "version": version}
         rows: object = self._stamps
         if self._files is None:
-            survey = self.survey(progress)
-            rows = contents(survey.scanned, survey.planned.read)
+            choice = self.choose(progress)
+            rows = contents(choice.scan, choice.read)
         if self.request.table is None:
             return rows
-        table = self._survey.table if self._survey is not None else Found(self.request.table).survey(progress)
+        table = self._choice.table if self._choice is not None else Found(self.request.table).choose(progress)
         assert table is not None
-        return [rows, contents(table.scanned, table.planned.read)]
+        return [rows, contents(table.scan, table.read)]
 
     def again(self, progress: bool | None) -> "Found":
         """The same source at a later time, for a load of what was surveyed; a change in between is an error.
@@ -55,18 +60,18 @@ class Found:
         if self._files is not None or is_copied(self.request.source):
             return self
         found = Found(self.request)
-        before, now = (one.survey(progress).planned for one in (self, found))
+        before, now = (one.choose(progress) for one in (self, found))
         if (before.rows, before.types) != (now.rows, now.types):
             raise SourceError(
-                f"A source must not change between a plan and its load; {now.source} has other rows or types now. Make "
-                "the plan again."
+                f"A source must not change between a plan and its load; {now.scan.label} has other rows or types now. "
+                "Make the plan again."
             )
         return found
 
     def check_unchanged(self, when: str = "while it is loaded", remedy: str = "Load it again.") -> None:
         """Refuse files that have changed since they were found: some values would be old and some new."""
         try:
-            now = stamps(find(self.request.source, self.request.filesystem) or [])
+            now = stamps(self._find() or [])
         except OSError:
             now = []
         if changed := set(self._stamps).symmetric_difference(now):

@@ -1,8 +1,8 @@
 """`like=`: arguments that are left out, and the numbers of entities and codes, are those of another stash."""
 
 import os
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import torch
@@ -21,8 +21,7 @@ from tensorstash.stash.open import open_stash
 from tensorstash.stash.stash import Stash
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
+class KeyNames(NamedTuple):
     """The arguments `entity=`, `time=` and `known=` of a load."""
 
     entity: Any
@@ -42,24 +41,20 @@ def check_like(like: object) -> Stash | None:
     raise TypeError(f"like= must be a stash, or the path of a saved one, got {type_text(like)}.")
 
 
-def keys_like(like: Stash | None, keys: Keys) -> Keys:
+def keys_like(like: Stash | None, entity: Any, time: Any, known: Any) -> KeyNames:
     """The keys, with those of `like` where they are left out; raise for another number of entity columns."""
     if like is None:
-        return keys
-    entity = like.info.entity if keys.entity is None else keys.entity
+        return KeyNames(entity, time, known)
+    entity = like.info.entity if entity is None else entity
     if len(like.entity_names) != len(entity_columns(entity)):
         raise ValueError(
             f"Entities keep their numbers in like= if both have as many entity columns; like= has "
             f"{list(like.entity_names)}, and entity= names {list(entity_columns(entity))}. Name the same columns."
         )
-    if keys.time is not None:
-        return Keys(entity, keys.time, keys.known)
-    known = like.info.known
-    if keys.known is not None or known is None:
-        return Keys(entity, like.time_name, keys.known)
-    if known.expression is None:
-        return Keys(entity, like.time_name, known.source)
-    return Keys(entity, like.time_name, restored(known.expression, known.source).expr.alias(known.source))
+    if time is None and known is None and like.info.known is not None:
+        text, known = like.info.known.expression, like.info.known.source
+        known = known if text is None else restored(text, known).expr.alias(known)
+    return KeyNames(entity, like.time_name if time is None else time, known)
 
 
 def columns_like(like: Stash, dtype: torch.dtype | None) -> dict[str, ColumnSpec]:

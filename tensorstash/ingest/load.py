@@ -3,161 +3,30 @@
 import os
 import warnings
 from collections.abc import Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, get_args
 
 import torch
 
 from tensorstash.columns.codec import Unknown
-from tensorstash.columns.spec import Columns
-from tensorstash.common.checks import flag_or_none
+from tensorstash.columns.resolve import entity_columns
+from tensorstash.columns.sharding import check_shard
+from tensorstash.columns.spec import Columns, check_dtype
+from tensorstash.common.checks import one_of
 from tensorstash.common.keywords import suggests_keywords
-from tensorstash.errors import TensorstashError
-from tensorstash.ingest.build import obtain_stash, target_of
-from tensorstash.ingest.found import Found
-from tensorstash.ingest.request import Duplicates, Known, Like, Request, Static, parse_request
-from tensorstash.segments.limits import memory_told
+from tensorstash.ingest.like import check_like, columns_like, keys_like
+from tensorstash.ingest.plan import Plan, loaded
+from tensorstash.ingest.request import (
+    Duplicates,
+    Known,
+    Like,
+    Request,
+    Static,
+    check_floating,
+    check_time,
+    parse_filter,
+    with_columns,
+)
 from tensorstash.stash.stash import Stash
-
-if TYPE_CHECKING:
-    from tensorstash.columns.column import Column
-    from tensorstash.ingest.survey import Planned
-
-
-class Plan:
-    """What a load will hold, and what it will cost: `print` it, and `load` it. `ts.plan` makes one.
-
-    A plan looks at its source once, when it is printed, one of its properties is read, or a load needs it. Then schemas
-    and footers are read, and no values. The exceptions are one column of Arrow files, because only their batches have
-    the number of rows; the first batch of lists, for their length; times in INT96, for their unit; CSV files and
-    streams; the columns of a filter; and with `shard=` the entity columns. A stream that can be read only once is then
-    loaded with `plan.load()`.
-
-    When printed, a plan shows the type of each column in the source; its nulls, minimum and maximum, if Parquet files
-    have statistics of them; the number of row groups that remain after a filter; and notes: differences between the
-    files, and reasons for which a load will fail.
-    """
-
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self._found: Found | None = None  # `None` until the source was looked at
-
-    @property
-    def source(self) -> str:
-        """What the rows come from."""
-        return self.planned.source
-
-    @property
-    def rows(self) -> int:
-        """Rows of the stash."""
-        return self.planned.rows
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the stash, without static columns: only a load counts the entities."""
-        return self.planned.nbytes
-
-    @property
-    def free(self) -> int:
-        """Bytes of memory that were free when the source was surveyed."""
-        return self.planned.free
-
-    @property
-    def page_tables(self) -> int:
-        """Bytes of page tables in each process that maps the stash, in addition to the memory itself."""
-        return self.planned.page_tables
-
-    @property
-    def columns(self) -> "tuple[Column, ...]":
-        """The columns with a value per row."""
-        return self.planned.columns
-
-    @property
-    def static(self) -> "tuple[Column, ...]":
-        """The columns of the source with a value per entity."""
-        return self.planned.static
-
-    @property
-    def entity(self) -> "Column | None":
-        """The entity, if one was named."""
-        return self.planned.entity
-
-    @property
-    def time(self) -> "Column | None":
-        """The time, if it was named."""
-        return self.planned.time
-
-    @property
-    def known(self) -> "Column | None":
-        """When each row became known, if that was named."""
-        return self.planned.known
-
-    @property
-    def skipped(self) -> tuple[str, ...]:
-        """Source columns that are never decoded."""
-        return self.planned.skipped
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Differences between files that were unified, and reasons for which a load will fail."""
-        return self.planned.notes
-
-    @cached_property
-    def planned(self) -> "Planned":
-        """All that was found in the source. A wrong column is an error here."""
-        from tensorstash.ingest.survey import to_show
-
-        with memory_told():
-            found = Found(self._request)
-            planned = to_show(found.survey(None))
-        self._found = found
-        return planned
-
-    @suggests_keywords
-    def load(
-        self,
-        *,
-        share: str | bool | None = None,
-        file: str | os.PathLike[str] | None = None,
-        version: str | None = None,
-        overwrite: bool = False,
-        timeout: float | None = None,
-        progress: bool | None = None,
-    ) -> Stash:
-        """Load what was planned, or attach it. Arguments, errors and warnings are those of `ts.load`.
-
-        If the source has changed since the plan looked at it, that is a `SourceError`.
-
-        Example:
-            >>> import tensorstash as ts
-            >>> plan = ts.plan({"y": [1.0, 2.0]}, ["y"])
-            >>> plan.nbytes, plan.load()["y"].tolist()
-            (4096, [1.0, 2.0])
-        """
-        return self._load(
-            share=share, file=file, version=version, overwrite=overwrite, timeout=timeout, progress=progress
-        )
-
-    def _load(self, *, share: Any, file: Any, version: Any, overwrite: bool, timeout: Any, progress: Any) -> Stash:
-        """As `load`; warnings name the line that calls the function that calls this."""
-        progress = flag_or_none(progress, "progress")
-        target = target_of(self._request, share, file, version, overwrite, timeout)
-        try:
-            with memory_told():
-                found = Found(self._request) if self._found is None else self._found.again(progress)
-                stash, notes = obtain_stash(found, target, progress)
-        except TensorstashError as error:
-            # our frames, most of them of threads, say nothing that its message and its cause do not
-            raise error.with_traceback(None)  # noqa: B904  the cause that it has stays
-        for note in notes:
-            warnings.warn(note, UserWarning, stacklevel=4)
-        return stash
-
-    def _repr_html_(self) -> str:
-        return self.planned._repr_html_()
-
-    def __repr__(self) -> str:
-        return repr(self.planned)
 
 
 @suggests_keywords
@@ -191,23 +60,28 @@ def plan(
         >>> plan.load().rows
         1000
     """
-    return Plan(
-        parse_request(
-            source,
-            columns,
-            entity=entity,
-            time=time,
-            known=known,
-            static=static,
-            dtype=dtype,
-            filter=filter,
-            shard=shard,
-            like=like,
-            unknown=unknown,
-            duplicates=duplicates,
-            filesystem=filesystem,
-        )
+    other = check_like(like)
+    one_of(unknown, get_args(Unknown), "unknown")
+    if other is None and unknown != "keep":
+        raise ValueError(f"unknown={unknown!r} is about what like= lacks, and there is no like=. Leave it out.")
+    check_dtype(dtype)
+    keys = keys_like(other, entity, time, known)
+    named = columns_like(other, dtype) if other is not None and columns is None else columns
+    request = Request(
+        source=source,
+        filesystem=filesystem,
+        entity=keys.entity if isinstance(keys.entity, str) else entity_columns(keys.entity) or None,
+        time=check_time(keys.time),
+        dtype=check_floating(dtype),
+        duplicates=one_of(duplicates, get_args(Duplicates), "duplicates") == "keep",
+        filter=parse_filter(filter),
+        shard=check_shard(shard),
+        like=other,
+        of_like=frozenset(name for name, given in (("columns", columns), ("time", time)) if given is None),
+        frequency=other.info.frequency if other is not None and time is None else None,
+        unknown=unknown,
     )
+    return Plan(with_columns(request, named, static, keys.known))
 
 
 @suggests_keywords
@@ -335,6 +209,9 @@ def load(
         duplicates=duplicates,
         filesystem=filesystem,
     )
-    return planned._load(
-        share=share, file=file, version=version, overwrite=overwrite, timeout=timeout, progress=progress
+    stash, notes = loaded(
+        planned, share=share, file=file, version=version, overwrite=overwrite, timeout=timeout, progress=progress
     )
+    for note in notes:
+        warnings.warn(note, UserWarning, stacklevel=3)
+    return stash

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tensorstash.columns.column import Column
 from tensorstash.segments.limits import Limit, check_free, memory_limits
 
-SORT_BYTES = 24  # bytes per row: of its run (if each row is one), its place by time, and a copy of its time
+SORT_BYTES = 16  # bytes per row: its run, if each row is one, held twice for a moment; then its place and its time
 
 
 def check_columns(nbytes: int, source: str, limits: Sequence[Limit], on_disk: bool = False) -> None:

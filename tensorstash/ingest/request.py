@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -12,13 +12,11 @@ from tensorstash.columns.column import Column
 from tensorstash.columns.expression import Expression, Formula, is_expression, kept, source_of
 from tensorstash.columns.names import field_of, prefixes
 from tensorstash.columns.resolve import entity_columns
-from tensorstash.columns.sharding import check_shard
-from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
+from tensorstash.columns.spec import Columns, ColumnSpec, named
 from tensorstash.columns.types import is_text
-from tensorstash.common.checks import one_of, shown
+from tensorstash.common.checks import shown
 from tensorstash.common.text import cut, type_text
 from tensorstash.errors import SchemaError
-from tensorstash.ingest.like import Keys, check_like, columns_like, keys_like
 from tensorstash.ingest.plan_text import type_name
 from tensorstash.sources.locate import is_table
 from tensorstash.sources.scan import Scan, Wanted
@@ -46,22 +44,22 @@ class Request:
     """
 
     source: Any
-    filesystem: Any
-    columns: Specs | None  # `None`: all columns of the source that nothing else names
-    static: Specs
-    formulas: Mapping[str, Formula]
+    filesystem: Any = None
+    columns: Specs | None = None  # `None`: all columns of the source that nothing else names
+    static: Specs = field(default_factory=dict)
+    formulas: Mapping[str, Formula] = field(default_factory=dict)
     entity: str | tuple[str, ...] | None
-    time: str | None
-    known: str | None  # the column or formula that says when a row became known
-    known_name: str | None  # what a stash calls it
+    time: str | None = None
+    known: str | None = None  # the column or formula that says when a row became known
+    known_name: str | None = None  # what a stash calls it
     dtype: torch.dtype | None
-    filter: "Filter | None"
-    shard: tuple[int, int] | None = None  # (k, n): only the entities of shard k of n
-    like: Stash | None = None  # the stash whose entities and codes keep their numbers
+    filter: "Filter | None" = None
+    shard: tuple[int, int] | None  # (k, n): only the entities of shard k of n
+    like: Stash | None  # the stash whose entities and codes keep their numbers
     of_like: frozenset[str] = frozenset()  # which of "columns" and "time" were left out, and are those of `like`
     carried: tuple[Column, ...] = ()  # static columns of `like`, whose values are taken over
     frequency: int | str | None = None  # the step of time that `like` keeps, if its times are taken over
-    unknown: Unknown = "keep"  # what becomes of entities and texts that `like` lacks
+    unknown: Unknown  # what becomes of entities and texts that `like` lacks
     duplicates: bool = False  # whether an entity may have several rows of one time
     table: "Request | None" = None  # the table that static columns are joined from
     argument: str = "columns"  # which argument of `ts.load` names the columns
@@ -92,137 +90,71 @@ class Request:
         return wanted if self.filter is None else self.filter.add_to(wanted)
 
 
-def parse_request(
-    source: Any,
-    columns: Columns | None = None,
-    *,
-    entity: str | Sequence[str] | None = None,
-    time: str | None = None,
-    known: Known | None = None,
-    static: Static | None = None,
-    dtype: torch.dtype | None = None,
-    filter: Any = None,  # noqa: A002  as in ts.load
-    shard: tuple[int, int] | None = None,
-    like: Like | None = None,
-    unknown: Unknown = "keep",
-    duplicates: Duplicates = "error",
-    filesystem: Any = None,
-) -> Request:
-    """Check and parse the arguments that decide what a stash holds.
-
-    `ts.load` documents them. `ts.plan` and `ts.cluster.shard` repeat them, and a test compares the signatures.
-    """
-    other = check_like(like)
-    one_of(unknown, get_args(Unknown), "unknown")
-    if other is None and unknown != "keep":
-        raise ValueError(f"unknown={unknown!r} is about what like= lacks, and there is no like=. Leave it out.")
-    check_dtype(dtype)
-    keys = keys_like(other, Keys(entity, time, known))
-    parsed = _parsed(
-        source,
-        columns_like(other, dtype) if other is not None and columns is None else columns,
-        keys=keys,
-        static=static,
-        dtype=dtype,
-        filter=filter,
-        shard=shard,
-        like=other,
-        unknown=unknown,
-        duplicates=duplicates,
-        filesystem=filesystem,
-    )
-    if other is None:
-        return parsed
-    carried = () if static is not None else other.info.static
-    return replace(
-        parsed,
-        of_like=frozenset(name for name, given in (("columns", columns), ("time", time)) if given is None),
-        carried=tuple(column for column in carried if column.name not in (parsed.columns or {})),
-        frequency=other.info.frequency if time is None else None,
-    )
-
-
-def _parsed(
-    source: Any,
-    columns: Columns | None,
-    *,
-    keys: Keys,
-    static: Static | None,
-    dtype: torch.dtype | None,
-    filter: Any = None,  # noqa: A002  as in ts.load
-    shard: tuple[int, int] | None,
-    like: Stash | None,
-    unknown: Unknown,
-    duplicates: Duplicates = "error",
-    filesystem: Any = None,
-) -> Request:
-    entity, time, known = keys.entity, keys.time, keys.known
+def check_time(time: object) -> str | None:
+    """Check `time=`."""
     if time is not None and not isinstance(time, str):
         raise TypeError(f"time must be the name of a column, got {shown(time)}.")
+    return time
+
+
+def check_floating(dtype: torch.dtype | None) -> torch.dtype | None:
+    """Check `dtype=` of a load."""
     if dtype is not None and not dtype.is_floating_point:
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
-    duplicates = one_of(duplicates, get_args(Duplicates), "duplicates")
-    condition = None
-    if filter is not None:
-        from tensorstash.sources.filter import parse  # here, because pyarrow's expressions are slow to import
+    return dtype
 
-        condition = parse(filter)
+
+def parse_filter(condition: Any) -> "Filter | None":
+    """Parse `filter=`."""
+    if condition is None:
+        return None
+    from tensorstash.sources.filter import parse  # here, because pyarrow's expressions are slow to import
+
+    return parse(condition)
+
+
+def with_columns(request: Request, columns: Columns | None, static: Static | None, known: Known | None) -> Request:
+    """The request with the parsed arguments that name columns and formulas."""
+    if request.shard is not None and request.entity is None:
+        raise ValueError(f"A shard is of entities; got shard={request.shard} and no entity=. Name the entity column.")
+    table = _table(static, request)
     formulas: dict[str, Formula] = {}
-    chosen = check_shard(shard)
-    if chosen is not None and entity is None:
-        raise ValueError(f"A shard is of entities; got shard={chosen} and no entity=. Name the entity column.")
-    table = _table(static, entity, dtype, chosen, like, unknown)
-    known_member, known_name = (None, None) if known is None else _known(known, entity, time, formulas)
+    known_member, known_name = (None, None) if known is None else _known(known, request.entity, request.time, formulas)
 
     def specs(given: Any, argument: str) -> Specs:
         return {
-            name: spec.with_members(lambda member: _name_of(member, time, formulas))
+            name: spec.with_members(lambda member: _name_of(member, request.time, formulas))
             for name, spec in named(given, argument)
         }
 
-    return Request(
-        source=source,
-        filesystem=filesystem,
-        columns=None if columns is None else specs(columns, "columns"),
+    chosen = None if columns is None else specs(columns, request.argument)
+    is_whole = request.argument == "columns" and static is None
+    of_like = request.like.info.static if request.like is not None and is_whole else ()
+    return replace(
+        request,
+        columns=chosen,
         static={} if static is None or table is not None else specs(static, "static"),
         formulas=formulas,
-        entity=entity if entity is None or isinstance(entity, str) else entity_columns(entity),
-        time=time,
         known=known_member,
         known_name=known_name,
-        dtype=dtype,
-        filter=condition,
-        shard=chosen,
-        like=like,
-        unknown=unknown,
-        duplicates=duplicates == "keep",
         table=table,
+        carried=tuple(column for column in of_like if column.name not in (chosen or {})),
     )
 
 
-def _table(  # noqa: PLR0917  the arguments of `ts.load`
-    static: Any,
-    entity: str | Sequence[str] | None,
-    dtype: torch.dtype | None,
-    shard: tuple[int, int] | None,
-    like: Stash | None,
-    unknown: Unknown,
-) -> Request | None:
+def _table(static: Any, request: Request) -> Request | None:
     """The request for static columns that come from a table of their own; `None` if they are columns of the source."""
     chooses = isinstance(static, tuple) and len(static) == 2
     table, columns = static if chooses else (static, None)
     if not is_table(table):
         return None
-    if entity is None:
+    if request.entity is None:
         raise ValueError(
             f"Static columns of a table are joined by the entity columns; got {type_text(table)} as static= and "
             "no entity=. Name them as entity=."
         )
-    if columns is not None:
-        named(columns, "static")  # its errors name the argument
-    keys = Keys(entity, None, None)
-    parsed = _parsed(table, columns, keys=keys, static=None, dtype=dtype, shard=shard, like=like, unknown=unknown)
-    return replace(parsed, argument="static")
+    of_both = {name: getattr(request, name) for name in ("entity", "dtype", "shard", "like", "unknown")}
+    return with_columns(Request(source=table, argument="static", **of_both), columns, None, None)
 
 
 def _known(

@@ -22,7 +22,7 @@ from tensorstash.segments.directory import check_label
 from tensorstash.segments.format import VERSION
 from tensorstash.sources.file import WILDCARD, before_wildcard
 from tensorstash.sources.locate import is_paths, label_of_paths
-from tensorstash.sources.scan import Scan
+from tensorstash.sources.scan import Scan, read
 from tensorstash.sources.storage import without_views
 from tensorstash.stash.month_days import kept_days
 from tensorstash.stash.stash import Stash
@@ -36,7 +36,7 @@ def contents(scanned: Scan, names: Sequence[str]) -> str:
     schema = pa.schema([field.with_type(without_views(pa.nulls(0, field.type)).type) for field in fields])
     with pa.PythonFile(file, mode="w") as sink, pa.ipc.new_stream(sink, schema) as stream:
         for unit in scanned.units:
-            for batch in unit.read(names):
+            for _, batch in read(unit, names):
                 # views are cast, because equal texts may have others
                 columns = [*map(without_views, batch.columns)]
                 stream.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,99 +11,91 @@ from numpy.typing import NDArray
 
 from tensorstash.columns.column import Column, ColumnCounts
 from tensorstash.common.clock import Clock
-from tensorstash.common.dtypes import Bools, Int32s, Int64s
+from tensorstash.common.dtypes import DTYPES, Bools, Int64s
 from tensorstash.errors import DataError
+from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.decoders import Decoder
-from tensorstash.ingest.survey import Survey
+from tensorstash.ingest.keys import Keys
 from tensorstash.sources.scan import Scan, read
 from tensorstash.sources.storage import without_views
 
 _SHOWN = 5  # the most entities that a message names
 Bits = NDArray[np.signedinteger[Any]]  # (n, items) values as integers of the same width: NaN then equals NaN
-Deciding = tuple[Int64s, Int32s, Bits]  # rows of the source, their entities, and their values
+Deciding = tuple[Int64s, Int64s, Bits]  # rows of the source, their entities, and their values
 
 
-def deciding_rows(column: Column, start: int, codes: Int32s, values: NDArray[Any]) -> Deciding:
-    """The rows among `start, start + 1, ...` that `StaticValues.add` needs; `codes` are their entities.
+def deciding_rows(rows: Int64s, codes: Int64s, bits: Bits) -> Deciding:
+    """Of some rows, in the order of the source, those that tell what value each entity has, and whether it has others.
 
-    These are each entity's first row, and the first of consecutive rows that have another value than it.
+    `codes` are their entities, `bits` their values. Kept are each entity's first row, and the first of all rows that
+    has another value than its entity's first row: of several, the first one is refused.
     """
-    bits = _bits(values, column)
     starts = np.ones(len(codes), np.bool_)
     starts[1:] = (codes[1:] != codes[:-1]) | _differ(bits[1:], bits[:-1])
-    rows = np.flatnonzero(starts)  # few rows if the source is grouped by entity, so that the rest is cheap
-    codes, bits = codes[rows], bits[rows]
+    rows, codes, bits = rows[starts], codes[starts], bits[starts]  # few if the source is grouped by entity
     first = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
     first[codes[::-1]] = np.arange(len(codes))[::-1]  # of equal indices, the last write stays
     firsts = first[codes]
-    chosen = (firsts == np.arange(len(codes))) | _differ(bits, bits[firsts])
-    return start + rows[chosen], codes[chosen], bits[chosen]
+    others = _differ(bits, bits[firsts])
+    chosen = (firsts == np.arange(len(codes))) | (others & (np.cumsum(others) == 1))
+    return rows[chosen], codes[chosen], bits[chosen]
 
 
-class StaticValues:
-    """The values of a static column, one per entity, from rows that come in the order of the source."""
+def together(parts: Sequence[Deciding]) -> Deciding:
+    """The rows that decide over all parts, which follow each other in the source."""
+    rows, codes, bits = map(np.concatenate, zip(*parts))
+    return deciding_rows(rows, codes, bits)
 
-    def __init__(self, column: Column, entities: int) -> None:
-        self.column = column
-        self._bits: Bits = np.zeros((entities, math.prod(column.shape)), f"i{column.dtype.itemsize}")
-        self._rows: Int64s = np.full(entities, -1)  # the source row of each value; -1: none has come yet
-        # the first row whose value differs from its entity's value, the entity, and the value
-        self._other: tuple[int, int, Bits] | None = None
 
-    def add(self, rows: Int64s, codes: Int32s, bits: Bits) -> None:
-        """Add the next rows that `deciding_rows` chose."""
-        new = np.flatnonzero(self._rows[codes] < 0)[::-1]  # backwards, so that an entity's first row is written last
-        self._rows[codes[new]] = rows[new]
-        self._bits[codes[new]] = bits[new]
-        others = np.flatnonzero(_differ(bits, self._bits[codes]))
-        if len(others) and self._other is None:
-            self._other = int(rows[others[0]]), int(codes[others[0]]), bits[others[:1]]
+def values_of(  # noqa: PLR0917
+    column: Column,
+    parts: Sequence[Deciding],
+    empty: NDArray[Any] | None,
+    scanned: Scan,
+    entities: list[Any],
+    vocabulary: Sequence[Any],
+) -> NDArray[Any]:
+    """The values of a static column, `(entities, *shape)`; `empty`, `(1, *shape)`, for entities without rows.
 
-    def fill(self, entities: Int64s, value: NDArray[Any]) -> None:
-        """Give entities without rows a value, `(1, *shape)`."""
-        self._bits[entities] = _bits(value, self.column)
-
-    def renumber(self, changed: Int32s) -> None:
-        """Replace each code by `changed[code]`."""
-        self._bits = changed[self._bits]
-
-    @property
-    def values(self) -> Bits:
-        """`(entities, *shape)`, as a segment takes them."""
-        return self._bits.reshape(-1, *self.column.shape)
-
-    def count(self, counts: ColumnCounts) -> ColumnCounts:
-        """The counts of the rows, with missing and unknown values counted once per entity."""
-        values, vocabulary = _values(self._bits, self.column), self.column.given_vocabulary
-        missing = int((values < 0 if self.column.is_coded else values.isnan()).sum())
-        unknown = None if vocabulary is None else int(np.count_nonzero(self._bits == len(vocabulary)))
-        return replace(counts, missing=missing, unknown=unknown)
-
-    def check(self, scanned: Scan, entities: list[Any], vocabulary: list[Any]) -> None:
-        """Refuse an entity with several values, or the one series of a source without rows, which has none."""
-        if not scanned.rows and entities == [None]:
-            raise DataError(
-                f"A static column has one value in each entity; {self.column.name!r} has none, because "
-                f"{scanned.label} has no rows. Leave static= out, or name the entity column as entity=."
-            )
-        if self._other is None:
-            return
-        row, entity, bits = self._other
-        item = int((bits[0] != self._bits[entity]).argmax())
-        first, other = (_value_text(value, self.column, vocabulary, item) for value in (self._bits[[entity]], bits))
-        whose = "the series (no entity= was given)" if entities == [None] else f"entity {entities[entity]!r}"
+    An entity with several values is refused, and so is the one series of a source without rows, which has none.
+    """
+    if not scanned.rows and entities == [None]:
         raise DataError(
-            f"A static column has one value in each entity; {_item_name(self.column, item)} of {whose} is {first} in "
-            f"source row {scanned.name_row(int(self._rows[entity]))} and {other} in {scanned.name_row(row)}. "
-            "Load it with columns= instead."
+            f"A static column has one value in each entity; {column.name!r} has none, because {scanned.label} has no "
+            "rows. Leave static= out, or name the entity column as entity=."
         )
+    held: Bits = np.zeros((len(entities), math.prod(column.shape)), f"i{column.dtype.itemsize}")
+    if empty is not None:
+        held[:] = bits_of(empty, column)
+    if parts:
+        rows, codes, bits = together(parts)
+        held[codes[::-1]] = bits[::-1]  # of equal indices, the last write stays
+        others = _differ(bits, held[codes])
+        if others.any():
+            at = int(others.argmax())
+            pair = [int((codes == codes[at]).argmax()), at]  # the first row of the entity, and that of another value
+            raise _several_values(column, rows[pair], bits[pair], scanned, entities[codes[at]], vocabulary)
+    return held.view(DTYPES[column.dtype][1]).reshape(-1, *column.shape)
+
+
+def _several_values(  # noqa: PLR0917
+    column: Column, rows: Int64s, bits: Bits, scanned: Scan, entity: object, vocabulary: Sequence[Any]
+) -> DataError:
+    item = int((bits[0] != bits[1]).argmax())
+    first, other = (_value_text(value, column, vocabulary, item) for value in (bits[:1], bits[1:]))
+    whose = "the series (no entity= was given)" if entity is None else f"entity {entity!r}"
+    places = [scanned.name_row(row) for row in rows.tolist()]
+    return DataError(
+        f"A static column has one value in each entity; {_item_name(column, item)} of {whose} is {first} in source row "
+        f"{places[0]} and {other} in {places[1]}. Load it with columns= instead."
+    )
 
 
 def _differ(bits: Bits, others: Bits) -> Bools:
     return (bits != others).any(1)
 
 
-def _bits(values: NDArray[Any], column: Column) -> Bits:
+def bits_of(values: NDArray[Any], column: Column) -> Bits:
     """Values as integers, `(n, items)`; every NaN as the same one."""
     flat = values.reshape(len(values), math.prod(column.shape))
     if column.dtype == torch.bfloat16:
@@ -125,7 +116,7 @@ def _item_name(column: Column, item: int) -> str:
     return f"{column.name!r}{place}"
 
 
-def _value_text(bits: Bits, column: Column, vocabulary: list[Any], item: int) -> str:
+def _value_text(bits: Bits, column: Column, vocabulary: Sequence[Any], item: int) -> str:
     value = _values(bits, column).flatten()[item]
     if column.is_coded and value < 0:
         return "null"
@@ -140,28 +131,28 @@ def _value_text(bits: Bits, column: Column, vocabulary: list[Any], item: int) ->
 
 
 def join_table(
-    table: Survey, entities: Sequence[Any], has_rows: Bools, decoders: Mapping[str, Decoder]
-) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
-    """The columns of a table, `(entities, *shape)` each, for entities, tuples of several entity columns; and warnings.
+    table: Choice, of_rows: Keys, decoders: Mapping[str, Decoder]
+) -> tuple[dict[str, tuple[NDArray[Any], ColumnCounts]], tuple[str, ...]]:
+    """The columns of a table, `(entities, *shape)` each, for the entities of the keys; and warnings.
 
     An entity that has no rows in the source needs none in the table: its values are missing. Rows are brought into the
     order of the entities before they are decoded, so that vocabularies and statistics are those of a static column of
     the source.
     """
-    keys, label = table.planned.entity, table.scanned.label
+    keys, label = table.entity, table.scan.label
     assert keys is not None
-    members = dict.fromkeys(member for column in table.planned.columns for member in column.members)
-    arrays = read_columns(table.scanned, list(dict.fromkeys([*keys.members, *members])))
+    members = dict.fromkeys(member for column in table.columns for member in column.members)
+    arrays = read_columns(table.scan, list(dict.fromkeys([*keys.members, *members])))
     names = [_entity_values(arrays[name], name, label) for name in keys.members]
-    rows, strangers = _rows([*zip(*names)] if keys.shape else names[0], entities, has_rows, label)
+    rows, strangers = _rows([*zip(*names)] if keys.shape else names[0], of_rows.entities, of_rows.has_rows, label)
     ordered = {name: arrays[name].take(rows).combine_chunks() for name in members}
     joined = {}
-    for column in table.planned.columns:
+    for column in table.columns:
         decoder = decoders[column.name]
-        values, more = decoder.decode([ordered[member] for member in column.members], label)
-        decoder.counts += more
-        new_codes = decoder.finish()
-        joined[column.name] = values if new_codes is None else new_codes[values]
+        values, nulls = decoder.decode([ordered[member] for member in column.members], label)
+        new_codes = None if decoder.vocabulary is None else decoder.vocabulary.renumbering()
+        values = values if new_codes is None else new_codes[values]
+        joined[column.name] = values, ColumnCounts.of(values, column, nulls)
     if not strangers:
         return joined, ()
     return joined, (

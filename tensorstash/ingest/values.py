@@ -1,4 +1,4 @@
-"""Numbers, times and decimals from Arrow to numpy, exactly, and counts of them."""
+"""Numbers, times and decimals from Arrow to numpy, exactly."""
 
 import math
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.columns.arrays import filled, nulls
-from tensorstash.columns.column import Column, ColumnCounts, Number
-from tensorstash.common.dtypes import DTYPES, Bools
+from tensorstash.columns.column import Column
+from tensorstash.common.dtypes import DTYPES, Bools, from_bfloat16
 from tensorstash.common.text import counted
 from tensorstash.errors import DataError
 from tensorstash.sources.storage import decoded
@@ -23,10 +23,11 @@ _EXACT_POWERS = 22  # 10**22 is the highest power of ten that float64 holds
 _MOST_DIGITS = 76
 
 
-def values(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDArray[Any], ColumnCounts]:
-    """The rows of a column of numbers or times, `(n, *column.shape)`, cast to the column's dtype; bfloat16 as its bits.
+def values(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDArray[Any], int]:
+    """The rows of a column of numbers or times, and the number of nulls in them.
 
-    `arrays` are the column's members, one array each; `place` is their position in the source, for errors.
+    They are `(n, *column.shape)`, cast to the column's dtype; bfloat16 as its bits. `arrays` are the column's members,
+    one array each; `place` is their position in the source, for errors.
     All work is done in numpy: torch would split each piece over its own threads, which wait for one another when other
     threads use the cores.
     """
@@ -39,13 +40,7 @@ def values(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDAr
         for k, (array, member) in enumerate(zip(arrays, column.members)):
             out[:, k], more = _member(array, column, member, place)
             count += more
-    plain = out
-    if column.dtype == torch.bfloat16:
-        plain = from_bfloat16(out)
-    elif column.dtype == torch.float16:
-        plain = out.astype(np.float32)  # processors cannot compare halves
-    low, high, missing = _summary(plain)
-    return out, ColumnCounts(count, missing, low=low, high=high)
+    return out, count
 
 
 def _member(array: pa.Array, column: Column, name: str, place: str) -> tuple[NDArray[Any], int]:
@@ -87,11 +82,6 @@ def to_bfloat16(array: NDArray[np.float32]) -> NDArray[np.uint16]:
     bits = array.view(np.uint32)
     near = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(np.uint16)
     return np.where(np.isnan(array), np.uint16(0x7FC0), near)
-
-
-def from_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
-    """The values of the bits of bfloat16."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def flatten(array: pa.Array, column: Column, name: str, place: str) -> pa.Array:
@@ -172,17 +162,6 @@ def _plain_cast(raw: NDArray[Any], target: np.dtype[Any]) -> tuple[NDArray[Any],
         lost |= ~(np.abs(floating.astype(np.float64)) <= np.iinfo(integer.dtype).max + 1.0)
         lost |= floating.astype(np.float64) == np.iinfo(integer.dtype).max + 1.0
     return cast, lost
-
-
-def _summary(array: NDArray[Any]) -> tuple[Number | None, Number | None, int]:
-    """The minimum, the maximum and the number of NaN, in as few passes as possible."""
-    if not array.size:
-        return None, None, 0
-    low, high, missing = array.min(), array.max(), 0
-    if low != low:  # noqa: PLR0124  a NaN anywhere makes the minimum one
-        missing = int(np.count_nonzero(array != array))  # noqa: PLR0124
-        low, high = np.fmin.reduce(array, axis=None), np.fmax.reduce(array, axis=None)
-    return (None, None, missing) if missing == array.size else (low.item(), high.item(), missing)
 
 
 # Decimals

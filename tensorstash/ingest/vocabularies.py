@@ -8,15 +8,15 @@ import pyarrow.compute as pc
 from tensorstash.columns.codec import Ascending, Given
 from tensorstash.columns.column import Column
 from tensorstash.common.threads import in_threads
-from tensorstash.ingest.survey import Planned
+from tensorstash.ingest.choice import Choice
 from tensorstash.sources.scan import Scan, Unit, read
 from tensorstash.sources.streams import plain
 
 
-def with_vocabularies(plan: Planned, scan: Scan) -> Planned:
-    """The plan, in which each text column has the vocabulary of the whole scan."""
-    columns, static = ([_with_vocabulary(c, scan) for c in part] for part in (plan.columns, plan.static))
-    return replace(plan, columns=tuple(columns), static=tuple(static))
+def with_vocabularies(choice: Choice) -> Choice:
+    """The choice, in which each text column has the vocabulary of the whole source."""
+    columns, static = ([_with_vocabulary(c, choice.scan) for c in part] for part in (choice.columns, choice.static))
+    return replace(choice, columns=tuple(columns), static=tuple(static))
 
 
 def _with_vocabulary(column: Column, scan: Scan) -> Column:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import chain
 from typing import Any
@@ -12,21 +12,22 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.columns.column import Column, ColumnCounts
+from tensorstash.columns.column import Column, ColumnCounts, with_counts
 from tensorstash.columns.info import KnownInfo, StashInfo, TimeInfo, to_header
 from tensorstash.columns.number_texts import look_like_numbers
 from tensorstash.common.clock import Clock
+from tensorstash.common.dtypes import Int64s
 from tensorstash.common.progress import Progress, rows_bar
 from tensorstash.common.text import counted
 from tensorstash.common.threads import in_threads, threads
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
 from tensorstash.ingest.carried import carried_values
-from tensorstash.ingest.decoders import decoder_of
+from tensorstash.ingest.choice import Choice
+from tensorstash.ingest.decoders import Decoder, decoder_of
+from tensorstash.ingest.keys import Keys, holds_keys, read_keys, units_of_keys, write_vocabulary
 from tensorstash.ingest.memory import check_columns, check_static
-from tensorstash.ingest.row_keys import RowKeys, Work, holds_keys, read_keys, units_of_keys, write_names
-from tensorstash.ingest.row_order import Arranger
-from tensorstash.ingest.static import Deciding, StaticValues, deciding_rows, join_table
-from tensorstash.ingest.survey import Survey
+from tensorstash.ingest.row_order import blocks, entities_between
+from tensorstash.ingest.static import Deciding, bits_of, deciding_rows, join_table, together, values_of
 from tensorstash.segments.draft import Draft
 from tensorstash.segments.limits import Limit
 from tensorstash.sources.scan import Unit, damage_named
@@ -34,19 +35,31 @@ from tensorstash.stash.header import MONTH_DAYS
 from tensorstash.stash.month_days import LAST, kept_days
 from tensorstash.stash.stash import Stash
 
-_BLOCK = 1 << 17  # rows looked at together
+_DECIDING = 1 << 17  # rows that decide the values of a static column are held before they are put together
 _FIRST_ROWS = 4096  # whose times are looked at
 _WORTH_A_THREAD = 1 << 20  # values: to decode fewer takes less time than to start a thread and wait for it
 
 
 _Arrays = Mapping[str, NDArray[Any]]  # the mapped columns, if their rows do not come in the order of the stash
 _Job = tuple[Bundle, Sequence[Column]]
-# of a bundle: the counts of each column, and rows of static columns for `StaticValues.add`
+_Counted = tuple[NDArray[Any], ColumnCounts]  # `(entities, *shape)` values
+# of a bundle: the counts of each column, and the rows of static columns that decide
 _Decoded = tuple[dict[str, ColumnCounts], list[tuple[str, Deciding]]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """A load whose keys have been read: what it is of, what it writes to, and a decoder for each column."""
+
+    choice: Choice
+    keys: Keys
+    draft: Draft
+    progress: Progress
+    decoders: Mapping[str, Decoder]
+
+
 def write_load(
-    surveyed: Survey,
+    choice: Choice,
     fd: int | None,
     limits: Sequence[Limit],
     *,
@@ -59,45 +72,41 @@ def write_load(
 
     It goes into the empty file `fd`, or into a new unnamed file. `report` is called with the fraction that is done.
     """
-    planned = surveyed.planned
-    check_columns(planned.nbytes, planned.source, limits, on_disk)
-    tensors = [(column.name, column.dtype, (planned.rows, *column.shape)) for column in planned.stored]
-    draft = Draft(tensors, planned.header_bytes, fd, on_disk)
-    read = (*planned.columns, *planned.static, planned.entity, *planned.times)
-    values = planned.rows * sum(len(column.members) for column in read if column)
-    decoders = {c.name: decoder_of(c) for c in (*planned.columns, *planned.static, *planned.joined)}
-    with rows_bar(planned.rows, "loading", progress) as bar:
-        work = Work(surveyed.scanned, planned, draft, Progress(bar, values, report), decoders)
-        keys = read_keys(work)
-        check_static((*planned.static, *planned.joined, *planned.carried), len(keys.names), planned.source)
-        joined, notes = join_table(surveyed.table, keys.names, keys.has_rows, decoders) if surveyed.table else ({}, ())
-        static_values = _decode_columns(work, keys)
-    for name, decoder in decoders.items():
-        if (names := decoder.names) is not None:
-            write_names(draft, f"{name}.__vocabulary", names, bool(names) and isinstance(names[0], int))
-    for name, held in static_values.items():
-        draft.blob(name, held.values, held.column.dtype)
-        decoders[name].counts = held.count(decoders[name].counts)
-    for column in planned.joined:
-        draft.blob(column.name, joined[column.name], column.dtype)
-    carried = [] if surveyed.like is None else _carry(draft, planned.carried, surveyed.like, keys.names)
-    if surveyed.like is not None and planned.time is not None:
-        _carry_days(draft, planned.time, surveyed.like, len(keys.names))
-    draft.seal(to_header(_info(work, keys, carried)), key)
-    return draft, (*notes, *_warnings(work, keys))
+    check_columns(choice.nbytes, choice.scan.label, limits, on_disk)
+    tensors = [(column.name, column.dtype, (choice.rows, *column.shape)) for column in choice.stored]
+    draft = Draft(tensors, choice.header_bytes, fd, on_disk)
+    read = (*choice.columns, *choice.static, choice.entity, *choice.times)
+    values = choice.rows * sum(len(column.members) for column in read if column)
+    decoders = {column.name: decoder_of(column) for column in (*choice.columns, *choice.static, *choice.joined)}
+    with rows_bar(choice.rows, "loading", progress) as bar:
+        done = Progress(bar, values, report)
+        keys = read_keys(choice, draft, done)
+        load = _Load(choice, keys, draft, done, decoders)
+        static = (*choice.static, *choice.joined, *choice.request.carried)
+        check_static(static, len(keys.entities), choice.scan.label)
+        joined, notes = join_table(choice.table, keys, decoders) if choice.table is not None else ({}, ())
+        counts, by_entity = _decode_columns(load)
+    for column in (*choice.columns, *choice.static, *choice.joined):
+        if (names := _names_of(column, decoders[column.name])) is not None:
+            write_vocabulary(draft, column.name, names)
+    for column in (*choice.static, *choice.joined):
+        held, counts[column.name] = (by_entity | joined)[column.name]
+        draft.blob(column.name, held, column.dtype)
+    carried = [_carry(draft, column, choice.request.like, keys.entities) for column in choice.request.carried]
+    if choice.request.like is not None and choice.time is not None:
+        _carry_days(draft, choice.time, choice.request.like, len(keys.entities))
+    draft.seal(to_header(_info(load, counts, carried)), key)
+    return draft, (*notes, *_warnings(load))
 
 
-def _carry(draft: Draft, columns: Sequence[Column], like: Stash, entities: list[Any]) -> list[Column]:
-    """Write static columns of `like=`; returns them with their counts."""
-    carried = []
-    for column in columns:
-        values, counted = carried_values(column, like, entities)
-        draft.blob(column.name, values, column.dtype)
-        if column.kind == "category":
-            names = like.vocabulary(column.name)
-            write_names(draft, f"{column.name}.__vocabulary", names, bool(names) and isinstance(names[0], int))
-        carried.append(counted)
-    return carried
+def _carry(draft: Draft, column: Column, like: Stash | None, entities: list[Any]) -> Column:
+    """Write a static column of `like=`; returns it with its counts."""
+    assert like is not None
+    values, counted = carried_values(column, like, entities)
+    draft.blob(column.name, values, column.dtype)
+    if column.kind == "category":
+        write_vocabulary(draft, column.name, like.vocabulary(column.name))
+    return counted
 
 
 def _carry_days(draft: Draft, time: Column, like: Stash, entities: int) -> None:
@@ -107,17 +116,17 @@ def _carry_days(draft: Draft, time: Column, like: Stash, entities: int) -> None:
         draft.blob(MONTH_DAYS, days, torch.int8)
 
 
-def _warnings(work: Work, keys: RowKeys) -> Iterator[str]:
-    planned = work.planned
-    yield from filter(None, (planned.strangers, planned.untimed))
-    for name, decoder in work.decoders.items():
+def _warnings(load: _Load) -> Iterator[str]:
+    choice = load.choice
+    yield from filter(None, (choice.strangers, choice.untimed))
+    for name, decoder in load.decoders.items():
         if unknown := decoder.unknown:
             yield (
                 f"unknown='drop' takes texts that like= lacks as missing: {counted(sum(unknown.values()), 'value')} of "
                 f"{name!r}, such as {min(unknown)!r}."
             )
-    labels = {c.name for c in planned.columns if planned.entity and c.members[0] in planned.entity.members}
-    for name, decoder in work.decoders.items():
+    labels = {c.name for c in choice.columns if choice.entity and c.members[0] in choice.entity.members}
+    for name, decoder in load.decoders.items():
         if decoder.vocabulary is not None and name not in labels and look_like_numbers(decoder.vocabulary.names):
             yield (
                 f"Column {name!r} is text, which is stored as codes, but most of its distinct values read as numbers. "
@@ -125,8 +134,8 @@ def _warnings(work: Work, keys: RowKeys) -> Iterator[str]:
                 'become NaN. Before the cast, .str.replace(",", ".") reads a decimal comma, .str.replace_all(",", "") '
                 "commas between thousands. If they are labels, give them as vocabulary=."
             )
-    for column in planned.times:
-        if column.unit is not None or not _are_dates(work.draft, column.name, keys.counts[column.name]):
+    for column in choice.times:
+        if column.unit is not None or not _are_dates(load.draft, column.name, load.keys.counts[column.name]):
             continue
         name = column.members[0]
         yield (
@@ -147,109 +156,138 @@ def _are_dates(draft: Draft, name: str, times: ColumnCounts) -> bool:
     return False
 
 
-def _decode_columns(work: Work, keys: RowKeys) -> dict[str, StaticValues]:
-    """Decode the columns into the draft, and return the static ones."""
-    planned, draft, arranger = work.planned, work.draft, keys.arranger
-    static_values = {column.name: StaticValues(column, len(keys.names)) for column in planned.static}
-    of_keys = [column for column in planned.columns if holds_keys(column, planned)]
-    others = [column for column in planned.columns if column not in of_keys]
-    moved = [] if arranger.arranged else [column.name for column in others]
-    groups = [moved] if planned.rows * len(moved) < _WORTH_A_THREAD else [[name] for name in moved]
+def _names_of(column: Column, decoder: Decoder) -> Sequence[Any] | None:
+    """The names that the codes of a column stand for, if it has codes with names."""
+    return column.given_vocabulary if decoder.vocabulary is None else decoder.vocabulary.names
+
+
+def _decode_columns(load: _Load) -> tuple[dict[str, ColumnCounts], dict[str, _Counted]]:
+    """Decode the columns into the draft; returns the counts of all, and the static ones."""
+    choice, keys, draft = load.choice, load.keys, load.draft
+    of_keys = [column for column in choice.columns if holds_keys(column, choice)]
+    others = [column for column in choice.columns if column not in of_keys]
+    moved = [] if keys.places is None else [column.name for column in others]
+    groups = [moved] if choice.rows * len(moved) < _WORTH_A_THREAD else [[name] for name in moved]
     mapped = in_threads(groups, lambda names, _: {name: draft.array(name) for name in names})
     arrays = {name: array for group in mapped for name, array in group.items()}
-    first = _decode(work, arranger, units_of_keys(work, keys), of_keys, {}) if of_keys else ()
-    second = _decode(work, arranger, work.scanned.units, [*others, *planned.static], arrays)
-    for name, rows in chain(first, second):
-        static_values[name].add(*rows)
-    for name, held in static_values.items():
-        held.check(work.scanned, keys.names, work.decoders[name].names or [])
-    if planned.entity and not keys.has_rows.all():
-        _fill_static(work, keys, static_values)
-    for name in (column.name for column in (*planned.columns, *planned.static)):
-        new_codes = work.decoders[name].finish()
-        if new_codes is not None and name in static_values:
-            static_values[name].renumber(new_codes)
-        elif new_codes is not None:
-            for start in range(0, planned.rows, _BLOCK):
-                codes = draft.read(name, start, min(_BLOCK, planned.rows - start))
-                draft.write(name, start, new_codes[codes])
-    return static_values
+    columns = (*choice.columns, *choice.static)
+    counts = {column.name: ColumnCounts.of(np.zeros(0), column) for column in columns}
+    deciding: dict[str, list[Deciding]] = {column.name: [] for column in choice.static}
+    held = dict.fromkeys(deciding, 0)  # rows in them
+    first = _decode(load, units_of_keys(choice, keys, draft), of_keys, {}) if of_keys else ()
+    second = _decode(load, choice.scan.units, [*others, *choice.static], arrays)
+    for more, rows_of_static in chain(first, second):
+        for name, of_bundle in more.items():
+            counts[name] += of_bundle
+        for name, rows in rows_of_static:
+            deciding[name].append(rows)
+            held[name] += len(rows[0])
+            if held[name] > 4 * len(keys.entities) + _DECIDING:
+                deciding[name] = [together(deciding[name])]
+                held[name] = len(deciding[name][0][0])
+    static_values = {column.name: _static_values(load, column, deciding[column.name]) for column in choice.static}
+    for column in choice.columns:
+        counts[column.name] = _renumber(load, column, counts[column.name])
+    return counts, {name: (v, replace(c, nulls=counts[name].nulls)) for name, (v, c) in static_values.items()}
 
 
-def _decode(
-    work: Work, arranger: Arranger, units: Sequence[Unit], columns: Sequence[Column], arrays: _Arrays
-) -> Iterator[tuple[str, Deciding]]:
-    """Decode several bundles at a time, or several columns of a large bundle where there are few; yield static rows."""
+def _renumber(load: _Load, column: Column, counts: ColumnCounts) -> ColumnCounts:
+    """Give the texts of a column their codes in ascending order; returns the counts of these."""
+    vocabulary, draft = load.decoders[column.name].vocabulary, load.draft
+    new_codes = None if vocabulary is None else vocabulary.renumbering()
+    if new_codes is None:
+        return counts
+    renumbered = ColumnCounts(nulls=counts.nulls)
+    for start, stop in blocks(0, load.choice.rows):
+        codes = new_codes[draft.read(column.name, start, stop - start)]
+        draft.write(column.name, start, codes)
+        renumbered += ColumnCounts.of(codes, column)
+    return renumbered
+
+
+def _static_values(load: _Load, column: Column, deciding: list[Deciding]) -> _Counted:
+    """The values of a static column and their counts; entities without rows have that of a row without values."""
+    choice, keys, decoder, empty = load.choice, load.keys, load.decoders[column.name], None
+    if choice.entity and not keys.has_rows.all():
+        nulls = [pa.nulls(1, choice.scan.schema.field(member).type) for member in column.members]
+        place = f"entities of like= without rows, such as {keys.entities[int(keys.has_rows.argmin())]!r}"
+        empty, _ = decoder.decode(nulls, place)
+    values = values_of(column, deciding, empty, choice.scan, keys.entities, _names_of(column, decoder) or ())
+    new_codes = None if decoder.vocabulary is None else decoder.vocabulary.renumbering()
+    values = values if new_codes is None else new_codes[values]
+    return values, ColumnCounts.of(values, column)
+
+
+def _decode(load: _Load, units: Sequence[Unit], columns: Sequence[Column], arrays: _Arrays) -> Iterator[_Decoded]:
+    """Decode several bundles at a time, or several columns of a large bundle where there are few."""
 
     def decode(job: _Job, go_on: Callable[[], None]) -> list[_Decoded]:
-        return each_or_all(job[0], lambda bundle: _decode_bundle(work, arranger, (bundle, job[1]), arrays, go_on))
+        return each_or_all(job[0], lambda bundle: _decode_bundle(load, (bundle, job[1]), arrays, go_on))
 
     parts = bundles(units)
     count = max(len(parts), 1)
-    worth = work.planned.rows // count * len(columns) // _WORTH_A_THREAD
+    worth = load.choice.rows // count * len(columns) // _WORTH_A_THREAD
     shares = min(len(columns), 1 if worth <= 1 else min(worth, -(-threads() // count)))
     jobs = [(part, columns[share::shares]) for part in parts for share in range(shares)]
-    for decoded in in_threads(jobs, decode):
-        for counts, deciding in decoded:
-            for name, more in counts.items():
-                work.decoders[name].counts += more
-            yield from deciding
+    return chain.from_iterable(in_threads(jobs, decode))
 
 
-def _decode_bundle(work: Work, arranger: Arranger, job: _Job, arrays: _Arrays, go_on: Callable[[], None]) -> _Decoded:
+def _decode_bundle(load: _Load, job: _Job, arrays: _Arrays, go_on: Callable[[], None]) -> _Decoded:
     bundle, columns = job
     names = list(dict.fromkeys(member for column in columns for member in column.members))
-    counts, deciding = {column.name: ColumnCounts() for column in columns}, list[tuple[str, Deciding]]()
+    counts, deciding = dict[str, ColumnCounts](), list[tuple[str, Deciding]]()
     with damage_named(bundle[0], names):
         for row, batch in read_bundle(bundle, names):
             go_on()
             end, nbytes = row + batch.num_rows, 0
-            places = arranger.places(row, end) if arrays else None
+            places = None if load.keys.places is None or not arrays else load.keys.places[row:end]
             for column in columns:
                 members = [batch.column(names.index(member)) for member in column.members]
-                values, more = work.decoders[column.name].decode(members, bundle[0].place)
-                counts[column.name] += more
-                if column in work.planned.static:
-                    deciding.append((column.name, deciding_rows(column, row, arranger.codes(row, end), values)))
+                values, nulls = load.decoders[column.name].decode(members, bundle[0].place)
+                more = ColumnCounts.of(values, column, nulls)
+                counts[column.name] = counts[column.name] + more if column.name in counts else more
+                if column in load.choice.static:
+                    rows, codes = np.arange(row, end), _entities(load.keys, row, end)
+                    deciding.append((column.name, deciding_rows(rows, codes, bits_of(values, column))))
                 elif places is None:
-                    work.draft.write(column.name, row, values)
+                    load.draft.write(column.name, row, values)
                 else:
                     arrays[column.name][places] = values
                 nbytes += values.nbytes
-            work.progress.add(batch.num_rows * sum(len(column.members) for column in columns), nbytes)
+            load.progress.add(batch.num_rows * sum(len(column.members) for column in columns), nbytes)
     return counts, deciding
 
 
-def _fill_static(work: Work, keys: RowKeys, static_values: Mapping[str, StaticValues]) -> None:
-    """Give entities without rows the static values of a row that has none."""
-    entities = np.flatnonzero(~keys.has_rows)
-    place = f"entities of like= without rows, such as {keys.names[entities[0]]!r}"
-    for name, held in static_values.items():
-        nulls = [pa.nulls(1, work.scanned.schema.field(member).type) for member in held.column.members]
-        held.fill(entities, work.decoders[name].decode(nulls, place)[0])
+def _entities(keys: Keys, start: int, stop: int) -> Int64s:
+    """The entities of rows of the source."""
+    if keys.places is None:
+        return entities_between(keys.offsets, start, stop)
+    return np.searchsorted(keys.offsets, keys.places[start:stop], "right") - 1
 
 
-def _info(work: Work, keys: RowKeys, carried: Sequence[Column]) -> StashInfo:
-    planned, time, known, entity = work.planned, None, None, None
-    if planned.time:
+def _info(load: _Load, counts: Mapping[str, ColumnCounts], carried: Sequence[Column]) -> StashInfo:
+    choice, keys, time, known, entity = load.choice, load.keys, None, None, None
+    if choice.time:
         checksum = keys.checksums["__time"]
-        time = TimeInfo(planned.time.members[0], *_clock_and_range(planned.time, keys), keys.arranger.repeats, checksum)
-    if planned.known:
-        facts = planned.duplicates, keys.arranger.known_first, keys.checksums["__known"]
-        expression = planned.expressions.get(planned.known.members[0])
-        known = KnownInfo(str(planned.known_name), *_clock_and_range(planned.known, keys), *facts, expression)
-    if planned.entity:
-        entity = planned.entity.members if planned.entity.shape else planned.entity.members[0]
+        time = TimeInfo(choice.time.members[0], *_clock_and_range(choice.time, keys), keys.repeats, checksum)
+    if choice.known:
+        facts = choice.request.duplicates, keys.known_first, keys.checksums["__known"]
+        expression = choice.expressions.get(choice.known.members[0])
+        known = KnownInfo(str(choice.request.known_name), *_clock_and_range(choice.known, keys), *facts, expression)
+    if choice.entity:
+        entity = choice.entity.members if choice.entity.shape else choice.entity.members[0]
     columns, static = (
-        tuple(replace(column, counts=work.decoders[column.name].counts) for column in part)
-        for part in (planned.columns, (*planned.static, *planned.joined))
+        tuple(with_counts(column, counts[column.name]) for column in part)
+        for part in (choice.columns, (*choice.static, *choice.joined))
     )
     members = {member for column in columns for member in column.members}
-    expressions = tuple((name, text) for name, text in planned.expressions.items() if name in members)
-    return StashInfo(planned.rows, columns, (*static, *carried), entity, time, known, expressions, planned.frequency)
+    expressions = tuple((name, text) for name, text in choice.expressions.items() if name in members)
+    return StashInfo(
+        choice.rows, columns, (*static, *carried), entity, time, known, expressions, choice.request.frequency
+    )
 
 
-def _clock_and_range(times: Column, keys: RowKeys) -> tuple[str | None, str | None, int | None, int | None]:
+def _clock_and_range(times: Column, keys: Keys) -> tuple[str | None, str | None, int | None, int | None]:
     counts = keys.counts[times.name]
     low, high = (None if at is None else int(at) for at in (counts.low, counts.high))
     return times.unit, times.zone, low, high

@@ -15,7 +15,8 @@ from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.csv_file import MISSING, Csv
 from tensorstash.sources.csv_types import FLOATS, INTEGERS, LARGE_INTEGERS, TEXT, MisfitError, Texts, fits
 from tensorstash.sources.evaluate import first_line
-from tensorstash.sources.file import TABS, File, here
+from tensorstash.sources.file import File, here
+from tensorstash.sources.formats import TABS
 from tensorstash.sources.scan import Wanted
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensorstash.errors import SourceError
-from tensorstash.sources.file import TABS, File, here
+from tensorstash.sources.file import File, here
+from tensorstash.sources.formats import TABS
 from tensorstash.sources.spool import Spool
 
 if TYPE_CHECKING:

@@ -1,19 +1,22 @@
 """Derived columns: formulas, and fields of struct columns."""
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tensorstash.columns.calendar import Moment
 from tensorstash.columns.expression import Expression, Formula
+from tensorstash.columns.extensions import extension_of, is_opaque, periods_of
 from tensorstash.columns.names import field_of
-from tensorstash.columns.types import value_type
+from tensorstash.columns.types import is_list, unstorable, value_type
 from tensorstash.common.clock import epoch_hint
 from tensorstash.errors import SchemaError, SourceError, unknown
 from tensorstash.sources.evaluate import bind
 from tensorstash.sources.pyarrow_texts import may_mention
-from tensorstash.sources.scan import Derived, Scan, read
+from tensorstash.sources.scan import Derived, Scan, read, with_derived
+from tensorstash.sources.storage import plain_type, unwrapped
 
 
 def bound(formulas: Mapping[str, Formula], time: str | None, scanned: Scan) -> tuple[Derived, ...]:
@@ -64,6 +67,31 @@ def check_utf8(scanned: Scan) -> None:
         raise SourceError(
             f"Names of columns and of their fields must be UTF-8; {scanned.label} has others: {error}. Rename them."
         ) from error
+
+
+def stored(scanned: Scan) -> Scan:
+    """The scan with each column in its plain type; reading a column whose stored values do not say it is an error."""
+    return with_derived(scanned, [column for field in scanned.schema for column in _plain_column(field)])
+
+
+def _plain_column(field: pa.Field) -> Iterator[Derived]:
+    """The column in its plain type, if it has another."""
+    arrow, inputs, item = plain_type(field.type), (field.name,), field
+    while is_list(item.type) or pa.types.is_fixed_size_list(item.type):
+        item = item.type.value_field
+    if is_opaque(item) or (item is not field and periods_of(item) is not None):
+        yield Derived(field, inputs, partial(_refuse, item.with_name(field.name)))
+    elif (periods := periods_of(field)) is not None:
+        kind, begins = periods
+        yield Derived(pa.field(field.name, kind), inputs, lambda arrays, *_: begins(unwrapped(arrays[0], arrow)))
+    else:
+        arrow = pa.bool_() if extension_of(field)[0] == "arrow.bool8" else arrow
+        if arrow != field.type:
+            yield Derived(field.with_type(arrow), inputs, lambda arrays, *_: unwrapped(arrays[0], arrow))
+
+
+def _refuse(field: pa.Field, *_: object) -> pa.Array:
+    raise unstorable(field)
 
 
 # Fields of struct columns by dotted path: "wind.speed" is the field "speed" of the column "wind"

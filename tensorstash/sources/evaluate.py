@@ -138,7 +138,7 @@ def _parts(expr: "pl.Expr", schema: "pl.Schema") -> "Iterator[pl.Expr]":
 def _computing(expr: "pl.Expr", name: str, schema: "pl.Schema", fields: Sequence[pa.Field], dtype: Any) -> Compute:
     import polars as pl
 
-    def compute(arrays: Sequence[pa.Array], place: str, _row: int) -> pa.Array:
+    def compute(arrays: Sequence[pa.Array], place: str, _: object) -> pa.Array:
         try:
             series = [*map(_series, arrays, fields, schema.values())]
             values = pl.DataFrame(dict(zip(schema, series))).with_columns(expr.alias(name))[name]

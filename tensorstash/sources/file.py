@@ -15,17 +15,13 @@ from tensorstash.errors import SourceError
 if TYPE_CHECKING:
     from pyarrow import fs
 
-# endings of the files that are read from directories
-PARQUET = (".parquet", ".parq", ".pq")
-ARROW = (".arrow", ".arrows", ".feather", ".ipc")
-TABS = (".tsv", ".tsv.gz", ".tsv.zst")
-CSV = (".csv", ".csv.gz", ".csv.zst", *TABS)
 NULL_KEY = "__HIVE_DEFAULT_PARTITION__"  # stands for null in a directory `key=value`
 _RETRY_SECONDS = 10
 REQUESTS = 16  # concurrent requests to a remote file system
 WILDCARD = re.compile(r"[*?\[]")  # the special characters of a glob pattern
 
-Stamp = tuple[str | int | None, ...]  # path, size, mtime_ns, ctime_ns and inode; or URL, size, mtime_ns, version
+# path, size, mtime_ns, ctime_ns and inode, or URL, size, mtime_ns, version; then the keys, which a link may change
+Stamp = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +50,6 @@ class File:
     def name(self) -> str:
         """The path in small letters, without the options of a URL: its ending tells the format."""
         return (self.path.partition("?")[0] if self.is_http else self.path).lower()
-
-    @property
-    def is_csv(self) -> bool:
-        """Whether the file is CSV, by the ending of its name."""
-        return self.name.endswith(CSV)
 
     @property
     def size(self) -> int:
@@ -174,12 +165,13 @@ def _stamp(file: File) -> Stamp:
     try:
         if file.system is None:
             status = os.stat(file.path)
-            return os.path.realpath(file.path), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+            path = os.path.realpath(file.path)
+            return path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, *file.keys
         from pyarrow import fs
 
         info = file.system.get_file_info(file.path)
         if info.type == fs.FileType.File:
-            return file.address, info.size, info.mtime_ns, _version(file)
+            return file.address, info.size, info.mtime_ns, _version(file), *file.keys
     except (OSError, ValueError, pa.ArrowException) as error:
         raise SourceError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
     raise SourceError(f"{file} cannot be read: it no longer exists")

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from tensorstash.columns.path import PARTS
 from tensorstash.columns.types import value_type
 from tensorstash.errors import DataError
 from tensorstash.sources.file import NULL_KEY, File, here
@@ -27,7 +28,7 @@ def key_types(files: Sequence[File]) -> dict[str, pa.DataType]:
     texts: dict[str, set[str]] = {}
     for key, value in dict.fromkeys(pair for file in files for pair in file.keys):
         texts.setdefault(key, set()).update([] if value is None else [value])
-    return {key: type_of_texts(values) for key, values in texts.items()}
+    return {key: _TEXT if key in PARTS else type_of_texts(values) for key, values in texts.items()}
 
 
 def type_of_texts(texts: Iterable[str]) -> pa.DataType:

@@ -9,7 +9,6 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from tensorstash.errors import DataError
-from tensorstash.sources.row_groups import path_of
 from tensorstash.sources.scan import BATCH_ROWS, Unit, read
 
 _NANOSECONDS, _MICROSECONDS = 10**9, 10**6  # in a second
@@ -23,6 +22,14 @@ def int96_columns(meta: pq.FileMetaData, schema: pa.Schema, names: Iterable[str]
     ]
     paths = {path_of(meta, leaf) for leaf in leaves}
     return [name for name in names if "" in paths or any(f"{path}.".startswith(f"{name}.") for path in paths)]
+
+
+def path_of(meta: pq.FileMetaData, leaf: int) -> str:
+    """The dotted path of a leaf column; empty if a name in it is not UTF-8, which a stash need not know."""
+    try:
+        return str(meta.schema.column(leaf).path)
+    except UnicodeDecodeError:
+        return ""
 
 
 def outside_nanoseconds(fragment: pads.ParquetFileFragment, group: int, place: str, names: Sequence[str]) -> set[str]:

@@ -1,6 +1,6 @@
 """Text columns in ISO 8601, parsed as times while the source is read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from tensorstash.columns.types import is_text
 from tensorstash.errors import DataError, SchemaError
 from tensorstash.sources.scan import Derived, Scan, read, with_derived
+from tensorstash.sources.storage import decoded
 from tensorstash.sources.time_formats import reading
 
 
@@ -27,28 +28,16 @@ def with_iso_time(scanned: Scan, time: str | None) -> Scan:
             f"filter= keeps none of them. Convert it, with polars: "
             f"frame.with_columns(pl.col({time!r}).str.to_datetime())."
         )
-    arrow = iso_type([first := str(texts[0].as_py())], "us")
+    first, kinds = decoded(texts[:1]), (pa.timestamp("us"), pa.timestamp("us", "UTC"))
+    arrow = next((kind for kind in kinds if _parsed(first, kind) is not None), None)
     if arrow is None:
         raise SchemaError(
-            f"Times are timestamps, dates, integers, or text in ISO 8601; {first!r} in column {time!r} of "
+            f"Times are timestamps, dates, integers, or text in ISO 8601; {first[0].as_py()!r} in column {time!r} of "
             f"{scanned.label} is not. {_convert(time, texts) or 'Convert it, or name another column.'}"
         )
-    return as_times(scanned, {time: arrow})
-
-
-def iso_type(texts: Sequence[str], unit: str) -> pa.DataType | None:
-    """The Arrow type of texts if all are times in ISO 8601, all with a zone or all without; else `None`."""
-    types = (pa.timestamp(unit), pa.timestamp(unit, "UTC"))
-    return next((arrow for arrow in types if _parsed(pa.array(texts), arrow) is not None), None)
-
-
-def as_times(scanned: Scan, types: Mapping[str, pa.DataType]) -> Scan:
-    """The scan with text columns parsed as timestamps of these types."""
-    derived = [
-        Derived(pa.field(name, arrow), (name,), partial(_times, scanned, name, arrow)) for name, arrow in types.items()
-    ]
-    notes = (f"{name!r} is text, and read as {arrow}" for name, arrow in types.items())
-    return replace(with_derived(scanned, derived), notes=(*scanned.notes, *notes))
+    column = Derived(pa.field(time, arrow), (time,), partial(_times, scanned.label, time, arrow))
+    note = f"{time!r} is text, and read as {arrow}"
+    return replace(with_derived(scanned, [column]), notes=(*scanned.notes, note))
 
 
 def _parsed(texts: pa.Array, arrow: pa.DataType) -> pa.Array | None:
@@ -58,17 +47,19 @@ def _parsed(texts: pa.Array, arrow: pa.DataType) -> pa.Array | None:
         return None
 
 
-def _times(scanned: Scan, name: str, arrow: pa.DataType, arrays: Sequence[pa.Array], _place: str, row: int) -> pa.Array:
+def _times(
+    label: str, name: str, arrow: pa.DataType, arrays: Sequence[pa.Array], _place: str, name_row: Callable[[int], str]
+) -> pa.Array:
     (array,) = arrays
     texts = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array.cast(pa.large_string()))
     values = texts.dictionary.cast(pa.large_string())
     parsed = _parsed(values, arrow)
     if parsed is None:
         bad = next(k for k in range(len(values)) if _parsed(values.slice(k, 1), arrow) is None)
-        bad_row = row + int(np.argmax(texts.indices.to_numpy(zero_copy_only=False) == bad))
+        bad_row = int(np.argmax(texts.indices.to_numpy(zero_copy_only=False) == bad))
         raise DataError(
             f"Text times must be in ISO 8601, all with a zone or all without; {values[bad].as_py()!r} in column "
-            f"{name!r} is not (row {scanned.name_row(bad_row)}, in {scanned.label}). "
+            f"{name!r} is not (row {name_row(bad_row)}, in {label}). "
             f"{_convert(name, values) or 'Write all of them alike.'}"
         )
     return parsed.take(texts.indices)

@@ -1,9 +1,7 @@
 """The rows that a load keeps, found by reading the columns that decide it before the others."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,14 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tensorstash.columns.arrays import of_numbers
 from tensorstash.columns.names import field_of
 from tensorstash.columns.types import is_bfloat16, is_text
-from tensorstash.common.memory import lacks_memory
-from tensorstash.common.threads import each, threads
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.sources.pyarrow_texts import missing_column
-from tensorstash.sources.scan import Scan, Unit, read
+from tensorstash.sources.scan import Scan, Unit, read, with_rows
 from tensorstash.sources.storage import decoded, without_views
 
 if TYPE_CHECKING:
@@ -29,56 +24,21 @@ _TEXT_BYTES = 1 << 26  # bytes of one text column that are decoded at a time
 
 def filtered(scanned: Scan, condition: "Filter", names: Sequence[str], progress: bool | None) -> Scan:
     """The scan of the rows that the filter keeps; `names` are the columns of the filter."""
-    return with_rows(scanned, partial(_rows_of_filter, names, condition), "filter", progress)
 
+    def flags_of(unit: Unit) -> NDArray[np.bool_]:
+        batches = (batch for _, batch in read(unit, names)) if names else [pa.record_batch({"": pa.nulls(unit.rows)})]
+        flags = [np.empty(0, np.bool_)]
+        for batch in batches:
+            rows = _rows_at_a_time(batch)
+            try:
+                flags += [_mask(batch.slice(at, rows), condition.expression) for at in range(0, batch.num_rows, rows)]
+            except pa.ArrowException as error:  # a division by zero, for example
+                raise DataError(
+                    f"filter= must have a value for every row; in {unit.place} it fails: {error}."
+                ) from error
+        return np.concatenate(flags)
 
-# takes a unit; returns a bit for each of its rows, set if the row is kept, and the number of set bits
-RowFilter = Callable[[Unit], tuple[NDArray[np.uint8], int]]
-
-
-def with_rows(scanned: Scan, row_filter: RowFilter, what: str, progress: bool | None) -> Scan:
-    """The scan of the rows that a filter keeps, without units that have none."""
-    filtered_units = each(row_filter, scanned.units, threads(), what, progress)
-    units, start = [], 0
-    for unit, (bits, rows) in zip(scanned.units, filtered_units):
-        if rows == unit.rows:
-            units.append(replace(unit, start=start))
-        elif rows:
-            kept = bits
-            if unit.kept is not None:  # `bits` has a bit for each row that an earlier filter kept
-                whole = np.unpackbits(unit.kept)
-                whole[np.flatnonzero(whole)] = np.unpackbits(bits)[: unit.rows]
-                kept = np.packbits(whole)
-            read = partial(_kept_batches, unit, bits)
-            units.append(replace(unit, start=start, rows=rows, read=read, kept=kept))
-        start += rows
-    return replace(scanned, units=tuple(units))
-
-
-def _rows_of_filter(names: Sequence[str], condition: "Filter", unit: Unit) -> tuple[NDArray[np.uint8], int]:
-    batches = (batch for _, batch in read(unit, names)) if names else [pa.record_batch({"": pa.nulls(unit.rows)})]
-    flags = [np.empty(0, np.bool_)]
-    for batch in batches:
-        rows = _rows_at_a_time(batch)
-        try:
-            flags += [_mask(batch.slice(at, rows), condition.expression) for at in range(0, batch.num_rows, rows)]
-        except pa.ArrowException as error:  # a division by zero, for example
-            if lacks_memory(error):
-                raise
-            raise DataError(f"filter= must have a value for every row; in {unit.place} it fails: {error}.") from error
-    kept = np.concatenate(flags)
-    return np.packbits(kept), int(np.count_nonzero(kept))
-
-
-def _kept_batches(unit: Unit, bits: NDArray[np.uint8], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    at = 0
-    for _, batch in read(unit, names):
-        end = at + batch.num_rows
-        flags = np.unpackbits(bits[at // 8 : -(-end // 8)])[at % 8 :][: batch.num_rows].view(np.bool_)
-        at = end
-        if flags.any():
-            plain = pa.RecordBatch.from_arrays([*map(without_views, batch.columns)], names=batch.schema.names)
-            yield plain.filter(of_numbers(flags))
+    return with_rows(scanned, flags_of, "filter", progress)
 
 
 def _rows_at_a_time(batch: pa.RecordBatch) -> int:

@@ -3,7 +3,7 @@
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -12,13 +12,11 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from tensorstash.columns.path import PARTS, Part
 from tensorstash.common.text import type_text
 from tensorstash.errors import SourceError
 from tensorstash.sources.file import (
-    ARROW,
-    CSV,
     NULL_KEY,
-    PARQUET,
     WILDCARD,
     File,
     before_wildcard,
@@ -27,8 +25,12 @@ from tensorstash.sources.file import (
     why_absent,
     without_secrets,
 )
+from tensorstash.sources.formats import FORMATS
 from tensorstash.sources.lake import LOGS, NamesIn, refuse_tables
+from tensorstash.sources.pyarrow_texts import may_mention
 
+_BINARY = tuple(ending for one in FORMATS if one.footer is not None for ending in one.endings)
+_TEXT = tuple(ending for one in FORMATS if one.footer is None for ending in one.endings)
 _HIDDEN = re.compile(r"(^|/)[._]")
 _COLLAPSED = re.compile(r"([a-z][a-z0-9+.-]+:)/(?!/)")  # what `pathlib.Path` makes of the beginning of a URL
 # by the name of the type, so that no library has to be imported
@@ -77,6 +79,27 @@ def find(source: Any, filesystem: Any = None) -> list[File] | None:
     return sorted(once.values(), key=lambda file: _natural(file.path))
 
 
+def with_paths(files: Sequence[File] | None, names: Collection[str], mentions: str, source: Any) -> list[File] | None:
+    """The files with the columns of `ts.path` that are in `names` or in the printed expression `mentions` as keys."""
+    asked = [name for name in PARTS if name in names or may_mention(mentions, name)]
+    if files is None:
+        if asked:
+            raise SourceError(
+                f"ts.path({PARTS[asked[0]]!r}) is a part of the path of a file; {type_text(source)} has no files. Load "
+                "files, or name one of its columns."
+            )
+        return None
+    return [replace(file, keys=(*file.keys, *((name, _part(file, PARTS[name])) for name in asked))) for file in files]
+
+
+def _part(file: File, part: Part) -> str:
+    directory, name = os.path.split(os.path.abspath(file.path) if file.system is None else file.path)
+    if part == "parent":
+        return os.path.basename(directory)
+    endings = [ending for ending in (*_BINARY, *_TEXT) if name.lower().endswith(ending)]
+    return name.removesuffix(name[-len(max(endings, key=len)) :]) if part == "stem" and endings else name
+
+
 def is_reordered(source: Any) -> bool:
     """Whether a source is a list of paths that `find` puts into another order."""
     if not is_paths(source) or not isinstance(source, (list, tuple)):
@@ -102,7 +125,7 @@ def _expand(path: str, given: File | None) -> list[File]:
             )
         problem = f"{str(place)!r} matches no file"
         if place.system is None and os.path.isdir(place.path):
-            problem = f"the directory {place.path!r} holds no {', '.join(PARQUET + ARROW + CSV)} file"
+            problem = f"the directory {place.path!r} holds no {', '.join(_BINARY + _TEXT)} file"
         where = f" (working directory {os.getcwd()!r})" if place.system is None else why_absent(place)
         raise SourceError(f"A source needs at least one file; {problem}{where}.")
     return files
@@ -196,8 +219,8 @@ def _data(paths: Sequence[str], root: str) -> list[str]:
     """The data files of a directory: CSV files only if there are no others, which they may describe."""
     # names with a leading dot or underscore are metadata by convention
     shown = [path for path in paths if not _HIDDEN.search(path[len(root) :])]
-    data = [path for path in shown if path.lower().endswith(PARQUET + ARROW)]
-    return data or [path for path in shown if path.lower().endswith(CSV)]
+    data = [path for path in shown if path.lower().endswith(_BINARY)]
+    return data or [path for path in shown if path.lower().endswith(_TEXT)]
 
 
 def _real(file: File, real: Callable[[str], str]) -> str:

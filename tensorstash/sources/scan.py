@@ -1,7 +1,7 @@
-"""A source as units of work: ranges of rows that are decoded to Arrow batches on demand."""
+"""A source as units of work, ranges of rows that are decoded on demand, and the one reader of their rows."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,15 +11,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tensorstash.columns.arrays import numbers, of_numbers
 from tensorstash.columns.expression import Compute
-from tensorstash.common.memory import lacks_memory
+from tensorstash.common.threads import each, threads
 from tensorstash.errors import SchemaError, SourceError, TensorstashError
 from tensorstash.sources.pyarrow_texts import may_mention
+from tensorstash.sources.storage import without_views
 from tensorstash.sources.unreadable import remedy_of_damage
 
 BATCH_ROWS = 262_144  # rows decoded at a time: large enough for vectorized casts, small enough for the cache
 
-Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
+Decode = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,10 @@ class Wanted:
         wanted = self.names
         return [name for name in names if wanted is None or name in wanted or may_mention(self.mentions, name)]
 
+    def first(self, names: Sequence[str]) -> list[str]:
+        """The first wanted column, or the first one; none if there are no columns."""
+        return (self.among(names) or [*names])[:1]
+
 
 def check_unique(names: Sequence[str], wanted: Wanted, where: str) -> None:
     """Raise if several columns have one wanted name."""
@@ -43,16 +49,55 @@ def check_unique(names: Sequence[str], wanted: Wanted, where: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Derived:
+    """A column that is computed from others while the source is read, and may replace one of its name."""
+
+    field: pa.Field
+    inputs: tuple[str, ...]
+    compute: Compute
+
+
+@dataclass(frozen=True, slots=True)
 class Unit:
     """A range of rows that one thread decodes: a row group, a record batch, a slice of a table."""
 
     place: str  # its place in the source, for messages
     start: int  # its first row, counted among the loaded rows
-    rows: int
-    read: Read  # names -> batches that hold exactly these columns
+    rows: int  # how many of its rows are loaded
+    decode: Decode  # names of stored columns -> batches that hold exactly these
     first: int  # its first row, counted in the source; equals `start` if no row before it is left out
-    kept: NDArray[np.uint8] | None = None  # a bit for each row from `first` on, set if the row is loaded; `None`: all
-    name: Callable[[int], str] | None = None  # the name of a row for messages; `None`: its number
+    name: Callable[[int], str] | None = None  # the name of a decoded row for messages; `None`: its number
+    kept: pa.BooleanArray | None = None  # which decoded rows are loaded; `None`: all
+    early: tuple[Derived, ...] = ()  # computed of all decoded rows, in this order
+    derived: tuple[Derived, ...] = ()  # computed of the loaded rows alone, in this order
+
+    @property
+    def decoded(self) -> int:
+        """The number of rows that are decoded."""
+        return self.rows if self.kept is None else len(self.kept)
+
+    def loaded(self) -> NDArray[np.int64]:
+        """The decoded rows that are loaded, by their numbers in the unit."""
+        return np.arange(self.rows) if self.kept is None else np.flatnonzero(numbers(self.kept))
+
+    def name_row(self, at: int) -> str:
+        """A decoded row for messages."""
+        return f"{self.first + at:,}" if self.name is None else self.name(at)
+
+    def stored(self, names: Iterable[str]) -> list[str]:
+        """The stored columns that these columns are computed from."""
+        return _inputs(_inputs(names, self.derived)[0], self.early)[0]
+
+
+def _inputs(names: Iterable[str], derived: Sequence[Derived]) -> tuple[list[str], list[Derived]]:
+    """The columns that these columns are computed from, and those of `derived` that compute them, in their order."""
+    inputs, used = dict.fromkeys(names), list[Derived]()
+    for column in reversed(derived):
+        if column.field.name in inputs:
+            del inputs[column.field.name]
+            inputs |= dict.fromkeys(column.inputs)
+            used.append(column)
+    return [*inputs], used[::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,60 +135,56 @@ class Scan:
     def name_row(self, row: int) -> str:
         """A loaded row for messages: its number in the source and its place in a file."""
         unit = self.unit_of(row)
-        at = row - unit.start
-        if unit.kept is not None:
-            at = int(np.flatnonzero(np.unpackbits(unit.kept))[at])
-        if unit.name is not None:
-            return unit.name(at)
-        number = f"{unit.first + at:,}"
-        return number if unit.place == self.label else f"{number} ({unit.place})"
+        return unit.name_row(int(unit.loaded()[row - unit.start]))
 
 
-def in_order(pieces: Iterable[tuple[str, int, Read | None]]) -> tuple[Unit, ...]:
-    """Units for the pieces of a source, given as place, rows and reader. A piece without a reader is left out."""
+def in_order(pieces: Iterable[tuple[str, int, Decode | None]], label: str) -> tuple[Unit, ...]:
+    """Units for the pieces of a source, given as place, rows and decoder. A piece without a decoder is left out."""
     units, start, first = [], 0, 0
-    for place, rows, reader in pieces:
-        if reader is not None:
-            units.append(Unit(place, start, rows, reader, first))
+    for place, rows, decode in pieces:
+        if decode is not None:
+            units.append(
+                Unit(place, start, rows, decode, first, None if place == label else partial(_row, place, first))
+            )
             start += rows
         first += rows
     return tuple(units)
 
 
-@dataclass(frozen=True, slots=True)
-class Derived:
-    """A column that is computed from others while the source is read."""
-
-    field: pa.Field
-    inputs: tuple[str, ...]
-    compute: Compute
+def _row(place: str, first: int, at: int) -> str:
+    return f"{first + at:,} ({place})"
 
 
 def with_derived(scanned: Scan, derived: Sequence[Derived]) -> Scan:
     """The scan with derived columns, which replace columns of their names or follow the others."""
     if not derived:
         return scanned
-    by_name = {column.field.name: column for column in derived}
-    fields = [by_name[field.name].field if field.name in by_name else field for field in scanned.schema]
-    fields += [column.field for column in derived if column.field.name not in scanned.schema.names]
-    units = tuple(replace(unit, read=partial(_derived_batches, unit, by_name)) for unit in scanned.units)
-    return replace(scanned, schema=pa.schema(fields), units=units)
+    by_name = {column.field.name: column.field for column in derived}
+    fields = [by_name.pop(field.name, field) for field in scanned.schema]
+    units = tuple(replace(unit, derived=(*unit.derived, *derived)) for unit in scanned.units)
+    return replace(scanned, schema=pa.schema([*fields, *by_name.values()]), units=units)
 
 
-def _derived_batches(unit: Unit, derived: Mapping[str, Derived], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    needed = ([name] if name not in derived else derived[name].inputs for name in names)
-    inputs = list(dict.fromkeys(name for group in needed for name in group))
-    row = unit.start
-    for batch in unit.read(inputs):
-        columns = dict(zip(inputs, batch.columns))
-        computed = {
-            name: column.compute([columns[key] for key in column.inputs], unit.place, row)
-            for name, column in derived.items()
-            if name in names
-        }
-        arrays = [computed.get(name, columns.get(name)) for name in names]
-        yield pa.RecordBatch.from_arrays(arrays, names=list(names))
-        row += batch.num_rows
+def with_rows(scanned: Scan, flags_of: Callable[[Unit], NDArray[np.bool_]], what: str, progress: bool | None) -> Scan:
+    """The scan of the rows whose flags are true; columns that are derived later are computed of these alone."""
+
+    def chosen(unit: Unit) -> Unit:
+        flags = flags_of(unit)
+        rows = int(np.count_nonzero(flags))
+        if rows == unit.rows:
+            return unit
+        if unit.kept is None:
+            return replace(unit, rows=rows, kept=of_numbers(flags), early=unit.derived, derived=())
+        kept = numbers(unit.kept)
+        kept[kept] = flags
+        return replace(unit, rows=rows, kept=of_numbers(kept))
+
+    units, start = [], 0
+    for unit in each(chosen, scanned.units, threads(), what, progress):
+        if unit.rows:
+            units.append(replace(unit, start=start))
+        start += unit.rows
+    return replace(scanned, units=tuple(units))
 
 
 @contextmanager
@@ -152,10 +193,10 @@ def damage_named(unit: Unit, names: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:
-        if isinstance(error, TensorstashError) or lacks_memory(error):
+        if isinstance(error, TensorstashError):
             raise
         why = " ".join(str(error).split()).rstrip(".")
-        where = f"column {name!r}: " if (name := _damaged_column(unit, names)) is not None else ""
+        where = f"column {name!r}: " if (name := _damaged_column(unit, unit.stored(names))) is not None else ""
         raise SourceError(f"{unit.place} cannot be decoded: {where}{why}. {remedy_of_damage(error)}") from error
 
 
@@ -163,7 +204,7 @@ def _damaged_column(unit: Unit, names: Sequence[str]) -> str | None:
     """The first column that fails when read on its own; a single column need not be read again."""
     for name in names if len(names) > 1 else ():
         try:
-            for _ in unit.read([name]):
+            for _ in unit.decode([name]):
                 pass
         except (pa.ArrowException, OSError, ValueError):  # noqa: PERF203  only after a failure
             return name
@@ -171,13 +212,36 @@ def _damaged_column(unit: Unit, names: Sequence[str]) -> str | None:
 
 
 def read(unit: Unit, names: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The batches of a unit, each with the number of its first row among the loaded rows. Checks the row count."""
-    row, end = unit.start, unit.start + unit.rows
+    """The loaded rows of a unit as batches of these columns, each with the number of its first row among all of them.
+
+    Raises if more or fewer rows are decoded than the unit says.
+    """
+    needed, derived = _inputs(names, unit.derived)
+    stored, early = _inputs(needed, unit.early)
+    at, row = 0, unit.start
     with damage_named(unit, names):
-        for batch in unit.read(names):
-            if row + batch.num_rows > end:
-                raise SourceError(f"{unit.place} is damaged: it has more rows than the {unit.rows:,} of its footer.")
-            yield row, batch
-            row += batch.num_rows
-    if row != end:
-        raise SourceError(f"{unit.place} is damaged: it has {row - unit.start:,} rows, its footer says {unit.rows:,}.")
+        for batch in unit.decode(stored):
+            first, at = at, at + batch.num_rows
+            if at > unit.decoded:
+                raise SourceError(f"{unit.place} is damaged: it has more rows than the {unit.decoded:,} of its footer.")
+            columns = _with(early, dict(zip(stored, batch.columns)), unit, range(first, at))
+            if unit.kept is not None:
+                flags = unit.kept.slice(first, batch.num_rows)
+                columns = {name: without_views(columns[name]).filter(flags) for name in needed}
+            places = range(first, at) if unit.kept is None else first + np.flatnonzero(numbers(flags))
+            if len(places):
+                columns = _with(derived, columns, unit, places)
+                yield row, pa.RecordBatch.from_arrays([columns[name] for name in names], names=list(names))
+                row += len(places)
+    if at != unit.decoded:
+        raise SourceError(f"{unit.place} is damaged: it has {at:,} rows, its footer says {unit.decoded:,}.")
+
+
+def _with(
+    derived: Sequence[Derived], columns: dict[str, pa.Array], unit: Unit, places: Sequence[int] | NDArray[np.int64]
+) -> dict[str, pa.Array]:
+    """The columns of the decoded rows at these places, and those that are derived from them."""
+    for column in derived:
+        inputs = [columns[name] for name in column.inputs]
+        columns[column.field.name] = column.compute(inputs, unit.place, lambda row: unit.name_row(int(places[row])))
+    return columns

@@ -15,9 +15,9 @@ from tensorstash.sources.storage import decoded
 def shaped(scanned: Scan, names: Collection[str]) -> Scan:
     """The scan with lists and bytes in these columns as fixed-size lists; reads lists until one has an item."""
     derived = [
-        Derived(field.with_type(arrow), (field.name,), partial(_fixed, scanned, field.name, arrow))
-        for field in scanned.schema
-        if field.name in names and _becomes_lists(field.type)
+        Derived(field.with_type(arrow), (field.name,), partial(_fixed, scanned.label, field.name, arrow))
+        for field in map(scanned.schema.field, sorted(names, key=scanned.schema.get_field_index))
+        if _becomes_lists(field.type)
         if (arrow := _type_of_field(scanned, field)) != field.type
     ]
     return with_derived(scanned, derived)
@@ -63,12 +63,14 @@ def _fixed_type(array: pa.Array) -> pa.DataType | None:
     return None if inside is None else pa.list_(inside, size)
 
 
-def _fixed(scanned: Scan, name: str, arrow: pa.DataType, arrays: Sequence[pa.Array], _place: str, row: int) -> pa.Array:
+def _fixed(
+    label: str, name: str, arrow: pa.DataType, arrays: Sequence[pa.Array], _place: str, name_row: Callable[[int], str]
+) -> pa.Array:
 
     def refuse(at: int, length: int, expected: int) -> DataError:
         return DataError(
             f"Lists of a column must have one length; column {name!r} has one of {length:,} in row "
-            f"{scanned.name_row(row + at)} of {scanned.label}, and the first one has {expected:,}. Leave such rows out "
+            f"{name_row(at)} of {label}, and the first one has {expected:,}. Leave such rows out "
             "with filter=, or pad the lists."
         )
 

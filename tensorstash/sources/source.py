@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorstash.errors import SourceError
 from tensorstash.sources.file import File
+from tensorstash.sources.formats import CSV, format_of
 from tensorstash.sources.locate import kind_of, label_of_paths
 from tensorstash.sources.scan import Scan, Wanted
 from tensorstash.sources.tables import scan_arrays, scan_arrow, scan_dataset, scan_pandas, scan_polars
@@ -63,7 +64,7 @@ def scan(
     rows are kept.
     """
     if files is not None:
-        first = {file.is_csv: file for file in reversed(files)}
+        first = {format_of(file.name) is CSV: file for file in reversed(files)}
         if len(first) > 1:
             raise SourceError(
                 f"The files of a source must all be CSV, or none; {first[True]} is CSV, and {first[False]} is not. "

@@ -1,63 +1,36 @@
 """Unwraps extension types, run-end encoding and views."""
 
-from collections.abc import Iterator, Sequence
-from functools import partial, reduce
+from collections.abc import Sequence
+from functools import reduce
 from math import prod
 
 import numpy as np
 import pyarrow as pa
 
 from tensorstash.columns.arrays import nulls, numbers, of_numbers
-from tensorstash.columns.extensions import extension_of, is_opaque, periods_of
-from tensorstash.columns.types import is_list, is_text, unstorable
-from tensorstash.sources.scan import Derived, Scan, with_derived
+from tensorstash.columns.types import is_text
 
 _VIEW_BYTES = 16  # per view: the size, then the text itself or its location
 
 
-def stored(scanned: Scan) -> Scan:
-    """The scan with each column in its plain type; reading a column whose stored values do not say it is an error."""
-    return with_derived(scanned, [column for field in scanned.schema for column in _plain_column(field)])
-
-
-def _plain_column(field: pa.Field) -> Iterator[Derived]:
-    """The column in its plain type, if it has another."""
-    arrow, inputs, item = _unwrapped_type(field.type), (field.name,), field
-    while is_list(item.type) or pa.types.is_fixed_size_list(item.type):
-        item = item.type.value_field
-    if is_opaque(item) or (item is not field and periods_of(item) is not None):
-        yield Derived(field, inputs, partial(_refuse, item.with_name(field.name)))
-    elif (periods := periods_of(field)) is not None:
-        kind, begins = periods
-        yield Derived(pa.field(field.name, kind), inputs, lambda arrays, *_: begins(_unwrapped(arrow, arrays, "", 0)))
-    elif extension_of(field)[0] == "arrow.bool8":
-        yield Derived(field.with_type(pa.bool_()), inputs, partial(_unwrapped, pa.bool_()))
-    elif arrow != field.type:
-        yield Derived(field.with_type(arrow), inputs, partial(_unwrapped, arrow))
-
-
-def _refuse(field: pa.Field, *_: object) -> pa.Array:
-    raise unstorable(field)
-
-
-def _unwrapped_type(arrow: pa.DataType) -> pa.DataType:
+def plain_type(arrow: pa.DataType) -> pa.DataType:
     """The plain type of a column: without extension types, run-end encoding and views of lists."""
     if isinstance(arrow, pa.BaseExtensionType):
         name = arrow.extension_name
         if name != "arrow.fixed_shape_tensor":
-            return _unwrapped_type(arrow.storage_type)
+            return plain_type(arrow.storage_type)
         if arrow.permutation is not None and [*arrow.permutation] != sorted(arrow.permutation):
             return arrow
         return reduce(pa.list_, reversed(arrow.shape), arrow.value_type)
     if pa.types.is_run_end_encoded(arrow):
-        value = _unwrapped_type(arrow.value_type)
+        value = plain_type(arrow.value_type)
         return pa.large_string() if pa.types.is_string_view(value) else value
     is_view = pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow)
     return pa.large_list(arrow.value_type) if is_view else arrow
 
 
-def _unwrapped(target: pa.DataType, arrays: Sequence[pa.Array], _place: str, _row: int) -> pa.Array:
-    (array,) = arrays
+def unwrapped(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """The array in its plain type."""
     while array.type != target:
         arrow = array.type
         if isinstance(arrow, pa.BaseExtensionType):

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from tensorstash.columns.names import check_for_polars, field_of
 from tensorstash.columns.types import is_list, is_text, value_type
 from tensorstash.common.forks import check_pool
-from tensorstash.common.memory import lacks_memory
 from tensorstash.common.progress import Bar, rows_bar
 from tensorstash.errors import SchemaError, SourceError, TensorstashError
 from tensorstash.sources.evaluate import first_line, is_elementwise
@@ -69,9 +68,7 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None, progress:
         library = kind_of(error).partition(".")[0]
         if kind == "ibis.Table" and isinstance(error, Exception) and not isinstance(error, TensorstashError):
             library = "ibis"  # its engines raise errors of any type
-        if lacks_memory(error) or (
-            not isinstance(error, OSError) and library not in ("pyarrow", "pyo3_runtime", kind.partition(".")[0])
-        ):
+        if not isinstance(error, OSError) and library not in ("pyarrow", "pyo3_runtime", kind.partition(".")[0]):
             raise  # an error of tensorstash or of the user's code
         raise SourceError(f"{label} cannot be read to its end: {first_line(error)}") from error
     if not units and isinstance(source, pa.RecordBatchReader):
@@ -203,7 +200,7 @@ def spooled_parts(
             written.append((place, batch.num_rows, spool.size))
             spool.append(sink.getvalue())
     whole = spool.mapped()
-    return in_order((place, rows, partial(_spooled_batch, whole, offset)) for place, rows, offset in written)
+    return in_order(((place, rows, partial(_spooled_batch, whole, offset)) for place, rows, offset in written), label)
 
 
 def _spooled_batch(whole: pa.Buffer, offset: int, names: Sequence[str]) -> list[pa.RecordBatch]:

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from tensorstash.columns.arrays import of_numbers
 from tensorstash.columns.names import check_for_polars
 from tensorstash.columns.types import BFLOAT16
-from tensorstash.common.memory import lacks_memory
 from tensorstash.common.text import cut, type_text
 from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, check_unique, in_order
 from tensorstash.sources.storage import without_null_views
 
 _LONGEST = 160  # characters of an error of Arrow
+_MANY_CHUNKS, _SMALL_ROWS = 256, 4096  # more chunks, of fewer rows on the average, are combined
 _SMALL_BYTES = 1 << 26  # of a frame that is copied so that it is read at once
 _UNCONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
 # how frames of one series each, by whether they are of pandas, become one frame
@@ -102,8 +102,6 @@ def _converted(convert: Callable[[list[str]], pa.Table], names: list[str], types
     try:
         return convert(names)
     except _UNCONVERTED as error:
-        if lacks_memory(error):
-            raise
         if len(names) > 1:
             for name in names:
                 _converted(convert, [name], types, where)
@@ -127,15 +125,26 @@ def scan_dataset(source: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  unread c
 
     label, count = "the Hugging Face Dataset", len(source)
     slices = ((start, min(BATCH_ROWS, count - start)) for start in range(0, count, BATCH_ROWS))
-    units = in_order((label, rows, partial(read, start, rows)) for start, rows in slices)
+    units = in_order(((label, rows, partial(read, start, rows)) for start, rows in slices), label)
     return Scan(label, source.features.arrow_schema, units, len(units))
 
 
 def scan_table(table: pa.Table, schema: pa.Schema, label: str) -> Scan:
     """Slices of a table; `schema` may have further columns, which are never read."""
+    if table.num_columns and table[0].num_chunks > max(_MANY_CHUNKS, table.num_rows // _SMALL_ROWS):
+        starts = range(0, table.num_rows, BATCH_ROWS)
+        slices = (table.slice(start, BATCH_ROWS) for start in starts)
+        units = in_order(((label, part.num_rows, partial(_combined, part)) for part in slices), label)
+        return Scan(label, schema, units, len(units))
     batches = table.to_batches(max_chunksize=BATCH_ROWS)
-    units = in_order((label, batch.num_rows, partial(_selected, batch)) for batch in batches)
+    units = in_order(((label, batch.num_rows, partial(_selected, batch)) for batch in batches), label)
     return Scan(label, schema, units, len(batches))
+
+
+def _combined(part: pa.Table, names: Sequence[str]) -> list[pa.RecordBatch]:
+    """The rows of many small chunks, each of which would be read on its own."""
+    batches = part.select(list(names)).combine_chunks().to_batches()
+    return [piece for batch in batches for piece in _selected(batch, names)]
 
 
 def _selected(batch: pa.RecordBatch, names: Sequence[str]) -> list[pa.RecordBatch]:
@@ -202,8 +211,6 @@ def scan_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Scan:
                 f"2**64 write {{{name!r}: np.array(..., np.uint64)}}."
             ) from error
         except (pa.ArrowException, TypeError, ValueError, AttributeError, NotImplementedError) as error:
-            if lacks_memory(error):
-                raise
             raise SchemaError(
                 f"A column must be an array or a list of values of one type; {name!r} is not: {_brief(error)}. "
                 "Convert it first, for example to a numpy array of numbers."

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from tensorstash.columns.column import Column, ColumnCounts
+from tensorstash.columns.column import Column, ColumnCounts, with_counts
 from tensorstash.columns.info import StashInfo, to_header
 from tensorstash.common.dtypes import as_integers
 from tensorstash.segments.draft import Draft
@@ -51,4 +51,4 @@ def _info(info: StashInfo, frequency: int | str | None) -> StashInfo:
 def _uncounted(column: Column) -> Column:
     """The column, of which only is known whether its vocabulary was given."""
     unknown = None if column.unknown is None else 0
-    return replace(column, counts=ColumnCounts(unknown=unknown))
+    return with_counts(column, ColumnCounts(unknown=unknown))

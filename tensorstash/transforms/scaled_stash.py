@@ -79,7 +79,7 @@ def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype
     for k, about in enumerate(columns):
         if about.name in ranges:
             low, high = ranges[about.name]
-            columns[k] = replace(about, counts=replace(about.counts, low=low, high=high), is_scaled=True)
+            columns[k] = replace(about, low=low, high=high, is_scaled=True)
     draft.seal(to_header(replace(stash.info, columns=tuple(columns))))
     made = mapped(os.dup(draft.fd))
     made.populate()

@@ -5,7 +5,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
-BASE = "9f018d64feea15a58c1bbed6846051d8a928e65f"  # before loads are made lighter
+BASE = "e07e9e4c"  # before a load had one reader and one record
 
 ROOT = Path(__file__).parents[2]
 

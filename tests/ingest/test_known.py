@@ -22,7 +22,7 @@ from polars.testing import assert_frame_equal
 
 import tensorstash as ts
 from tensorstash.common.clock import Clock
-from tensorstash.ingest import row_keys, row_order
+from tensorstash.ingest import row_order
 from tests.oracle_load import bits, like, write_parquet
 
 Row = tuple[str, int, int]  # entity, time, known time
@@ -92,7 +92,6 @@ def test_rows_come_in_the_order_of_a_sort(
     table = pa.concat_tables(pieces_of(frame, cuts))
     with pytest.MonkeyPatch.context() as patch:  # blocks of a few rows, so that their edges are everywhere
         patch.setattr(row_order, "_BLOCK", block)
-        patch.setattr(row_keys, "_BLOCK", block)
         stash = ts.load(table, ["y"], entity="e", time="t", known="k", duplicates="keep" if keep else "error")
     check(stash, frame, events=keep)
 

@@ -151,7 +151,7 @@ def test_a_plan_of_parquet_shows_its_statistics(tmp_path: Path) -> None:
         "note: 'f' has the value 100000, which torch.int16 cannot hold: a load will refuse it. Widen dtype=.",
     ]
     pq.write_table(pieces[0], tmp_path / "3.parquet", write_statistics=False)
-    assert set(ts.plan(tmp_path, columns).planned.ranges) == set()
+    assert set(ts.plan(tmp_path, columns).ranges) == set()
 
 
 def test_a_cast_that_a_plan_warns_of_is_one_that_a_load_refuses(tmp_path: Path) -> None:
@@ -229,8 +229,8 @@ def test_a_key_of_the_paths_has_a_plan_and_no_range(tmp_path: Path) -> None:
     write_parquet(tmp_path / "station=C" / "0.parquet", [pa.table({"t": [1, 2], "y": [0.5, 1.5]})])
     for columns in (["y"], None):
         plan = ts.plan(tmp_path, columns, entity="station", time="t")
-        assert (plan.rows, sorted(plan.planned.ranges)) == (2, ["t", "y"])
-    assert sorted(ts.plan(tmp_path).planned.ranges) == ["t", "y"]
+        assert (plan.rows, sorted(plan.ranges)) == (2, ["t", "y"])
+    assert sorted(ts.plan(tmp_path).ranges) == ["t", "y"]
     assert ts.load(tmp_path, ["y"], entity="station", time="t").entities == ["C"]
 
 

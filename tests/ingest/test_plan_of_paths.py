@@ -12,7 +12,7 @@ from tests.oracle_load import write_parquet
 
 
 def kinds(plan: Any) -> dict[str, str]:
-    return {line[0]: line[3] for line in plan.planned.lines}
+    return {line[0]: line[3] for line in plan.lines}
 
 
 def partitioned(directory: Path) -> Path:

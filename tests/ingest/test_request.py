@@ -1,11 +1,10 @@
-"""The inside of `ingest/request.py`: arguments mean the same however they are written."""
+"""The arguments of loads, which several functions take, are the same in all of them."""
 
 import inspect
 
 import pytest
 
 import tensorstash as ts
-from tensorstash.ingest.request import parse_request
 
 KEPT = [
     "share",
@@ -25,12 +24,11 @@ def parameters(function: object) -> dict[str, inspect.Parameter]:
     ("function", "others"),
     [
         (ts.load, KEPT),
-        (ts.plan, []),
         (ts.cluster.shard, ["to", "shards", "engine", "workers", "progress"]),
     ],
 )
-def test_load_plan_and_shard_take_what_a_request_is_made_of(function: object, others: list[str]) -> None:
-    asked, taken = parameters(parse_request), parameters(function)
+def test_load_and_shard_take_what_a_plan_takes(function: object, others: list[str]) -> None:
+    asked, taken = parameters(ts.plan), parameters(function)
     required = ["entity"] if function is ts.cluster.shard else []
     # it makes all shards, from one source, and tables with known times stay whole
     lacking = {"shard", "like", "unknown", "known"} if function is ts.cluster.shard else set()

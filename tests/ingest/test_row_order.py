@@ -16,8 +16,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.ingest import row_keys, row_order
-from tensorstash.ingest.row_order import Arranger
+from tensorstash.ingest import row_order
+from tensorstash.ingest.row_order import (
+    ascend,
+    by_entity,
+    distinct,
+    entities_between,
+    move,
+    offsets_of,
+    runs_of,
+    sort,
+    then,
+)
 from tests.oracle_load import like, write_parquet
 
 Row = tuple[int, int]  # entity, time
@@ -27,7 +37,6 @@ Row = tuple[int, int]  # entity, time
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few rows, so that their edges are everywhere."""
     monkeypatch.setattr(row_order, "_BLOCK", 5)
-    monkeypatch.setattr(row_keys, "_BLOCK", 3)
 
 
 rows_in_any_order = st.lists(
@@ -35,71 +44,75 @@ rows_in_any_order = st.lists(
 ) | st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), unique=True, max_size=40).map(sorted)
 
 
+def runs_in_pieces(codes: list[int], cuts: list[int], integer: type[np.signedinteger[Any]]) -> row_order.Runs:
+    edges = [0, *sorted(cut for cut in cuts if cut < len(codes)), len(codes)]
+    parts = [(a, runs_of(np.array(codes[a:b], np.int32))) for a, b in pairwise(edges)]
+    starts, entities = ([np.zeros(0, integer)], [np.zeros(0, np.int32)])
+    starts += [(a + own).astype(integer) for a, (own, _) in parts]
+    entities += [own for _, (_, own) in parts]
+    return np.concatenate(starts), np.concatenate(entities)
+
+
 @settings(max_examples=400)
 @given(
     rows=rows_in_any_order,
-    timed=st.booleans(),
     cuts=st.lists(st.integers(0, 40), max_size=6),
-    names=st.permutations(range(6)),
+    integer=st.sampled_from([np.int32, np.int64]),
 )
-@example(rows=[(0, 1), (1, 1), (0, 2), (1, 0)], timed=True, cuts=[2], names=[*range(6)])
-@example(rows=[(0, 2), (0, 1), (1, 1)], timed=True, cuts=[1], names=[*range(6)])
-@example(rows=[(1, 0), (1, 1), (0, 5), (0, 6)], timed=True, cuts=[1], names=[*range(6)])
-@example(rows=[(1, 0)] * 6, timed=True, cuts=[], names=[*range(6)])
-def test_every_row_comes_to_its_place(rows: list[Row], timed: bool, cuts: list[int], names: list[int]) -> None:
-    """Also where some of the entities have no rows."""
-    codes = [entity for entity, _ in rows]
-    times = [time for _, time in rows]
-    edges = [0, *sorted(cut for cut in cuts if cut < len(rows)), len(rows)]
-    asked: list[int] = []
-    arranger = Arranger(len(rows), asked.append, entities=6)
-    numbers = np.array(names)  # what each entity is numbered while its rows come
-    for a, b in pairwise(edges):
-        arranger.add(numbers[codes[a:b]].astype(np.int32))
-    moved = np.array(times, np.int64)
-    found = arranger.finish(numbers, moved if timed else None)
+@example(rows=[(0, 1), (1, 1), (0, 2), (1, 0)], cuts=[2], integer=np.int32)
+@example(rows=[(0, 2), (0, 1), (1, 1)], cuts=[1], integer=np.int32)
+@example(rows=[(1, 0), (1, 1), (0, 5), (0, 6)], cuts=[1], integer=np.int64)
+@example(rows=[(1, 0)] * 6, cuts=[], integer=np.int32)
+def test_every_row_comes_to_its_place(rows: list[Row], cuts: list[int], integer: type[np.signedinteger[Any]]) -> None:
+    """Also where some of the entities have no rows, and with equal times in the order of the source."""
+    codes, times = [entity for entity, _ in rows], np.array([time for _, time in rows], np.int64)
+    runs = runs_in_pieces(codes, cuts, integer)
+    offsets = offsets_of(runs, len(rows), 6)
+    assert offsets.tolist() == [sum(code < k for code in codes) for k in range(7)]
+    for a, b in (*pairwise([0, *sorted(cut for cut in cuts if cut < len(rows))]), (0, len(rows))):
+        assert entities_between(offsets, a, b).tolist() == sorted(codes)[a:b]
 
-    order = sorted(range(len(rows)), key=lambda row: (codes[row], times[row] if timed else row))
-    twice = [(a, b) for a, b in pairwise(order) if timed and (codes[a], times[a]) == (codes[b], times[b])]
-    assert arranger.offsets.tolist() == [sum(code < k for code in codes) for k in range(7)]
-    grouped = len([a for a, b in pairwise([-1, *codes]) if a != b]) == len(set(codes))
-    in_time = order == sorted(range(len(rows)), key=lambda row: codes[row]) and not twice
-    in_groups = [row for k in range(6) for row in range(len(rows)) if codes[row] == k]
-    moves = [8] if grouped and timed and in_groups != [*range(len(rows))] else []
-    assert asked == moves + ([] if grouped and in_time else [24])
-    if twice:
-        assert found is not None
-        assert (found.rows, found.entity, found.time) == (twice[0], codes[twice[0][0]], times[twice[0][0]])
-        return
-    assert found is None
-    assert arranger.arranged == (order == [*range(len(rows))])
-    places = [order.index(row) for row in range(len(rows))]
-    for a, b in (*pairwise(edges), (0, len(rows))):
-        assert arranger.places(a, b).tolist() == places[a:b]
-        assert arranger.codes(a, b).tolist() == codes[a:b]
-    if timed:
-        assert moved.tolist() == [times[row] for row in order]
+    in_groups = sorted(range(len(rows)), key=codes.__getitem__)
+    places = by_entity(runs, len(rows), offsets)
+    assert (places is None) == (in_groups == [*range(len(rows))])
+    places = np.arange(len(rows), dtype=integer) if places is None else places
+    assert places.dtype == integer
+    assert places.tolist() == [in_groups.index(row) for row in range(len(rows))]
+    move(times, places)
+    assert times.tolist() == [rows[row][1] for row in in_groups]
+    assert distinct(times, offsets) == len({*rows})
+
+    order = sorted(range(len(rows)), key=rows.__getitem__)
+    ascending, _ = ascend([times], offsets)
+    assert ascending == (rows == [] or [rows[row] for row in in_groups] == sorted(rows))
+    places = then(places, sort([times], offsets, places.dtype))
+    assert places.tolist() == [order.index(row) for row in range(len(rows))]
+    assert times.tolist() == [rows[row][1] for row in order]
+    equal = [k for k, (a, b) in enumerate(pairwise(sorted(rows))) if a == b]
+    assert ascend([times], offsets) == (True, equal[0] if equal else None)
 
 
 @pytest.mark.parametrize(
-    ("times", "known", "asked"),
+    ("rows", "known", "asked"),
     [
-        ([1, 2, 3], [5, 5, 6], []),
-        ([2, 1, 3], [6, 5, 5], [24]),
-        ([1, 1, 1], [5, 6, 7], []),
-        ([1, 2, 3, 4, 5, 6], [5, 5, 5, 6, 6, 6], [8, 8]),
-        ([1, 2, 3, 4, 5, 6], [6, 6, 6, 5, 5, 5], [8, 8, 24]),
+        ([("a", 1), ("a", 2), ("b", 1)], None, []),
+        ([("a", 2), ("a", 1)], None, [2]),
+        ([("b", 1), ("b", 2), ("a", 1)], None, [3]),
+        ([("a", 1), ("b", 1)] * 3, None, [6, 6]),
+        ([("a", 1), ("a", 2), ("b", 1)], [5, 5, 6], [2]),
     ],
 )
-def test_memory_for_known_times_is_checked(times: list[int], known: list[int], asked: list[int]) -> None:
-    """Times are counted in a copy if an entity has more rows than a block, and sorted if they are out of order."""
+def test_memory_is_checked_before_rows_are_sorted(
+    rows: list[tuple[str, int]], known: list[int] | None, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As soon as the rows of an entity are not contiguous; known times are counted by entity."""
     found: list[int] = []
-    arranger = Arranger(len(times), found.append, entities=1)
-    arranger.add(np.zeros(len(times), np.int32))
-    assert arranger.finish(np.arange(1), np.array(times), np.array(known)) is None
+    monkeypatch.setattr("tensorstash.ingest.keys.check_sorting", lambda rows, *_: found.append(rows))
+    data: dict[str, Any] = {"e": [e for e, _ in rows], "t": [t + 10 * k for k, (_, t) in enumerate(rows)]}
+    if len({*rows}) == len(rows):
+        data["t"] = [t for _, t in rows]
+    ts.load(data | ({"k": known} if known else {}), ["t"], entity="e", time="t", known="k" if known else None)
     assert found == asked
-    assert arranger.known_first == (len({*known}) <= len({*times}))
-    assert arranger.arranged == (24 not in asked)
 
 
 def test_more_entities_than_sixteen_bits_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,25 +235,6 @@ def test_entity_columns_that_cannot_be(entity: Any, kind: type[Exception], messa
     source = {"e": ["a", "b"], "f": pa.array([1, None]), "y": [0.5, 1.5]}
     with pytest.raises(kind, match=like(message)):
         ts.load(source, ["y"], entity=entity)
-
-
-@settings(max_examples=200)
-@given(
-    rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=30),
-    cuts=st.lists(st.integers(0, 30), max_size=4),
-)
-def test_repeated_times_stay_in_the_order_of_the_source(rows: list[Row], cuts: list[int]) -> None:
-    edges = [0, *sorted(cut for cut in cuts if cut < len(rows)), len(rows)]
-    arranger = Arranger(len(rows), lambda _: None, entities=4, duplicates=True)
-    for a, b in pairwise(edges):
-        arranger.add(np.array([e for e, _ in rows[a:b]], np.int32))
-    moved = np.array([time for _, time in rows], np.int64)
-    assert arranger.finish(np.arange(4), moved) is None
-
-    order = sorted(range(len(rows)), key=lambda row: rows[row])
-    assert arranger.places(0, len(rows)).tolist() == [order.index(row) for row in range(len(rows))]
-    assert moved.tolist() == [rows[row][1] for row in order]
-    assert arranger.repeats == (len({*rows}) < len(rows))
 
 
 def test_a_stash_of_repeated_times_knows_it_wherever_it_is_kept(tmp_path: Path) -> None:

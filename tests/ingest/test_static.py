@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.columns.column import Column
-from tensorstash.ingest.static import StaticValues, deciding_rows
+from tensorstash.ingest.static import bits_of, deciding_rows, values_of
 from tensorstash.sources.scan import Wanted
 from tensorstash.sources.source import scan
 from tests.oracle_load import (
@@ -27,19 +27,20 @@ def test_pieces_of_any_length_give_each_entity_its_first_value(data: st.DataObje
         values[row] += 1
     cuts = sorted(data.draw(st.lists(st.integers(0, len(codes)), max_size=5)))
     column = Column("s", ("s",), torch.int64)
-    held = StaticValues(column, max(codes) + 1)
-    for a, b in zip([0, *cuts], [*cuts, len(codes)]):
-        held.add(*deciding_rows(column, a, np.array(codes[a:b], np.int32), np.array(values[a:b], np.int64)))
+    parts = [
+        deciding_rows(np.arange(a, b), np.array(codes[a:b], np.int32), bits_of(np.array(values[a:b], np.int64), column))
+        for a, b in zip([0, *cuts], [*cuts, len(codes)])
+    ]
     scanned = scan({"s": values}, None, Wanted(None), None, None)
     firsts = [codes.index(code) for code in range(max(codes) + 1)]
     wrong = [row for row, code in enumerate(codes) if values[row] != values[firsts[code]]]
     if not wrong:
-        held.check(scanned, list("abcd"), [])
-        assert held.values.tolist() == [values[row] for row in firsts]
+        found = values_of(column, parts, None, scanned, [*"abcd"[: len(firsts)]], [])
+        assert found.tolist() == [values[row] for row in firsts]
         return
     row, first = wrong[0], firsts[codes[wrong[0]]]
     message = (
         f"'s' of entity {'abcd'[codes[row]]!r} is {values[first]} in source row {first} and {values[row]} in {row}."
     )
     with pytest.raises(ts.errors.DataError, match=like(message)):
-        held.check(scanned, list("abcd"), [])
+        values_of(column, parts, None, scanned, [*"abcd"], [])

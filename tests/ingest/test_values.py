@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.columns.column import Column
-from tensorstash.ingest.values import from_bfloat16, to_bfloat16, values
+from tensorstash.columns.column import Column, ColumnCounts
+from tensorstash.common.dtypes import from_bfloat16
+from tensorstash.ingest.values import to_bfloat16, values
 
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
@@ -41,7 +42,8 @@ def test_an_instant_is_the_same_in_every_unit_or_refused(
         with pytest.raises(ts.errors.DataError, match=message):
             values([array], column, "here")
         return
-    found, stats = values([array], column, "here")
+    found, _ = values([array], column, "here")
+    stats = ColumnCounts.of(found, column)
     assert found.tolist() == [whole_ for whole_, _ in exact]
     assert (stats.low, stats.high) == (min(found.tolist()), max(found.tolist()))
 

@@ -114,6 +114,6 @@ def test_the_range_of_times_in_a_plan_is_in_their_zone(tmp_path: Path, zone: str
     frame = pl.DataFrame(hourly(zone).to_polars()).with_columns(also=pl.col("hour"))
     path = write_parquet(tmp_path / "hourly.parquet", [frame.to_arrow()])
     plan = ts.plan(path, ["also", "y"], time="hour")
-    shown = {line[0]: line[6:8] for line in plan.planned.lines}
+    shown = {line[0]: line[6:8] for line in plan.lines}
     days = low[:10], high[:10]  # as they are on different ones
     assert shown == {"also": days, "y": ("0", "39"), "hour": days}

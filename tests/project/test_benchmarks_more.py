@@ -154,6 +154,13 @@ def test_requests_are_served_and_compared_with_another_checkout() -> None:
     assert ways(printed) == ["here", "parent"] * len(cases)
 
 
+def test_loads_are_compared_with_readers_and_a_sort_and_with_another_checkout() -> None:
+    printed = run("bench_load.py", "--quick", "--parent", str(BENCHMARKS.parent))
+    assert ways(printed) == ["tensorstash", "parent", "pyarrow", "polars"] * 9
+    rows = results("bench_load")
+    assert all(row["megabytes"]["tensorstash"][0] > 1 for row in rows)
+
+
 def test_shards_are_made_and_opened(shm: Path) -> None:
     printed = run("bench_shards.py", "--quick")
     opened = ["open, mapped", "open, copies", "open, attached"]

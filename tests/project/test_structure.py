@@ -70,6 +70,7 @@ PUBLIC = [
     "is_valid",
     "load",
     "open",
+    "path",
     "plan",
     "plot",
     "shared",

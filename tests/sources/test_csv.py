@@ -59,7 +59,7 @@ def test_a_forecasting_file_in_one_call(name: str, tmp_path: Path) -> None:
     assert stash["OT"].tolist() == [30 - hour / 16 for hour in range(100)]
     assert len(ts.Windows(stash, 24, 12)) == 65
     planned = ts.plan(path, ["OT"], time="date")
-    assert (planned.rows, planned.skipped, planned.planned.types["OT"]) == (100, ("HUFL", "HULL"), "double")
+    assert (planned.rows, planned.skipped, planned.choice.types["OT"]) == (100, ("HUFL", "HULL"), "double")
 
 
 @pytest.mark.parametrize("ending", ["tsv", "tsv.gz", "TSV"])
@@ -113,7 +113,7 @@ def test_any_file_holds_what_was_written(
 def test_columns_have_types(tmp_path: Path) -> None:
     line = "7,2.5,true,x,2024-01-01,2024-01-01 10:00:00.123456789,2024-01-01T10:00:00+02:00,\n"
     path = write(tmp_path / "one.csv", "i,f,b,s,d,t,z,empty\n" + line)
-    assert ts.plan(path).planned.types == {
+    assert ts.plan(path).choice.types == {
         **{"i": "int64", "f": "double", "b": "bool", "s": "dictionary of large_string"},
         **{"d": "timestamp[ns]", "t": "timestamp[ns]", "z": "timestamp[ns, tz=UTC]", "empty": "double"},
     }

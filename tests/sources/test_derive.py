@@ -380,7 +380,7 @@ def test_an_alias_of_a_column_is_another_name() -> None:
     assert (stash["other"].dtype, stash["other"].tolist()) == (torch.float32, [3.0, 4.0])
     assert stash["valid_s"].tolist() == [True, True]
     assert torch.equal(stash["hash"], stash["same"])
-    assert ts.plan(source, columns).planned.derived == {}
+    assert ts.plan(source, columns).choice.derived == {}
 
 
 def test_keys_are_named_not_computed() -> None:
@@ -400,7 +400,7 @@ def test_expressions_of_one_text_are_told_apart() -> None:
         "pack": [f.round(2), f.round(0)],
     }
     plan = ts.plan(source, columns)
-    assert [*plan.planned.derived.values()] == [("f",)] * 3
+    assert [*plan.choice.derived.values()] == [("f",)] * 3
     stash = ts.load(source, columns)
     assert stash["one"].tolist() == stash["again"].tolist() == [1.3, 2.5]
     assert stash["two"].tolist() == [1.26, 2.5]
@@ -426,7 +426,7 @@ def test_inputs_are_read_and_not_kept_and_nothing_else_is_read(tmp_path: Path) -
     plan, stash = ts.plan(path, columns), ts.load(path, columns)
     assert stash["spread"].numpy().tobytes() == (source["ask"].to_numpy() - source["bid"].to_numpy()).tobytes()
     assert (plan.nbytes, stash.nbytes) == (40_960, 40_000)
-    assert (plan.planned.not_kept, plan.skipped) == (("ask", "bid"), ("other",))
+    assert (plan.not_kept, plan.skipped) == (("ask", "bid"), ("other",))
     with pytest.raises(ts.errors.SourceError, match=r"cannot be decoded: .*\. Write the file again\.\Z"):
         ts.load(path, {"x": pl.col("other") + 1})
 
@@ -454,7 +454,7 @@ def test_a_plan_says_what_is_computed_and_what_is_not_kept(tmp_path: Path) -> No
 
 def test_a_long_expression_has_a_short_name() -> None:
     long = pl.sum_horizontal(*[pl.col("a") * k for k in range(100)])
-    (name,) = ts.plan({"a": [1]}, {"x": long}).planned.derived
+    (name,) = ts.plan({"a": [1]}, {"x": long}).choice.derived
     assert len(name) == 80
     assert name.endswith("…")
     assert ts.load({"a": [1]}, {"x": long})["x"].tolist() == [4950]

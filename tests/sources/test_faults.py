@@ -131,7 +131,7 @@ def test_files_that_are_no_files_of_their_kind(suffix: str, tmp_path: Path) -> N
         path.write_bytes(data)
         for call in (ts.load, looked_at):
             with pytest.raises(
-                ts.errors.SourceError, match=rf"\A{path} is not a readable Parquet or Arrow IPC file: .+"
+                ts.errors.SourceError, match=rf"\A{path} is not a readable (Parquet|Arrow IPC) file: .+"
             ):
                 call(path)
 

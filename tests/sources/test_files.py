@@ -88,7 +88,7 @@ def test_a_file_that_is_not_what_its_name_says(tmp_path: Path) -> None:
     for name, data in files.items():
         path = tmp_path / name
         path.write_bytes(data)
-        with pytest.raises(ts.errors.SourceError, match=rf"\A{path} is not a readable Parquet or Arrow IPC file: .+"):
+        with pytest.raises(ts.errors.SourceError, match=rf"\A{path} is not a readable (Parquet|Arrow IPC) file: .+"):
             ts.load([good, path])
 
 
@@ -154,4 +154,4 @@ def test_the_footer_of_a_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(pq, "ParquetFile", counted)
     assert ts.load(path, ["y"], time="t")["y"].tolist() == list(range(100))
     assert None not in given
-    assert len(given) == 40
+    assert 0 < len(given) <= 16  # one in each of at most 8 threads, for the times and for the values

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tensorstash as ts
-from tensorstash.sources import kept_rows, row_groups
+from tensorstash.sources import kept_rows, parquet
 
 
 def test_long_texts_are_compared_a_few_rows_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,7 +26,7 @@ def test_long_texts_are_compared_a_few_rows_at_a_time(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(kept_rows, "_mask", noted)
     monkeypatch.setattr(kept_rows, "_TEXT_BYTES", 1_000_000)
-    monkeypatch.setattr(row_groups, "_MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(parquet, "_MOST_BYTES", 1_000_000)
     for condition, kept in (([("s", "==", "a")], [299]), ([("s", "!=", "a"), ("n", "<", 15)], [*range(15)])):
         assert ts.load(tmp_path / "s.parquet", ["n"], filter=condition)["n"].tolist() == kept
     assert max(sizes) == 10

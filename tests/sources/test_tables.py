@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import torch
 
@@ -206,3 +207,31 @@ def test_what_is_no_source_is_refused() -> None:
     message = "A source is ... got pyarrow.lib.ChunkedArray"
     with pytest.raises(TypeError, match=like(message)):
         ts.load(pa.chunked_array([[1]]))
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_a_table_of_many_small_chunks_is_the_table_in_one_piece(rows: int) -> None:
+    """Their dictionaries differ, and a null is named by its row."""
+    count = rows * 600
+    texts = [f"item {k % 50}" for k in range(count)]
+    whole = pa.table(
+        {
+            "t": np.arange(count),
+            "text": texts,
+            "view": pa.array(texts, pa.string_view()),
+            "y": pa.array([None if k % 9 == 4 else k / 2 for k in range(count)], pa.float32()),
+        }
+    )
+    encoded = [pa.array(texts[k : k + rows]).dictionary_encode() for k in range(0, count, rows)]
+    table = pa.concat_tables([whole[k : k + rows] for k in range(0, count, rows)])
+    table = table.append_column("code", pa.chunked_array(encoded))
+    stash = ts.load(table, time="t", filter=pc.field("t") != 5, progress=False)
+    expected = ts.load(
+        whole.append_column("code", pa.array(texts)), time="t", filter=pc.field("t") != 5, progress=False
+    )
+    for name in expected:
+        np.testing.assert_array_equal(stash[name].numpy(), expected[name].numpy())
+        assert stash.about(name) == expected.about(name)
+    assert stash.vocabulary("code") == stash.vocabulary("view") == expected.vocabulary("text")
+    with pytest.raises(ts.errors.DataError, match=r"'y' is null in source row 4 \(the first such\)"):
+        ts.load(table.set_column(3, "y", table["y"].cast(pa.int64(), safe=False)), ["t"], entity="y")

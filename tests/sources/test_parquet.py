@@ -1,4 +1,4 @@
-"""The inside of `sources/row_groups.py`: minima and maxima of Parquet files, values of the column or nothing."""
+"""The inside of `sources/parquet.py`: minima and maxima of Parquet files, values of the column or nothing."""
 
 import math
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tensorstash.sources.row_groups import _bounds
+from tensorstash.sources.parquet import _bounds
 from tensorstash.sources.scan import Range
 from tests.oracle_load import write_parquet
 
@@ -23,7 +23,7 @@ def test_half_precision(tmp_path: Path) -> None:
     tables = [pa.table({"h": halves(1.5, -2, 3), "y": pa.array([0.25, 7, 1], pa.float32())})]
     tables.append(pa.table({"h": halves(None, 0.5, 8), "y": pa.array([0.5, None, 1], pa.float32())}))
     path = write_parquet(tmp_path / "one.parquet", tables)
-    assert ts.plan(path).planned.ranges == {"h": Range(1, -2.0, 8.0), "y": Range(1, 0.25, 7.0)}
+    assert ts.plan(path).ranges == {"h": Range(1, -2.0, 8.0), "y": Range(1, 0.25, 7.0)}
     lines = str(ts.plan(path, {"pack": ["h", "y"]})).splitlines()
     assert lines[2].split()[-4:-1] == ["2", "-2", "8"]
     assert "cannot hold" in str(ts.plan(path, {"n": ts.column("h", dtype=torch.uint8)}))
@@ -39,7 +39,7 @@ def test_nan_says_nothing(low: float, high: float) -> None:
 def test_types_without_a_range(tmp_path: Path) -> None:
     table = pa.table({"b": pa.array([b"ab", b"cd"], pa.binary(2)), "y": [1, 2]})
     path = write_parquet(tmp_path / "one.parquet", [table])
-    assert ts.plan(path, ["y"]).planned.ranges == {"y": Range(0, 1, 2)}
+    assert ts.plan(path, ["y"]).ranges == {"y": Range(0, 1, 2)}
 
 
 @pytest.mark.parametrize(

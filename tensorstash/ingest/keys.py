@@ -1,0 +1,288 @@
+"""The entity and the time of every row: read before the other columns, and written as entities, offsets and times."""
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from tensorstash.columns.arrays import numbers, of_numbers
+from tensorstash.columns.calendar import calendar_values
+from tensorstash.columns.codec import Ascending
+from tensorstash.columns.column import Column, ColumnCounts
+from tensorstash.columns.types import is_text
+from tensorstash.common.clock import Clock
+from tensorstash.common.dtypes import Bools, Int64s
+from tensorstash.common.progress import Progress
+from tensorstash.common.threads import in_threads
+from tensorstash.errors import DataError
+from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
+from tensorstash.ingest.choice import Choice
+from tensorstash.ingest.codes import Piece, as_arrow, inverse, piece_of
+from tensorstash.ingest.entities import Entities, without_nulls
+from tensorstash.ingest.memory import SORT_BYTES, check_sorting
+from tensorstash.ingest.row_order import (
+    Integers,
+    Runs,
+    ascend,
+    blocks,
+    by_entity,
+    distinct,
+    entities_between,
+    move,
+    offsets_of,
+    runs_of,
+    sort,
+    then,
+)
+from tensorstash.ingest.values import values
+from tensorstash.segments.draft import Draft
+from tensorstash.sources.scan import Unit, damage_named
+from tensorstash.stash.header import times_checksum
+
+_SUNDAY = 3  # of the days since 1970, which began on a Thursday, modulo 7
+
+_Batch = tuple[int, list[Piece]]  # the number of its rows, and a piece for each entity column
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The entities of the rows, and where in the stash each row of the source belongs."""
+
+    entities: list[Any]  # tuples for several entity columns, `[None]` for none
+    offsets: Int64s  # `(entities + 1,)`, where the rows of each begin in the stash
+    places: Integers | None  # `(rows,)`; `None`: the rows of the source come in the order of the stash
+    repeats: bool  # whether an entity has several rows of one time
+    known_first: bool  # whether the rows of an entity are ordered by known time, then by time
+    counts: Mapping[str, ColumnCounts]  # of the times, and of the known times, by the names of their tensors
+    checksums: Mapping[str, int]  # of the same in the order of the stash
+
+    @property
+    def has_rows(self) -> Bools:
+        """Which entities have rows; all but some of `like=`."""
+        return np.diff(self.offsets) > 0
+
+
+def read_keys(choice: Choice, draft: Draft, progress: Progress) -> Keys:
+    """Decode the keys, and write entities, offsets and times to the segment."""
+    rows = choice.rows
+    known = choice.entity.codec.known if choice.entity and isinstance(choice.entity.codec, Ascending) else ()
+    entities = Entities(len(choice.entity.members), known) if choice.entity else None
+    (starts, numbered), counts = _read(choice, draft, progress, entities)
+    order = np.arange(1) if entities is None else entities.order()
+    if entities is not None and choice.request.unknown == "error" and len(order) > len(known):
+        raise _unknown_entity(entities, order[len(known) :])
+    names = [None] if entities is None else _write_entities(choice, draft, entities.values(order))
+    runs = starts, inverse(order).astype(np.int32)[numbered]
+    offsets = offsets_of(runs, rows, len(names))
+    times = {column.name: draft.array(column.name) for column in choice.times}
+    places, repeats, known_first = _in_order(choice, runs, offsets, names, [*times.values()])
+    draft.blob("__offsets", offsets, torch.int64)
+    checksums = {name: times_checksum(array) for name, array in times.items()}
+    return Keys(names, offsets, places, repeats, known_first, counts, checksums)
+
+
+def _in_order(
+    choice: Choice, runs: Runs, offsets: Int64s, names: Sequence[Any], times: list[Int64s]
+) -> tuple[Integers | None, bool, bool]:
+    """Bring the times into the order of the stash; returns the places of the rows, and `repeats` and `known_first`."""
+    rows = choice.rows
+    places = by_entity(runs, rows, offsets)
+    if not times:
+        return places, False, False
+    if places is not None:
+        check_sorting(rows, SORT_BYTES, choice.scan.label)
+        for key in times:
+            move(key, places)
+    keys, repeats, known_first = times, False, False
+    if len(times) > 1:
+        check_sorting(int(np.diff(offsets).max(initial=0)), SORT_BYTES, choice.scan.label)
+        pairs, versions = (distinct(key, offsets) for key in times)
+        # the fewer known times an entity has, the more rows became known together: they then stand side by side
+        repeats, known_first = pairs < rows, not choice.request.duplicates and versions <= pairs
+        keys = times[::-1] if known_first else times
+    ascending, equal = ascend(keys, offsets)
+    if not ascending:
+        check_sorting(rows, SORT_BYTES, choice.scan.label)
+        moved = sort(keys, offsets, runs[0].dtype)
+        places = moved if places is None else then(places, moved)
+        _, equal = ascend(keys, offsets)
+    if equal is not None and not choice.request.duplicates:
+        raise _duplicate_time(choice, places, equal, names[int(np.searchsorted(offsets, equal, "right")) - 1], times)
+    return places, repeats or equal is not None, known_first
+
+
+def _read(
+    choice: Choice, draft: Draft, progress: Progress, entities: Entities | None
+) -> tuple[Runs, dict[str, ColumnCounts]]:
+    """Write the times to the draft; returns the runs of entities, as they are numbered, and the counts of the times."""
+    integer = np.int32 if choice.rows <= np.iinfo(np.int32).max else np.int64
+    runs: list[Runs] = [(np.zeros(0, integer), np.zeros(0, np.int32))]
+    counts, rows, found, is_checked = {column.name: ColumnCounts() for column in choice.times}, 0, 0, False
+
+    def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[tuple[list[_Batch], dict[str, ColumnCounts]]]:
+        return each_or_all(bundle, lambda units: _read_bundle(choice, draft, progress, units, go_on))
+
+    units = choice.scan.units if choice.entity or choice.time else ()
+    for batches, more in chain.from_iterable(in_threads(bundles(units), read_keys_of)):
+        counts = {name: counts[name] + more[name] for name in counts}
+        for count, pieces in batches:
+            if entities is None:
+                continue
+            starts, codes = runs_of(entities.encode(pieces))
+            runs.append(((rows + starts).astype(integer), codes))
+            rows, found = rows + count, found + len(codes)
+            if not is_checked and found > len(entities) + len(runs):  # the rows of some entity are not contiguous
+                check_sorting(choice.rows, SORT_BYTES, choice.scan.label)
+                is_checked = True
+    if entities is None and choice.rows:
+        runs.append((np.zeros(1, integer), np.zeros(1, np.int32)))
+    return (np.concatenate([starts for starts, _ in runs]), np.concatenate([codes for _, codes in runs])), counts
+
+
+def _duplicate_time(choice: Choice, places: Integers | None, at: int, entity: object, times: list[Int64s]) -> DataError:
+    """The error for a time that occurs twice in an entity, or for two versions of it that became known together."""
+    time = choice.time
+    assert time is not None
+    clock, name = Clock(time.unit, time.zone), time.members[0]
+    whose = f"entity {entity!r}" if choice.entity else "the series (no entity= was given)"
+    rows = [at, at + 1] if places is None else [int((places == place).argmax()) for place in (at, at + 1)]
+    first, second = map(choice.scan.name_row, rows)
+    rule, twice = "A time occurs once in each entity", f"{name} {clock.format(int(times[0][at]))}"
+    if choice.known is not None:
+        since = Clock(choice.known.unit, choice.known.zone).format(int(times[1][at]))
+        rule, twice = (
+            "The versions of a time have different known times",
+            f"{twice} with {choice.request.known_name} {since}",
+        )
+    remedy = _files_remedy(choice, rows) + _zone_remedy(name, clock, int(times[0][at]))
+    return DataError(
+        f"{rule}; {whose} has {twice} in source rows {first} and {second}. {remedy}{'Else drop' if remedy else 'Drop'} "
+        f"one, name the column that distinguishes the series as "
+        'entity=, or keep events with duplicates="keep".'
+    )
+
+
+def _files_remedy(choice: Choice, rows: Sequence[int]) -> str:
+    """What makes a series of each file, if a time stands in two files and nothing tells their series."""
+    first, second = (re.sub(r", (row group|record batch) \d+$", "", choice.scan.unit_of(row).place) for row in rows)
+    if choice.entity is not None or first == second:
+        return ""
+    files = "dataset.files" if choice.scan.label.startswith("the pyarrow ") else "them"
+    part = "parent" if os.path.basename(first) == os.path.basename(second) else "stem"
+    return f"If each file is a series, load {files} with entity=ts.path({part!r}). "
+
+
+def _zone_remedy(name: str, clock: Clock, time: int) -> str:
+    """What to do if the time is in the night of a Sunday, when clocks without a zone may have been set back."""
+    day, within = divmod(time, clock.day)
+    if clock.unit in (None, "d") or clock.zone is not None or day % 7 != _SUNDAY or not 0 < within < clock.day // 6:
+        return ""
+    return (
+        "If clocks were set back in that night, give the times their zone with polars: "
+        f"pl.col({name!r}).dt.replace_time_zone('Europe/Berlin', ambiguous=...), 'earliest' or 'latest' for each row. "
+    )
+
+
+def _read_bundle(
+    choice: Choice, draft: Draft, progress: Progress, bundle: Bundle, go_on: Callable[[], None]
+) -> tuple[list[_Batch], dict[str, ColumnCounts]]:
+    entity, times = choice.entity, choice.times
+    members = entity.members if entity else ()
+    names = list(dict.fromkeys([*members, *(column.members[0] for column in times)]))
+    batches, counts, unit = [], {column.name: ColumnCounts() for column in times}, bundle[0]
+    with damage_named(unit, names):
+        for row, batch in read_bundle(bundle, names):
+            go_on()
+            arrays = dict(zip(names, batch.columns))
+            keys = [without_nulls(arrays[member], member, choice.scan, row) for member in members]
+            pieces = [_narrow(piece_of(key)) for key in keys]
+            batches.append((batch.num_rows, pieces))
+            nbytes = 0
+            for column in times:
+                (name,) = column.members
+                array = without_nulls(arrays[name], name, choice.scan, row, "time" if column is times[0] else "known")
+                ticks, _ = values([array], column, unit.place)
+                counts[column.name] += ColumnCounts.of(ticks, column)
+                draft.write(column.name, row, ticks)
+                nbytes += ticks.nbytes
+            progress.add(batch.num_rows * (len(members) + len(times)), nbytes)
+    return batches, counts
+
+
+def _unknown_entity(entities: Entities, strangers: Int64s) -> DataError:
+    """The error for entities that `like=` lacks."""
+    parts = entities.values(strangers[:1])
+    first = parts[0][0] if len(parts) == 1 else tuple(part[0] for part in parts)
+    return DataError(
+        f"unknown='error' takes only entities that like= has; {len(strangers):,} of the source are unknown, such as "
+        f"{first!r}. Leave them out with unknown='drop', or take 'keep'."
+    )
+
+
+def _narrow(piece: Piece) -> Piece:
+    """Save memory: all pieces of a unit are held until it is read, and most have few entities."""
+    count = len(piece.values)
+    kind = np.int8 if count < 1 << 7 else np.int16 if count < 1 << 15 else np.int32
+    return Piece(piece.indices.astype(kind, copy=False), piece.values)
+
+
+def _write_entities(choice: Choice, draft: Draft, parts: list[list[Any]]) -> list[Any]:
+    entity = choice.entity
+    assert entity is not None
+    for k, (member, names) in enumerate(zip(entity.members, parts)):
+        integers = not is_text(choice.scan.schema.field(member).type)
+        write_names(draft, f"__entities.{k}" if entity.shape else "__entities", names, integers)
+    return [*zip(*parts)] if entity.shape else parts[0]
+
+
+def holds_keys(column: Column, choice: Choice) -> bool:
+    """Whether `units_of_keys` yields a column: it is a key, or computed from the times."""
+    entity = [choice.entity] if choice.entity else []
+    keys = [member for key in (*entity, *choice.times) for member in key.members]
+    return bool(column.calendar) or (not column.bits and set(column.members) <= {*keys})
+
+
+def units_of_keys(choice: Choice, keys: Keys, draft: Draft) -> list[Unit]:
+    """Units that yield keys and fields of the calendar in stash order, from memory: the source is not read again."""
+    parts = [*zip(*keys.entities)] if choice.entity and choice.entity.shape else [keys.entities]
+    entities = dict(zip(choice.entity.members, map(as_arrow, parts))) if choice.entity else {}
+    calendar = {name: pair for column in choice.columns for name, pair in zip(column.members, column.calendar)}
+
+    def read(start: int, stop: int, names: Sequence[str]) -> list[pa.RecordBatch]:
+        codes = of_numbers(entities_between(keys.offsets, start, stop))
+        columns = {name: pa.DictionaryArray.from_arrays(codes, values) for name, values in entities.items()}
+        for key in choice.times:
+            columns[key.members[0]] = of_numbers(draft.read(key.name, start, stop - start))
+        if choice.time:
+            times = numbers(columns[choice.time.members[0]])
+            clock = Clock(choice.time.unit, choice.time.zone)
+            for name in calendar.keys() & names:
+                columns[name] = of_numbers(calendar_values([calendar[name]], times, clock)[:, 0])
+        return [pa.RecordBatch.from_arrays([columns[name] for name in names], names=list(names))]
+
+    edges = blocks(0, choice.rows)
+    return [Unit(choice.scan.label, start, stop - start, partial(read, start, stop), start) for start, stop in edges]
+
+
+def write_vocabulary(draft: Draft, column: str, names: Sequence[Any]) -> None:
+    """Write the names that the codes of a column stand for."""
+    write_names(draft, f"{column}.__vocabulary", names, bool(names) and isinstance(names[0], int))
+
+
+def write_names(draft: Draft, name: str, names: Sequence[Any], integers: bool) -> None:
+    """Write integers, or texts as two blobs: their UTF-8 bytes, and the end of each text."""
+    if integers:
+        values = numbers(as_arrow(names))
+        draft.blob(f"{name}.integers", values, torch.uint64 if values.dtype == np.uint64 else torch.int64)
+        return
+    encoded = [text.encode() for text in names]
+    ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
+    draft.blob(f"{name}.text", np.frombuffer(b"".join(encoded), np.uint8), torch.uint8)
+    draft.blob(f"{name}.ends", ends, torch.int64)

@@ -1,0 +1,230 @@
+"""A plan: what a load will hold and what it will cost, shown before it is loaded."""
+
+import html
+import os
+import warnings
+from dataclasses import replace
+from functools import cached_property
+from textwrap import indent
+from typing import TYPE_CHECKING, Any
+
+from tensorstash.columns.column import Column
+from tensorstash.common.checks import flag_or_none
+from tensorstash.common.html import table
+from tensorstash.common.keywords import suggests_keywords
+from tensorstash.common.text import aligned, size_text
+from tensorstash.errors import TensorstashError
+from tensorstash.ingest.build import obtain_stash, target_of
+from tensorstash.ingest.found import Found
+from tensorstash.ingest.plan_text import CUTTABLE, HEAD, NUMBERS, PlannedColumn, entity_columns, losses, planned_column
+from tensorstash.ingest.request import Request
+from tensorstash.segments.format import PAGE
+from tensorstash.segments.limits import memory_limits, memory_told, tightest
+from tensorstash.sources.scan import Range
+from tensorstash.stash.stash import Stash
+
+if TYPE_CHECKING:
+    from tensorstash.ingest.choice import Choice
+
+_WORTH_A_LINE = 1_000_000  # bytes of page tables
+
+
+class Plan:
+    """What a load will hold, and what it will cost: `print` it, and `load` it. `ts.plan` makes one.
+
+    A plan looks at its source once, when it is printed, one of its properties is read, or a load needs it. Then schemas
+    and footers are read, and no values. The exceptions are one column of Arrow files, because only their batches have
+    the number of rows; the first batch of lists, for their length; times in INT96, for their unit; CSV files and
+    streams; the columns of a filter; and with `shard=` the entity columns. A stream that can be read only once is then
+    loaded with `plan.load()`.
+
+    When printed, a plan shows the type of each column in the source; its nulls, minimum and maximum, if Parquet files
+    have statistics of them; the number of row groups that remain after a filter; and notes: differences between the
+    files, and reasons for which a load will fail.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.found: Found | None = None  # `None` until the source was looked at
+
+    @cached_property
+    def choice(self) -> "Choice":
+        """What was found in the source, and what a load makes of it. A wrong column is an error here."""
+        with memory_told():
+            found = Found(self.request)
+            choice = found.choose(None)
+        self.found = found
+        return choice
+
+    @property
+    def source(self) -> str:
+        """What the rows come from."""
+        return self.choice.scan.label
+
+    @property
+    def rows(self) -> int:
+        """Rows of the stash."""
+        return self.choice.rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the stash, without static columns: only a load counts the entities."""
+        return self.choice.nbytes
+
+    @cached_property
+    def free(self) -> int:
+        """Bytes of memory that were free when this was first looked at."""
+        return tightest(memory_limits()).free
+
+    @property
+    def page_tables(self) -> int:
+        """Bytes of page tables in each process that maps the stash, in addition to the memory itself."""
+        return self.nbytes // PAGE * 8
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns with a value per row."""
+        return self.choice.columns
+
+    @property
+    def static(self) -> tuple[Column, ...]:
+        """The columns of the source with a value per entity."""
+        return self.choice.static
+
+    @property
+    def entity(self) -> Column | None:
+        """The entity, if one was named."""
+        return self.choice.entity
+
+    @property
+    def time(self) -> Column | None:
+        """The time, if it was named."""
+        return self.choice.time
+
+    @property
+    def known(self) -> Column | None:
+        """When each row became known, if that was named."""
+        return self.choice.known
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Source columns that are never decoded."""
+        return self.choice.skipped
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Differences between files that were unified, and reasons for which a load will fail."""
+        return (*self.choice.scan.notes, *(note for column in self._read for note in losses(column, self.ranges)))
+
+    @suggests_keywords
+    def load(
+        self,
+        *,
+        share: str | bool | None = None,
+        file: str | os.PathLike[str] | None = None,
+        version: str | None = None,
+        overwrite: bool = False,
+        timeout: float | None = None,
+        progress: bool | None = None,
+    ) -> Stash:
+        """Load what was planned, or attach it. Arguments, errors and warnings are those of `ts.load`.
+
+        If the source has changed since the plan looked at it, that is a `SourceError`.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> plan = ts.plan({"y": [1.0, 2.0]}, ["y"])
+            >>> plan.nbytes, plan.load()["y"].tolist()
+            (4096, [1.0, 2.0])
+        """
+        stash, notes = loaded(
+            self, share=share, file=file, version=version, overwrite=overwrite, timeout=timeout, progress=progress
+        )
+        for note in notes:
+            warnings.warn(note, UserWarning, stacklevel=3)
+        return stash
+
+    @property
+    def not_kept(self) -> tuple[str, ...]:
+        """Source columns that are read only to compute others."""
+        kept = {member for column in self._read for member in column.members}
+        return tuple(dict.fromkeys(name for of in self.choice.derived.values() for name in of if name not in kept))
+
+    @cached_property
+    def ranges(self) -> dict[str, Range]:
+        """The statistics of source columns before the filter, where the source has them."""
+        names = dict.fromkeys(member for column in self._read for member in column.members)
+        return {name: values for name in names if (values := self.choice.scan.range_of(name)) != Range()}
+
+    @property
+    def described(self) -> list[PlannedColumn]:
+        """What is said of each column: those of the stash, the entity and the times."""
+        choice, entity = self.choice, self.entity
+        source = choice.rows, choice.types, self.ranges
+        keys = choice.scan.keys  # such a column is the same in all rows of a file
+        roles = {column.name: "partition key" for column in choice.columns if keys.issuperset(column.members)}
+        found = [planned_column(column, *source, roles.get(column.name, "")) for column in choice.columns]
+        found += [planned_column(column, *source, "static") for column in choice.static]
+        if choice.table is not None:
+            found += [planned_column(c, choice.table.rows, choice.table.types, {}, "static") for c in choice.joined]
+        found += [PlannedColumn(column.name, ("like=",), (), "static") for column in self.request.carried]
+        found += [] if entity is None else entity_columns(entity, choice.types, self.ranges)
+        names = (self.time.members[0] if self.time else "", str(self.request.known_name))
+        times = zip(choice.times, names, ("time", "known"))
+        return found + [planned_column(replace(key, name=name), *source, role) for key, name, role in times]
+
+    @property
+    def _read(self) -> list[Column]:
+        """The columns and keys that come from the source."""
+        choice = self.choice
+        return [*choice.columns, *choice.static, *([choice.entity] if choice.entity else []), *choice.times]
+
+    @property
+    def lines(self) -> list[tuple[str, ...]]:
+        """A line of cells for each column, under the head `plan_text.HEAD`."""
+        return [column.cells for column in self.described]
+
+    def _repr_html_(self) -> str:
+        caption, *others = html.escape(repr(self)).splitlines()
+        notes = "".join(f"<p>{line}</p>" for line in others[len(self.lines) + 1 :])
+        return f"<p><b>Plan</b>: {caption}</p>{table(HEAD, self.lines)}{notes}"
+
+    def __repr__(self) -> str:
+        choice, request = self.choice, self.request
+        least, most = choice.row_bytes, sum(column.nbytes or 0 for column in self.described)
+        size = f"{least / 1e6:,.1f}" + (f" to {most / 1e6:,.1f}" if most > least else "")
+        lines = [
+            f"{self.source}: {self.rows:,} rows, {size} MB of {self.free / 1e6:,.0f} MB free",
+            indent(aligned([(name, *others) for name, _, *others in (HEAD, *self.lines)], NUMBERS, CUTTABLE), "  "),
+        ]
+        if others := [f"{name} = {members}" for name, members, *_ in self.lines if members]:
+            lines.append(f"from: {'; '.join(others)}")
+        if self.static or choice.joined:
+            lines.append("static: one value per entity; only a load counts the entities")
+        if self.page_tables >= _WORTH_A_LINE:
+            lines.append(f"page tables: {size_text(self.page_tables)} in each process")
+        kept, pieces = len(choice.scan.units), choice.scan.pieces
+        if kept != pieces:
+            by = " and ".join(name for name in ("filter", "shard") if getattr(request, name) is not None)
+            lines.append(f"{by}: keeps rows of {kept:,} of {pieces:,} row groups")
+        if self.not_kept:
+            lines.append(f"read, not kept: {', '.join(self.not_kept)}")
+        if self.skipped:
+            lines.append(f"skipped: {', '.join(self.skipped)}")
+        notes = (*self.notes, *([choice.strangers] if choice.strangers else []))
+        return "\n".join([*lines, *(f"note: {note}" for note in notes)])
+
+
+def loaded(
+    plan: Plan, *, share: Any, file: Any, version: Any, overwrite: bool, timeout: Any, progress: Any
+) -> tuple[Stash, list[str]]:
+    """The stash of a plan, and the texts of the warnings for the user who asked for it."""
+    progress = flag_or_none(progress, "progress")
+    target = target_of(plan.request, share, file, version, overwrite, timeout)
+    try:
+        with memory_told():
+            found = Found(plan.request) if plan.found is None else plan.found.again(progress)
+            return obtain_stash(found, target, progress)
+    except TensorstashError as error:
+        # our frames, most of them of threads, say nothing that its message and its cause do not
+        raise error.with_traceback(None)  # noqa: B904  the cause that it has stays

@@ -1,0 +1,45 @@
+"""The formats of files: the endings of their names, and what reads them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tensorstash.sources.file import File
+    from tensorstash.sources.footers import Footer, Recent
+    from tensorstash.sources.scan import Wanted
+
+# Readers are imported by the functions that call them: whoever only attaches a stash needs the endings alone.
+
+
+def _parquet(file: "File", wanted: "Wanted", recent: "Recent") -> "Footer":
+    from tensorstash.sources.parquet import parquet_footer
+
+    return parquet_footer(file, wanted, recent)
+
+
+def _ipc(file: "File", wanted: "Wanted", recent: "Recent") -> "Footer":
+    from tensorstash.sources.ipc import ipc_footer
+
+    return ipc_footer(file, wanted, recent)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format of files."""
+
+    name: str  # for messages
+    endings: tuple[str, ...]  # of the files that are read from directories
+    # reads the footer: its pieces are decoded one by one; `None`: the file is text, which is read from its beginning
+    footer: "Callable[[File, Wanted, Recent], Footer] | None"
+
+
+TABS = (".tsv", ".tsv.gz", ".tsv.zst")
+PARQUET = Format("Parquet", (".parquet", ".parq", ".pq"), _parquet)
+CSV = Format("CSV", (".csv", ".csv.gz", ".csv.zst", *TABS), None)
+FORMATS = (PARQUET, Format("Arrow IPC", (".arrow", ".arrows", ".feather", ".ipc"), _ipc), CSV)
+
+
+def format_of(name: str) -> Format:
+    """The format of a file, by the ending of its name in small letters; a file with any other name is Parquet."""
+    return next((one for one in FORMATS if name.endswith(one.endings)), PARQUET)

@@ -1,0 +1,242 @@
+"""The row groups of a Parquet file: decoded, and what its footer tells of them, asked only where that cannot crash.
+
+When a footer is damaged, asking pyarrow for the metadata or statistics of a column chunk ends the process, because
+C++ exceptions are not caught there. Making a reader for the same chunks raises an error instead.
+"""
+
+import io
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+
+from tensorstash.columns.types import is_text
+from tensorstash.errors import SourceError
+from tensorstash.sources.file import File, here
+from tensorstash.sources.filter import Filter
+from tensorstash.sources.footers import Footer, Recent
+from tensorstash.sources.int96 import path_of
+from tensorstash.sources.scan import BATCH_ROWS, Range, Wanted
+
+_MOST_GROUPS = 4096  # row groups whose statistics are read for a plan
+_FEW_ROWS = 4096  # in a smaller row group, reading texts is faster than looking up their encodings
+_MOST_BYTES = 1 << 30  # the most bytes of such texts, if each were as long as the whole row group
+_CODE_BYTES, _DICTIONARY_BYTES = 4, 1 << 20  # the most bytes that writers give to a code, and to a dictionary
+# encodings of Parquet version 2 that pyarrow cannot read as dictionaries
+_NO_DICTIONARIES = frozenset({"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"})
+_FORMAT = pads.ParquetFileFormat()
+
+
+class _ReadError(Exception):
+    """Raised in place of reading a file."""
+
+
+class _Unread(io.RawIOBase):
+    """A file of any size that refuses to be read."""
+
+    _at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset if whence == io.SEEK_SET else 1 << 60
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        raise _ReadError(size)
+
+
+class RowGroups:
+    """What the footer of a Parquet file tells of its row groups."""
+
+    def __init__(self, fragment: pads.ParquetFileFragment) -> None:
+        self.meta: pq.FileMetaData = fragment.metadata
+        self.schema = self._with_intervals(fragment.physical_schema)
+        self.fragment = fragment  # kept because parsing the footer again may take long
+
+    @cached_property
+    def _paths(self) -> dict[str, int]:
+        """The leaf columns by their paths."""
+        return {path_of(self.meta, leaf): leaf for leaf in reversed(range(self.meta.num_columns))}
+
+    def _with_intervals(self, schema: pa.Schema) -> pa.Schema:
+        """The schema with intervals of time, which pyarrow reads as 12 bytes each."""
+        for index, field in enumerate(schema):
+            leaf = self._paths.get(field.name) if field.type == pa.binary(12) else None
+            if leaf is not None and self.meta.schema.column(leaf).converted_type == "INTERVAL":
+                schema = schema.set(index, field.with_type(pa.month_day_nano_interval()))
+        return schema
+
+    @cached_property
+    def _reader(self) -> pq.ParquetFile:
+        """A reader that fails at the first byte that it reads, after the readers of its columns have been made."""
+        return pq.ParquetFile(pa.PythonFile(_Unread(), "r"), metadata=self.meta, buffer_size=1 << 20, pre_buffer=False)
+
+    def _is_sound(self, group: int, names: Sequence[str]) -> bool:
+        """Whether pyarrow can read the metadata and statistics of columns without ending the process."""
+        try:
+            next(self._reader.iter_batches(1, row_groups=[group], columns=list(names), use_threads=False), None)
+        except (pa.ArrowException, OSError, UnicodeDecodeError):
+            return False
+        except _ReadError:
+            pass
+        chunks, columns = self.meta.row_group(group), self.meta.schema
+        return all(
+            chunks.column(leaf).physical_type == columns.column(leaf).physical_type for leaf in self._leaves(names)
+        )
+
+    def _leaves(self, names: Collection[str]) -> list[int]:
+        """The indices of all leaf columns of these columns."""
+        return [leaf for path, leaf in self._paths.items() if path.partition(".")[0] in names]
+
+    def _chunk(self, group: int, name: str) -> Any:
+        """The metadata of an unnested column in a row group; `None` for any other column."""
+        is_flat = name in self._paths and not pa.types.is_nested(self.schema.field(name).type)
+        return self.meta.row_group(group).column(self._paths[name]) if is_flat else None
+
+    def check_counts(self, group: int, names: Sequence[str], place: str) -> None:
+        """Raise if a column has another number of values than its row group has rows, which would lose or shift rows.
+
+        To be called after the first batch, when the columns are known to be sound.
+        """
+        rows = self.meta.row_group(group).num_rows
+        for name in names:
+            chunk = self._chunk(group, name)
+            if chunk is not None and chunk.num_values != rows:
+                raise SourceError(
+                    f"{place} is damaged: it has {chunk.num_values:,} values in column {name!r}, its footer says "
+                    f"{rows:,} rows."
+                )
+
+    def as_dictionaries(self, group: int, names: Sequence[str]) -> list[str]:
+        """The text columns to read as dictionaries: their encodings allow it, and most of their pages hold codes."""
+        row_group = self.meta.row_group(group)
+        texts = [name for name in names if is_text(self.schema.field(name).type)]
+        few = row_group.num_rows <= _FEW_ROWS and row_group.num_rows * row_group.total_byte_size <= _MOST_BYTES
+        if not texts or few:
+            return []
+        if not self._is_sound(group, texts):
+            return texts  # reading these columns raises the error
+        return [name for name in texts if _has_codes(self._chunk(group, name))]
+
+    def rows_at_a_time(self, group: int, names: Sequence[str]) -> int:
+        """How many rows to decode at a time: the longer their lists, the fewer."""
+        nested = [name for name in names if pa.types.is_nested(self.schema.field(name).type)]
+        if not nested or not self._is_sound(group, nested):
+            return BATCH_ROWS  # reading them raises the error
+        row_group = self.meta.row_group(group)
+        values = max((row_group.column(leaf).num_values for leaf in self._leaves(nested)), default=0)
+        return BATCH_ROWS if values <= row_group.num_rows else max(1, BATCH_ROWS * row_group.num_rows // values)
+
+    def kept(self, schema: pa.Schema, condition: Filter | None) -> Collection[int]:
+        """The row groups whose statistics do not contradict a filter; `schema` has the types of the columns."""
+        every = range(self.meta.num_row_groups)
+        asked = None if condition is None else condition.for_statistics(schema)
+        if condition is None or asked is None:
+            return every
+        names = [name for name in condition.names(schema) if name in self.schema.names]
+        if not names or any(self.schema.field(name).type != schema.field(name).type for name in names):
+            return every
+        if not all(self._is_sound(group, names) for group in every):
+            return every
+        with suppress(pa.ArrowException):
+            return {group.id for group in self.fragment.subset(asked, schema=schema).row_groups}
+        return every
+
+    def ranges(self, name: str) -> Iterator[tuple[Range, bool]]:
+        """The range of a column in each row group, and whether it may hold values that are not null."""
+        for group in range(self.meta.num_row_groups):
+            chunk = self._chunk(group, name) if name in self.schema.names and self._is_sound(group, [name]) else None
+            statistics = None if chunk is None else chunk.statistics
+            nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
+            bounds = None, None
+            if statistics is not None and statistics.has_min_max:
+                with suppress(ValueError, OverflowError, pa.ArrowException):  # invalid UTF-8, years out of range
+                    bounds = _bounds(statistics.min, statistics.max, self.schema.field(name).type)
+            yield Range(nulls, *bounds), chunk is None or nulls != chunk.num_values
+
+
+def parquet_footer(file: File, wanted: Wanted, recent: Recent) -> Footer:  # noqa: ARG001  its schema has all columns
+    """The row groups of a Parquet file."""
+    groups = RowGroups(_FORMAT.make_fragment(file.path, file.system or here()))
+    rows = [groups.meta.row_group(index).num_rows for index in range(groups.meta.num_row_groups)]
+    if sum(rows) != groups.meta.num_rows or min(rows, default=0) < 0:
+        raise SourceError(
+            f"{file} is damaged: its row groups have {sum(rows):,} rows, its footer says {groups.meta.num_rows:,}. "
+            "Write the file again."
+        )
+    return Footer(file, groups.schema, rows, "row group", _batches, recent, groups=groups)
+
+
+def _batches(footer: Footer, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The batches of a row group, with INT96 of wide columns in microseconds: a reader has one unit for all."""
+    rows, wide = footer.groups.rows_at_a_time(group, names), footer.wide
+    parts = [("us", [name for name in names if name in wide]), (None, [name for name in names if name not in wide])]
+    readers = [_read(footer, group, part, rows, unit) for unit, part in parts if part]
+    for batches in zip(*readers, strict=True):
+        columns = {name: array for batch in batches for name, array in zip(batch.schema.names, batch.columns)}
+        yield batches[0] if len(batches) == 1 else pa.record_batch(columns)
+
+
+def _read(footer: Footer, group: int, names: Sequence[str], rows: int, unit: str | None) -> Iterator[pa.RecordBatch]:
+    file, groups = footer.file, footer.groups
+    texts = groups.as_dictionaries(group, names)
+
+    def opened() -> pq.ParquetFile:
+        return pq.ParquetFile(
+            file.open(),
+            metadata=groups.meta,
+            # a dictionary and codes are smaller than one string per row
+            read_dictionary=texts,
+            # of a remote file, request all columns at once; a local file would only take more memory
+            pre_buffer=file.system is not None,
+            buffer_size=1 << 20 if file.system is None else 0,
+            page_checksum_verification=True,
+            coerce_int96_timestamp_unit=unit,
+        )
+
+    reader = footer.recent.get((file, texts, unit), opened)
+    for number, batch in enumerate(reader.iter_batches(rows, row_groups=[group], columns=names, use_threads=False)):
+        if not number:
+            groups.check_counts(group, names, footer.place(group))
+        batch.validate(full=True)  # in a damaged file, codes may be out of range and texts invalid UTF-8
+        yield batch
+
+
+def _has_codes(chunk: Any) -> bool:
+    """Whether most texts of a column are codes: writers give up a dictionary that grows too large."""
+    if chunk is None:
+        return True
+    size = chunk.total_uncompressed_size - chunk.num_values * _CODE_BYTES
+    return size < _DICTIONARY_BYTES and _NO_DICTIONARIES.isdisjoint(chunk.encodings)
+
+
+def range_of(files: Sequence[RowGroups | None], name: str) -> Range:
+    """Nulls, minimum and maximum of a column over files that all have them; `None` stands for a file without."""
+    known = [file for file in files if file is not None]
+    if len(known) < len(files) or sum(file.meta.num_row_groups for file in known) > _MOST_GROUPS:
+        return Range()
+    ranges = [found for file in known for found in file.ranges(name)]
+    nulls = None if any(one.nulls is None for one, _ in ranges) else sum(one.nulls or 0 for one, _ in ranges)
+    bounded = [one for one, has_values in ranges if has_values]
+    if not bounded or any(one.low is None for one in bounded):
+        return Range(nulls)
+    with suppress(TypeError):  # times with a zone and without
+        return Range(nulls, min(one.low for one in bounded), max(one.high for one in bounded))
+    return Range(nulls)
+
+
+def _bounds(low: Any, high: Any, arrow: pa.DataType) -> tuple[Any, Any]:
+    """Minimum and maximum as values of the column; `None` if a writer has let NaN into them."""
+    if pa.types.is_float16(arrow) and isinstance(low, bytes):  # pyarrow hands out the bytes that Parquet stores
+        low, high = (np.frombuffer(value, "<f2").item() for value in (low, high))
+    return (None, None) if low != low or high != high else (low, high)  # noqa: PLR0124  only NaN differs from itself
