@@ -2,25 +2,14 @@
 
 import re
 
-# the page of the guide that a name belongs to, and its picture; `room.name` for what is not in `ts` itself
+import tensorstash as ts
+from tensorstash.common.public import NAMES, listed
+
+# the page of the guide that a name belongs to; `room.name` for what is not in `ts` itself
 GUIDES = {
-    "guide/stash": ["load", "plan", "Plan", "Stash"],
-    "guide/sharing": ["attach", "shared.list", "shared.remove", "shared.prune"],
-    "guide/on-disk": ["open"],
-    "guide/columns": ["column", "hashed", "is_valid"],
-    "guide/sources": ["path"],
-    "guide/derived": ["calendar"],
-    "guide/windows": ["Windows", "Draw"],
-    "guide/events": ["During"],
-    "how-to/pretraining": ["each", "PackSequences"],
-    "guide/ranks": ["Loader", "Sampler"],
-    "guide/orders": ["Blocks", "Lanes", "Weighted", "ByTime", "Mix"],
-    "guide/transforms": ["Scaler", "InstanceNorm", "Cast", "Cross"],
-    "guide/gallery": ["plot.coverage", "plot.series", "plot.windows", "plot.forecast"],
-    "guide/several-machines": [
-        *("cluster.shard", "cluster.open", "cluster.windows", "cluster.exchange_counts", "cluster.fit_scaler"),
-        *("cluster.Shards", "cluster.ShardedWindows", "cluster.Manifest", "cluster.ShardRecord", "cluster.shard_of"),
-    ],
+    name: public.page
+    for short, public in NAMES.items()
+    for name in ([f"{short}.{one}" for one in dir(getattr(ts, short))] if public.kind == "module" else [short])
 }
 PICTURES = {
     "Windows": "spans.svg",
@@ -33,7 +22,6 @@ PICTURES = {
     "plot.windows": "windows.png",
     "plot.forecast": "forecast.png",
 }
-_GUIDE_OF = {name: page for page, names in GUIDES.items() for name in names}
 
 _NAMED = re.compile(r"(?<=[.;]) (?=[A-Z]\w*(?:Error|Warning)\b[^.:]*: )")
 
@@ -47,9 +35,9 @@ def keep_colons(app: object, what: str, name: str, obj: object, options: object,
 def lead_to_guide(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Put the picture of a name behind its first paragraph, and a link to its page of the guide."""
     short = name.removeprefix("tensorstash.")
-    if short not in _GUIDE_OF:
+    if short not in GUIDES:
         return
-    more = [f"Guide: :doc:`/{_GUIDE_OF[short]}`.", ""]
+    more = [f"Guide: :doc:`/{GUIDES[short]}`.", ""]
     if short in PICTURES:
         picture = [f"   .. image:: /pictures/{PICTURES[short]}", f"      :alt: {short}"]
         more = [".. container:: picture", "", *picture, "", *more]
@@ -61,7 +49,7 @@ def name_types(
     app: object, what: str, name: str, obj: object, options: object, signature: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
     """Name the types of arguments as users know them: protocols and base classes are of the inside."""
-    known = {"Several": "Mix | ShardedWindows", "Bindable": "Blocks | Lanes | Weighted | ByTime"}
+    known = {"Several": "Mix | ShardedWindows", "Bindable": listed("order").replace(", ", " | ").replace("ts.", "")}
     for inside, outside in known.items():
         signature = signature and re.sub(rf"(?<![\w.])(?:~?[\w.]+\.)?{inside}\b", outside, signature)
     return signature, returned

@@ -8,8 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 import tensorstash.common.forks  # noqa: F401  registers its fork handlers before any fork
+from tensorstash.common.public import NAMES
 
-if TYPE_CHECKING:  # type checkers and editors cannot read the tables below
+if TYPE_CHECKING:  # type checkers and editors cannot read a table
     __version__: str
     from tensorstash import cluster as cluster
     from tensorstash import errors as errors
@@ -43,47 +44,15 @@ if TYPE_CHECKING:  # type checkers and editors cannot read the tables below
     from tensorstash.windows.during import During as During
     from tensorstash.windows.windows import Windows as Windows
 
-# the file that defines each public name; a name is imported on first use, to keep `import tensorstash` fast
-_HOMES = {
-    "Blocks": "sampling.blocks",
-    "ByTime": "sampling.by_time",
-    "Cast": "transforms.cast",
-    "Cross": "transforms.cross",
-    "Draw": "gather.span",
-    "During": "windows.during",
-    "InstanceNorm": "transforms.instance_norm",
-    "Lanes": "sampling.lanes",
-    "Loader": "batches.loader",
-    "Mix": "sampling.mix",
-    "PackSequences": "transforms.pack",
-    "Plan": "ingest.plan",
-    "Sampler": "sampling.sampler",
-    "Scaler": "transforms.scaler",
-    "Stash": "stash.stash",
-    "Weighted": "sampling.weighted",
-    "Windows": "windows.windows",
-    "attach": "stash.open",
-    "calendar": "columns.calendar",
-    "column": "columns.spec",
-    "each": "gather.each",
-    "hashed": "columns.spec",
-    "is_valid": "columns.spec",
-    "load": "ingest.load",
-    "open": "serving.open",
-    "path": "columns.path",
-    "plan": "ingest.load",
-}
-_MODULES = {"cluster": "cluster", "errors": "errors", "plot": "plot", "shared": "segments.shared"}
 _RENAMED = {"Pack": "PackSequences"}
-__all__ = sorted([*_HOMES, *_MODULES])  # noqa: PLE0605
+__all__ = sorted(NAMES)  # noqa: PLE0605
 
 if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> object:
-        if name in _HOMES:
-            value = getattr(import_module(f"tensorstash.{_HOMES[name]}"), name)
-        elif name in _MODULES:
-            value = import_module(f"tensorstash.{_MODULES[name]}")
+        if name in NAMES:  # on first use, to keep `import tensorstash` fast
+            home = import_module(f"tensorstash.{NAMES[name].home}")
+            value = home if NAMES[name].kind == "module" else getattr(home, name)
         elif name == "__version__":
             value = import_module("importlib.metadata").version("tensorstash")
         elif name in _RENAMED:

@@ -10,6 +10,7 @@ import torch
 
 from tensorstash.common.checks import integer, is_integer, shown
 from tensorstash.common.dtypes import Int64s
+from tensorstash.common.public import listed
 from tensorstash.sampling.order import Ids, SequenceOrder
 from tensorstash.sampling.steps import Progress
 from tensorstash.windows.ids import ids_between
@@ -33,8 +34,7 @@ class OwnIds(SequenceOrder):
     def __init__(self, ids: Any, windows: int) -> None:
         if not isinstance(ids, Sized) or not hasattr(ids, "__iter__") or isinstance(ids, (str, bytes)):
             raise TypeError(
-                "order must be ts.Blocks(size), ts.Lanes(count), ts.Weighted(weights), ts.ByTime(), or an iterable of "
-                f"window ids with a length, got {shown(ids)}."
+                f"order must be one of {listed('order', '(...)')}, or an iterable of window ids with a length, got {shown(ids)}."
             )
         if isinstance(ids, (set, frozenset)):
             raise TypeError(f"order must give ids in an order, got the set {shown(ids)}. Write a list.")

@@ -119,6 +119,8 @@ def differences(pair: tuple[Version, Version], one: Sequence[Line], other: Seque
     """Where two versions differ, case by case."""
     assert [line["case"] for line in one] == [line["case"] for line in other]
     for left, right in zip(one, other):
+        if left.get("absent"):
+            continue
         if ON_DEVICE in left["about"] and not (pair[0].kernel and pair[1].kernel):
             continue  # a device written in Python loses views in other dtypes, of which there are more without it
         label = _first(left, right)

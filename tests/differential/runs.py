@@ -26,4 +26,8 @@ def compare(earlier: Path, cases: Cases, wanted: Sequence[Wanted] = WANTED) -> s
         for version, lines in zip(versions[1:], others)
         for difference in differences((versions[0], version), base, lines)
     ]
+    here, bare = others
+    absent = [number for number, line in enumerate(base) if line.get("absent")]
+    alone = [[lines[number] for number in absent] for lines in (here, bare)]
+    found += differences((versions[1], versions[2]), *alone)
     return report(cases.seed, versions, *unexpected(found, wanted))

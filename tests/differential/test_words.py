@@ -1,10 +1,12 @@
 """The words of the script on both sides, where words were renamed."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tensorstash as ts
+from tests.differential.compare import Version, differences
 from tests.differential.words import (
     RENAMED,
     Argument,
@@ -13,6 +15,8 @@ from tests.differential.words import (
     Line,
     Member,
     Name,
+    New,
+    NotThereError,
     Side,
     Spoken,
     Words,
@@ -79,6 +83,25 @@ def test_the_library_is_called_with_its_own_words() -> None:
     assert len(windows) == 2
     assert spoken.Pack("y", length=4) == ts.PackSequences("y", length=4)
     assert member_of(spoken.Pack("y", length=4), "length", words) == 4
+
+
+def test_the_earlier_side_is_not_given_what_it_does_not_have() -> None:
+    new = New("Windows", "stride_offset", same=0), New("ByTime")
+    here, earlier = Words("here", (), new), Words("earlier", (), new)
+    assert here.arguments("Windows", {"stride_offset": 3}) == {"stride_offset": 3}
+    assert here.name("ByTime") == "ByTime"
+    assert earlier.arguments("Windows", {"stride": 2, "stride_offset": 0}) == {"stride": 2}
+    for ask in (lambda: earlier.arguments("Windows", {"stride_offset": 3}), lambda: earlier.name("ByTime")):
+        with pytest.raises(NotThereError):
+            ask()
+
+
+def test_a_case_that_the_earlier_side_does_not_have_is_not_compared_with_it() -> None:
+    absent: dict[str, Any] = {"case": 1, "kind": "load", "about": [], "parts": [], "absent": True}
+    there = {**absent, "about": ["rows"], "parts": [["rows", "x"]], "absent": False}
+    pair = Version("earlier", Path(), "earlier"), Version("here", Path(), "here")
+    assert [*differences(pair, [absent], [there])] == []
+    assert len([*differences(pair, [{**absent, "absent": False}], [there])]) == 1
 
 
 @pytest.mark.parametrize("side", ["here", "earlier"])

@@ -13,6 +13,14 @@ A commit that renames a public word adds one line to `RENAMED`, the old word bef
     Field("count", "epoch_size"),                                # a key of a state or a fingerprint
 
 The script may use either word of a line: each side gets its own. What it records has the new ones on both sides.
+
+A commit that adds a public word which the script shall draw adds one line to `NEW`:
+
+    New("Windows", "stride_offset", same=0),                     # a keyword; 0 is what windows were before
+    New("ByTime"),                                               # a class or function
+
+The earlier commit is not given a new keyword that has the value `same`. A case with any other value, or with a new
+name, runs here alone: the two versions of this checkout, with the kernel and without, are still compared.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -79,9 +87,24 @@ class Field:
     new: str
 
 
+@dataclass(frozen=True)
+class New:
+    """A public word that the earlier commit does not have."""
+
+    of: str  # a function, class or method by its dotted path in `ts`
+    argument: str | None = None  # a keyword of it; `None`: the whole of it is new
+    same: Any = None  # the value of the keyword with which all is as before
+
+
+class NotThereError(Exception):
+    """A case needs what the earlier commit does not have."""
+
+
 Line = Name | Argument | Member | Entry | Field
 
 RENAMED: tuple[Line, ...] = ()
+
+NEW: tuple[New, ...] = ()
 
 # keys of states that the earlier commit does not have, and why they came; neither side shows them
 ADDED: dict[str, str] = {}
@@ -95,15 +118,18 @@ def plain(word: str) -> str:
 class Words:
     """The words of one side."""
 
-    def __init__(self, side: Side, renamed: Collection[Line] = RENAMED) -> None:
+    def __init__(self, side: Side, renamed: Collection[Line] = RENAMED, new: Collection[New] = NEW) -> None:
         self._side = side
         self._renamed = renamed
+        self._absent = new if side == "earlier" else ()
 
     def _own(self, line: Line) -> str:
         return line.new if self._side == "here" else line.old
 
     def name(self, path: str) -> str:
         """The last part of the dotted path of a public name."""
+        if any(line.of == path and line.argument is None for line in self._absent):
+            raise NotThereError(path)
         for line in self._renamed:
             if isinstance(line, Name) and path in (line.old, line.new):
                 return self._own(line).rpartition(".")[2]
@@ -116,6 +142,10 @@ class Words:
 
     def arguments(self, path: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Keywords of a function or class."""
+        absent = {line.argument: line.same for line in self._absent if line.of == path}
+        if odd := [name for name, value in given.items() if name in absent and value != absent[name]]:
+            raise NotThereError(f"{path} {odd[0]}")
+        given = {name: value for name, value in given.items() if name not in absent}
         return {self._argument(path, name, value): value for name, value in given.items()}
 
     def _argument(self, path: str, name: str, value: Any) -> str:

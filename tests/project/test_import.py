@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tensorstash as ts
+from tensorstash.common.public import NAMES
 
 EXTRA = {"TensorstashError", "NoWindowError"}  # the base, and a subclass of a subclass
 SLOW = ["pandas", "polars", "pyarrow", "matplotlib", "ray", "click"]
@@ -234,8 +235,8 @@ def test_type_checkers_see_what_is_imported_later() -> None:
     shown = {
         f"{part.module}.{alias.name}" for part in block.body if isinstance(part, ast.ImportFrom) for alias in part.names
     }
-    later = {f"tensorstash.{home}.{name}" for name, home in ts._HOMES.items()}
-    assert shown == later | {f"tensorstash.{home}" for home in ts._MODULES.values()}
+    later = {f"tensorstash.{public.home}.{name}" for name, public in NAMES.items() if public.kind != "module"}
+    assert shown == later | {f"tensorstash.{public.home}" for public in NAMES.values() if public.kind == "module"}
     with pytest.raises(AttributeError, match="has no attribute 'Lodaer'"):
         ts.Lodaer  # type: ignore[attr-defined]  # noqa: B018
 
