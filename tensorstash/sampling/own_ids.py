@@ -34,7 +34,8 @@ class OwnIds(SequenceOrder):
     def __init__(self, ids: Any, windows: int) -> None:
         if not isinstance(ids, Sized) or not hasattr(ids, "__iter__") or isinstance(ids, (str, bytes)):
             raise TypeError(
-                f"order must be one of {listed('order', '(...)')}, or an iterable of window ids with a length, got {shown(ids)}."
+                f"order must be one of {listed('order', '(...)')}, or an iterable of window ids with a length, got "
+                f"{shown(ids)}."
             )
         if isinstance(ids, (set, frozenset)):
             raise TypeError(f"order must give ids in an order, got the set {shown(ids)}. Write a list.")
