@@ -15,7 +15,7 @@ from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import check_shard
 from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
 from tensorstash.columns.types import is_text
-from tensorstash.common.checks import one_of, shown
+from tensorstash.common.checks import is_listed, one_of, shown
 from tensorstash.common.text import cut, type_text
 from tensorstash.errors import SchemaError
 from tensorstash.ingest.like import Keys, check_like, columns_like, keys_like
@@ -212,6 +212,12 @@ def _table(  # noqa: PLR0917  the arguments of `ts.load`
     chooses = isinstance(static, tuple) and len(static) == 2
     table, columns = static if chooses else (static, None)
     if not is_table(table):
+        keys_given = [static.get(name) for name in entity_columns(entity)] if isinstance(static, Mapping) else []
+        if keys_given and all(map(is_listed, keys_given)):
+            raise TypeError(
+                "static= as a mapping names columns of the source, such as {'size': 'size'}, and this one has values. "
+                "For a table with a row for each entity write static=pl.DataFrame({...})."
+            )
         return None
     if entity is None:
         raise ValueError(
