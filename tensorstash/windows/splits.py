@@ -119,7 +119,7 @@ def parts_at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Placeme
     """The parts before, between and from times, which ascend."""
     _check_timed(placement.stash, "split")
     if listed := [cut for cut in cuts if isinstance(cut, (list, tuple, np.ndarray))]:
-        raise TypeError(f"Each cut is an argument of its own, got {shown(listed[0])}. Write split(*cuts).")
+        raise ValueError(f"Each cut is an argument of its own, got {shown(listed[0])}. Write split(*cuts).")
     if fractions := [cut for cut in cuts if isinstance(cut, (float, np.floating))]:
         raise ValueError(
             f"Cuts must be times, got {fractions[0]!r}. To cut at a fraction of the rows of each entity, use "
