@@ -29,6 +29,7 @@ def bind(expression: Expression, name: str, fields: Sequence[pa.Field], where: s
         dtype = pl.LazyFrame(schema=schema).select(expression.expr.alias(name)).collect_schema()[name]
         _check_elementwise(expression.expr, schema)
         _check_deterministic(expression.expr, schema)
+        pl.DataFrame(schema=schema).select(expression.expr.alias(name))  # a schema alone compares text with numbers
     except SchemaError:
         raise
     except (Exception, pl.exceptions.PanicException) as error:

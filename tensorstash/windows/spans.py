@@ -120,7 +120,7 @@ def slot_count(least: int, value: int, what: str) -> int:
 
 def _span(name: str, parts: Any) -> Span:
     rule = "A span must be (column, start, stop) or (column, start, stop, step)"
-    if isinstance(parts, str) or not isinstance(parts, Sequence):
+    if isinstance(parts, (str, range)) or not isinstance(parts, Sequence):
         column = parts if isinstance(parts, (str, Variates)) else "x"
         raise TypeError(f"{rule}, got {shown(parts)} for {name!r}. The past 96 are ({column!r}, -96, 0).")
     whole = f"got {shown(tuple(parts))} for {name!r}"
@@ -129,8 +129,8 @@ def _span(name: str, parts: Any) -> Span:
         raise ValueError(f"Only the start of a span may be a ts.Draw, {whole}.")
     numbers = parts[1:] if draw is None else (draw.low, *parts[2:])
     if len(parts) not in (3, 4) or not all(is_integer(value) for value in numbers):
-        is_time = len(parts) == 3 and any(isinstance(value, (str, timedelta)) for value in numbers)
-        column = next((value for value in parts[:1] if isinstance(value, str)), "x")
+        column, *others = parts or [None]
+        is_time = isinstance(column, str) and any(isinstance(value, (str, timedelta)) for value in others)
         stretch = f"Stretches of time are ts.During({column!r}, '-4d', '0d', max_rows=96)."
         raise ValueError(
             f"{rule}, in slots, {whole}. {stretch if is_time else 'Slots are integers, such as -96 and 0.'}"
