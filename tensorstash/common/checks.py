@@ -95,7 +95,7 @@ def path_of(value: object, what: str) -> str:
 
 
 def names_in(given: Sequence[str], what: str) -> list[str]:
-    """A list of names; a single text is refused, and so are a mapping, other items and a name twice."""
+    """A list of names; a single text is refused, and so are a mapping and other items."""
     if isinstance(given, str):
         raise TypeError(f"{what} must be a list of names, got the text {given!r}. Write [{given!r}].")
     if isinstance(given, Mapping):  # its values would be lost
@@ -106,8 +106,6 @@ def names_in(given: Sequence[str], what: str) -> list[str]:
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"{what} must be a list of names, got {shown(name)} in it.")
-        if names.count(name) > 1:
-            raise ValueError(f"{what} must have each name once, got {name!r} twice. Leave one out.")
     return names
 
 

@@ -29,7 +29,6 @@ def bind(expression: Expression, name: str, fields: Sequence[pa.Field], where: s
         dtype = pl.LazyFrame(schema=schema).select(expression.expr.alias(name)).collect_schema()[name]
         _check_elementwise(expression.expr, schema)
         _check_deterministic(expression.expr, schema)
-        pl.DataFrame(schema=schema).select(expression.expr.alias(name))  # a schema alone compares text with numbers
     except SchemaError:
         raise
     except (Exception, pl.exceptions.PanicException) as error:
@@ -148,7 +147,7 @@ def _computing(expr: "pl.Expr", name: str, schema: "pl.Schema", fields: Sequence
         except (Exception, pl.exceptions.PanicException) as error:  # raised by polars or by a Python function
             raise DataError(
                 f"An expression must have a value in every row; {name!r} fails in {place}: {first_line(error)}. "
-                "Make it null there, as cast(..., strict=False) does, or leave such rows out with filter=."
+                "Make it null there, as cast(..., strict=False) does, cast its columns, or leave such rows out with filter=."
             ) from error
         return values.alias("").to_arrow()  # a name with a NUL would fail
 

@@ -36,6 +36,8 @@ def make_spans(  # noqa: PLR0917  in the order of `Windows`
             raise ValueError("A window needs a length: give history= (and horizon=), or spans=.")
         before, after = slot_count(1, history, "history"), slot_count(0, horizon, "horizon")
         names = [*stash] if columns is None else names_in(columns, "columns")
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"columns must have each name once, got {twice[0]!r} twice. Leave one out.")
         made = [Span(name, name, -before, after) for name in names]
     elif history is not None or horizon or columns is not None:
         raise ValueError("spans must be given without history, horizon and columns: it defines the whole window.")
