@@ -68,14 +68,13 @@ def _weekends(gaps: _Gaps) -> Iterator[Remedy]:
 def _changes_of_the_clock(gaps: _Gaps) -> Iterator[Remedy]:
     """Local days as UTC, of which some are an hour shorter or longer."""
     clock, step = gaps.clock, gaps.step
-    if step.kind != "ticks" or not clock.day or clock.zone not in UTC_NAMES or step.count % clock.day:
+    if step.kind != "ticks" or clock.unit is None or clock.zone not in UTC_NAMES or step.count % clock.day:
         return
     longer = gaps.times[gaps.rows] - gaps.times[gaps.rows - 1] - step.count
     utc = ".dt.replace_time_zone('UTC')" if clock.zone is None else ""
-    yield (
-        "The gaps are changes of the clock: give the times the zone of the data, such as 'Europe/Berlin', with polars: "
-        f"frame.with_columns(pl.col({gaps.name!r}){utc}.dt.convert_time_zone(zone))."
-    ), gaps.rows[np.abs(longer) != clock.day // 24]
+    zoned = f"frame.with_columns(pl.col({gaps.name!r}){utc}.dt.convert_time_zone(zone))"
+    text = "The gaps are changes of the clock: give the times their zone, such as 'Europe/Berlin', with polars:"
+    yield f"{text} {zoned}.", gaps.rows[np.abs(longer) != clock.day // 24]
 
 
 def _jitter(gaps: _Gaps) -> Iterator[Remedy]:

@@ -192,7 +192,7 @@ def test_a_web_server_is_not_asked_for_logs_of_tables(
     (tmp_path / "data").mkdir()
     write_parquet(tmp_path / "data/0.parquet", [pa.table(FRAME)])
     assert ts.load(f"{web}/data/*.parquet", ["y"], time="t")["y"].tolist() == [1.0, 2.0]
-    assert asked and all(path.startswith("/data") for path in asked)
+    assert {path[:5] for path in asked} == {"/data"}
 
 
 def test_a_web_server_that_is_not_there() -> None:
