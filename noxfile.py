@@ -11,5 +11,5 @@ def frameworks(session: nox.Session) -> None:
 
 @nox.session
 def adapters(session: nox.Session) -> None:
-    """The forecasting packages too, of which GluonTS needs an older pandas than the other tests."""
+    """The forecasting packages and writers of lake tables too, without the pins that GluonTS does not allow."""
     session.run("make", "adapters", "PYTHON=python", external=True)

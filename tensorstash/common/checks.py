@@ -95,9 +95,11 @@ def path_of(value: object, what: str) -> str:
 
 
 def names_in(given: Sequence[str], what: str) -> list[str]:
-    """A list of names; a single text is refused, and so are other items."""
+    """A list of names; a single text is refused, and so are a mapping and other items."""
     if isinstance(given, str):
         raise TypeError(f"{what} must be a list of names, got the text {given!r}. Write [{given!r}].")
+    if isinstance(given, Mapping):  # its values would be lost
+        raise TypeError(f"{what} must be a list of names, got {shown(given)}. Write {shown([*given])}.")
     if not is_listed(given):
         raise TypeError(f"{what} must be a list of names, got {shown(given)}.")
     names = [*given]

@@ -14,7 +14,7 @@ from tensorstash.columns.names import field_of, prefixes
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import Columns, ColumnSpec, named
 from tensorstash.columns.types import is_text
-from tensorstash.common.checks import shown
+from tensorstash.common.checks import is_listed, shown
 from tensorstash.common.text import cut, type_text
 from tensorstash.errors import SchemaError
 from tensorstash.ingest.plan_text import type_name
@@ -147,6 +147,14 @@ def _table(static: Any, request: Request) -> Request | None:
     chooses = isinstance(static, tuple) and len(static) == 2
     table, columns = static if chooses else (static, None)
     if not is_table(table):
+        keys_given = (
+            [static.get(name) for name in entity_columns(request.entity)] if isinstance(static, Mapping) else []
+        )
+        if keys_given and all(map(is_listed, keys_given)):
+            raise TypeError(
+                "static= as a mapping names columns of the source, such as {'size': 'size'}, and this one has values. "
+                "For a table with a row for each entity write static=pl.DataFrame({...})."
+            )
         return None
     if request.entity is None:
         raise ValueError(

@@ -81,7 +81,7 @@ def windows(parts: Windows | Mapping[str, Windows], *, axes: "Axes | None" = Non
 
 
 def _stash_of(parts: object) -> Stash:
-    if not isinstance(parts, Mapping) or not parts:
+    if not isinstance(parts, Mapping) or isinstance(parts, Stash) or not parts:
         raise ValueError(
             f"parts must be windows, or a mapping such as {{'train': train, 'valid': valid}}, got {shown(parts)}."
         )

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from tensorstash.common.checks import shown
 from tensorstash.errors import SegmentError
 
 _SHM = "/dev/shm"
@@ -54,7 +55,7 @@ def check_label(label: object, argument: str = "label", remedy: str = "Choose an
         return label
     raise ValueError(
         "A label is a text of up to 100 letters, digits or any of _.+@=-, and begins with a letter or digit; got "
-        f"{argument}={label!r}. {remedy}"
+        f"{argument}={shown(label)}. {remedy}"
     )
 
 

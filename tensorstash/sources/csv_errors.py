@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -13,22 +12,18 @@ from tensorstash.columns.names import check_for_polars
 from tensorstash.columns.number_texts import number_share
 from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.csv_file import MISSING, Csv
-from tensorstash.sources.csv_types import FLOATS, INTEGERS, LARGE_INTEGERS, TEXT, MisfitError, Texts, fits
+from tensorstash.sources.csv_types import FLOATS, INTEGERS, LARGE_INTEGERS, TEXT, MisfitError, Texts
 from tensorstash.sources.evaluate import first_line
 from tensorstash.sources.file import File, here
 from tensorstash.sources.formats import TABS
 from tensorstash.sources.scan import Wanted
 
-if TYPE_CHECKING:
-    import polars as pl
-
 _ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d(?::\d\d(?::\d\d(?:\.\d+)?)?)?)? ?(Z|[+-]\d\d:?(?:\d\d)?)?")
-_THOUSANDS = re.compile(r"\D*[1-9]\d{0,2}(,\d{3})+(\.\d+)?\D*")
-_FEW = 5  # most words that a remedy lists as missing values
+_VALUE = re.compile(r"\d|true|false", re.IGNORECASE)  # what a word for a missing value does not have
+_FEW = 5  # most files that a remedy lists
 _LINES = 100  # lines that show how numbers are written
 _OLD_MAC = r"eol_char='\r'"
 _HEAD = 1 << 16  # bytes that show what a file is
-_DISTINCT = 10_000  # texts that a remedy is tried on
 
 
 def check_header(table: Csv, wanted: Wanted) -> None:
@@ -94,54 +89,23 @@ def _check_zeros(name: str, text: str, table: Csv) -> None:
 
 def _refuse(name: str, texts: Texts, what: str, kind: pa.DataType) -> None:
     text, table = texts.misfits[kind]
-    how = f"as text: {_call(table, f'schema_overrides={{{name!r}: pl.String}}')}"
+    if kind == FLOATS and not _VALUE.search(text):
+        how = f"with {text!r} as missing: {_call(table, f'schema_overrides={{{name!r}: pl.Float64}}', [text])}"
+    else:
+        how = f"as text: {_call(table, f'schema_overrides={{{name!r}: pl.String}}')}"
     raise SchemaError(
         f"A column of a CSV file is {what} or text; most values of {name!r} read as {what}, but {text!r} does not "
-        f"({_place(table, name, text)}). Leave the column out, or read it "
-        f"{(kind == FLOATS and _as_numbers(table, name)) or how}."
+        f"({_place(table, name, text)}). Leave the column out, or read it {how}."
     )
 
 
-def _as_numbers(table: Csv, name: str) -> str:
-    """How to read a column as numbers if a few words are missing values; empty if others are no numbers."""
-    texts = table.frame([]).select(name).drop_nulls().unique(maintain_order=True).head(_DISTINCT).collect().to_series()
-    odd = texts.filter([not fits(texts[k : k + 1], FLOATS) for k in range(len(texts))])
-    is_value = odd.str.contains(r"\d|(?i)true|false")
-    words, values = odd.filter(~is_value).to_list(), odd.filter(is_value)
-    change = _change(values) if len(values) else ""
-    if len(words) > _FEW or (len(values) and not change):
-        return ""
-    then = f".with_columns(pl.col({name!r}).str.strip_chars(){change}.cast(pl.Float64))"
-    return f"as numbers: {_call(table, f'schema_overrides={{{name!r}: pl.String}}', words, then)}"
-
-
-def _change(texts: "pl.Series") -> str:
-    """A method of polars that leaves the numbers of texts; empty if there is none."""
-    marks = "".join(sorted({*"".join(texts)} - {*"0123456789.+-eE"}))
-    changes = [(",", "."), (f"[{re.escape(marks)}]", "")]
-    if all(map(_THOUSANDS.fullmatch, texts)):
-        changes.reverse()
-    if not marks or "\u2212" in marks or number_share(texts.to_list()) < 1:
-        return ""
-    found = (change for change in changes if fits(texts.str.replace_all(*change), FLOATS))
-    return next((f".str.replace_all({old!r}, {new!r})" for old, new in found), "")
-
-
-def _call(table: Csv, arguments: str = "", missing: Sequence[str] = (), then: str = "") -> str:
+def _call(table: Csv, arguments: str = "", missing: Sequence[str] = ()) -> str:
     """A call of `ts.load` that reads the files with polars, and the same words as missing values."""
-    import polars as pl
-
-    words = {*MISSING} - {""}
-    with suppress(pl.exceptions.PolarsError):  # the file cannot be read
-        is_there = [pl.any_horizontal(pl.all() == word).any().alias(word) for word in words]
-        found = table.frame([], ragged=True).select(is_there).collect().row(0, named=True)
-        words = {word for word, there in found.items() if there or len(table.files) > 1}
-    words |= {*missing}
-    nulls = f"null_values={sorted(words)}" if words else ""
+    nulls = f"null_values={sorted({*MISSING, *missing} - {''})}"
     given = [_given(table.files), arguments, nulls, "infer_schema_length=None"]
     if table.separator != "," and "separator=" not in arguments:
         given.insert(1, f"separator={table.separator!r}")
-    return f"ts.load(pl.scan_csv({', '.join(filter(None, given))}){then}, ...)"
+    return f"ts.load(pl.scan_csv({', '.join(filter(None, given))}), ...)"
 
 
 def _given(files: Sequence[File]) -> str:

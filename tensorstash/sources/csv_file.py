@@ -32,7 +32,7 @@ class Csv:
     files: Sequence[File]  # all files of the source, for messages
     copies: tuple[Spool, ...]  # keep the paths alive
 
-    def frame(self, missing: Sequence[str] = MISSING, ragged: bool = False) -> "pl.LazyFrame":
+    def frame(self, missing: Sequence[str] = MISSING) -> "pl.LazyFrame":
         """The rows, as text."""
         import polars as pl
 
@@ -41,7 +41,6 @@ class Csv:
             separator=self.separator,
             null_values=[*missing],
             infer_schema=False,
-            truncate_ragged_lines=ragged,
             glob=False,
         )
 

@@ -180,7 +180,8 @@ def _remote(place: File) -> list[File]:
     paths = [info.path for info in listed if info.type == fs.FileType.File]
     pattern = re.compile(glob_translate(path))
     files = _data(paths, root) if is_directory else [path for path in paths if pattern.match(path)]
-    refuse_tables({root, *map(os.path.dirname, files)}, _names_below(system, root, paths), place.scheme)
+    if not place.is_http:  # a web server has no directories, and may answer any address
+        refuse_tables({root, *map(os.path.dirname, files)}, _names_below(system, root, paths), place.scheme)
     return [replace(file, system=system, scheme=place.scheme) for file in _files(files, root)]
 
 

@@ -33,12 +33,15 @@ def fields_of(state: object) -> dict[str, Any]:
     """The fields of a scaler, from its state."""
     if not isinstance(state, Mapping):
         raise TypeError(f"A state must be what state_dict() returned, got {type_text(state)}.")
-    if state.get("version") != VERSION:
-        raise ValueError(f"The version of a state must be {VERSION}, got {state.get('version')!r}.")
-    needed = ["kind", "by", "rows", "spans", "columns"]
+    if state.get("version", VERSION) != VERSION:
+        raise ValueError(f"The version of a state must be {VERSION}, got {state['version']!r}.")
+    needed = ["version", "kind", "by", "rows", "spans", "columns"]
     needed += ["entities", "unknown"] if state.get("by") == "entity" else []
     if missing := [name for name in needed if name not in state]:
-        raise ValueError(f"A state must have {', '.join(needed)}; this one lacks {', '.join(missing)}.")
+        raise ValueError(
+            f"A state must have {', '.join(needed)}; this one lacks {', '.join(missing)}. Take what "
+            "state_dict() returned out of the checkpoint."
+        )
     fields = {"kind": state["kind"], "by": state["by"], "unknown": state.get("unknown", "error")}
     check_kind(fields["kind"], fields["by"], fields["unknown"])
     names = _names(state["entities"]) if fields["by"] else []

@@ -57,9 +57,9 @@ def points_of(stash: Stash, frame: Any, closed: str, spans: Collection[str]) -> 
             raise unknown(name, columns, "the frame of at=")
     if twice := [name for name in columns if name in spans and name not in keys]:
         raise SchemaError(f"A column of at= must not have the name of a span, got {twice[0]!r}. Rename one of them.")
-    time = _frame_times(columns[stash.time_name], stash)
-    if not len(time):
+    if not len(columns[stash.time_name]):
         raise ValueError("The frame of at= must have at least one row, got none.")
+    time = _frame_times(columns[stash.time_name], stash)
     if (farthest := int(np.abs(time.astype(np.float64)).max())) > 1 << 62:
         raise DataError(f"The times of at= must lie within 2**62 ticks of 0, got a time {farthest:,} ticks away.")
     labels = {name: _label(array, name, stash) for name, array in columns.items() if name not in keys}
@@ -85,7 +85,7 @@ def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
     if isinstance(frame, (str, list, tuple, Stash)) or not (isinstance(frame, Mapping) or is_frame):
         raise TypeError(
             f"at must be a frame with a row for each window, such as one of polars, pandas or pyarrow, got "
-            f"{type_text(frame)}."
+            f"{type_text(frame)}.{' Write at=frame.collect().' * hasattr(frame, 'collect')}"
         )
     scanned = scan(frame, None, Wanted(None), None, progress=False)
     columns = read_columns(scanned, scanned.schema.names)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from datetime import timedelta
 from typing import Literal, get_args
 
 import numpy as np
@@ -213,7 +214,10 @@ def _shift(length: int | str, clock: Clock, what: str) -> Shift:
         step = frequency(size, clock, None)
     except ValueError as error:
         rule = "a duration as polars writes it, such as '-90d' or, alone, '-1mo', or an integer for integer times"
-        meant = meant_by(size)
+        given: object = length
+        if isinstance(given, timedelta):
+            is_back, size = given < timedelta(0), f"{abs(given).total_seconds()}s"
+        meant = "0d" if given in (0, timedelta(0)) else meant_by(size)
         if "multiple" in str(error):
             rule, meant = f"a multiple of the unit of the times, {clock.unit!r}", None
         remedy = "" if meant is None else f" Write {'-' * is_back + meant!r}."

@@ -1,26 +1,20 @@
 """What gaps in time most likely are, for messages: each remedy has been tried on the times."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
-from tensorstash.common.clock import UTC_NAMES, Clock, from_wall_clock, wall_clock
+from tensorstash.common.clock import UTC_NAMES, Clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Frequency, frequency, written
-from tensorstash.errors import DataError
 from tensorstash.stash.stash import Stash
-from tensorstash.stash.steps import count_steps, gaps_at
+from tensorstash.stash.steps import gaps_at
 from tensorstash.windows.runs import Runs
 
 _MOST_ROWS = 1 << 21  # that remedies are tried on, the first ones
 _SAMPLE = 1 << 16  # steps
-# zones whose clocks change at different times; the one that fits is named as an example
-_ZONES = [f"Europe/{city}" for city in ("Berlin", "London", "Athens")]
-_ZONES += [f"America/{city}" for city in ("New_York", "Chicago", "Denver", "Los_Angeles", "Santiago")]
-_ZONES += ["Australia/Sydney", "Pacific/Auckland", "Asia/Jerusalem"]
 
 Remedy = tuple[str, Int64s]  # what gaps are and how to avoid them, and the gaps that are left
 
@@ -36,9 +30,9 @@ class _Gaps:
     clock: Clock
     name: str  # of the time column
 
-    def left_with(self, step: Frequency, times: Int64s | None = None) -> Int64s:
-        """The gaps with another step, or with other times."""
-        return gaps_at(self.times if times is None else times, self.first[1:] - 1, step)
+    def left_with(self, step: Frequency) -> Int64s:
+        """The gaps with another step."""
+        return gaps_at(self.times, self.first[1:] - 1, step)
 
     def longest(self, gaps: Int64s) -> int:
         """The rows of the longest run between gaps."""
@@ -72,59 +66,25 @@ def _weekends(gaps: _Gaps) -> Iterator[Remedy]:
 
 
 def _changes_of_the_clock(gaps: _Gaps) -> Iterator[Remedy]:
-    """Local midnights as UTC, of which some are an hour nearer; and local hours, of which one is skipped a year."""
-    clock, step, hour = gaps.clock, gaps.step, gaps.clock.day // 24
-    before, after = gaps.times[gaps.rows - 1], gaps.times[gaps.rows]
-    may_be = step.kind == "ticks" and hour and clock.unit is not None and clock.zone in UTC_NAMES
-    if not may_be or 2 * np.count_nonzero(np.abs(after - before - step.count) == hour) < len(after):
+    """Local days as UTC, of which some are an hour shorter or longer."""
+    clock, step = gaps.clock, gaps.step
+    if step.kind != "ticks" or clock.unit is None or clock.zone not in UTC_NAMES or step.count % clock.day:
         return
-    zones = [Clock(clock.unit, zone) for zone in _ZONES]
-    with suppress(DataError):  # of years that no zone knows, or on a machine without zones
-        if step.count % clock.day == 0:
-            zones.sort(key=lambda zoned: int(wall_clock(before[:1], zoned)[0]) % clock.day != 0)  # midnights first
-            yield from chain.from_iterable(_midnights(gaps, zoned, before, after) for zoned in zones)
-        elif clock.zone is None:
-            yield from chain.from_iterable(_local_hours(gaps, zoned, before, after) for zoned in zones)
-
-
-def _midnights(gaps: _Gaps, zoned: Clock, before: Int64s, after: Int64s) -> Iterator[Remedy]:
-    step = frequency(f"{gaps.step.count // zoned.day}d", zoned, None)
-    if 2 * np.count_nonzero(step.follows(before, after)) < len(after):
-        return
-    utc = ".dt.replace_time_zone('UTC')" if gaps.clock.zone is None else ""
-    yield _zone(gaps, f"{utc}.dt.convert_time_zone({zoned.zone!r})"), gaps.left_with(step)
-
-
-def _local_hours(gaps: _Gaps, zoned: Clock, before: Int64s, after: Int64s) -> Iterator[Remedy]:
-    apart = ~gaps.step.follows(from_wall_clock(before, zoned)[0], from_wall_clock(after, zoned)[0])
-    if 2 * np.count_nonzero(apart) > len(after):
-        return
-    times = from_wall_clock(gaps.times, zoned)[0]
-    if (wall_clock(times, zoned) == gaps.times).all():  # the zone skips none of them
-        yield (
-            _zone(gaps, f".dt.replace_time_zone({zoned.zone!r}, ambiguous='earliest')"),
-            gaps.left_with(gaps.step, times),
-        )
-    text = f"The gaps are hours that the clock skips, as in {zoned.zone}: gaps='mask' has an empty slot there."
-    yield text, gaps.rows[apart]
-
-
-def _zone(gaps: _Gaps, conversion: str) -> str:
-    return (
-        "The gaps are changes of the clock: give the times their zone, such as "
-        f"frame.with_columns(pl.col({gaps.name!r}){conversion}), with polars."
-    )
+    longer = gaps.times[gaps.rows] - gaps.times[gaps.rows - 1] - step.count
+    utc = ".dt.replace_time_zone('UTC')" if clock.zone is None else ""
+    zoned = f"frame.with_columns(pl.col({gaps.name!r}){utc}.dt.convert_time_zone(zone))"
+    text = "The gaps are changes of the clock: give the times their zone, such as 'Europe/Berlin', with polars:"
+    yield f"{text} {zoned}.", gaps.rows[np.abs(longer) != clock.day // 24]
 
 
 def _jitter(gaps: _Gaps) -> Iterator[Remedy]:
     """Steps that vary around their median."""
-    counted = count_steps(gaps.times, gaps.first[1:] - 1, max(1, len(gaps.times) // _SAMPLE))
-    steps, counts = (np.array(values, np.int64) for values in zip(*sorted(counted.items())))
-    median = _quantile(steps, counts, 0.5)
-    order = np.argsort(np.abs(steps - median))
-    apart = np.abs(steps - median)[order]
+    steps = np.delete(np.diff(gaps.times), gaps.first[1:] - 1)
+    steps = np.sort(steps[:: max(1, len(steps) // _SAMPLE)])
+    median = int(steps[(len(steps) - 1) // 2])
+    apart = np.sort(np.abs(steps - median))
     # the rarest steps may be gaps, and a few others are no jitter
-    spreads = [_quantile(apart, counts[order], share) for share in (1.0, 0.999, 0.99, 0.9)]
+    spreads = [int(apart[int((len(apart) - 1) * share)]) for share in (1.0, 0.999, 0.99, 0.9)]
     spread = next((ticks for ticks in spreads if 2 * ticks <= median), 0)
     if not spread or not spreads[-1]:
         return
@@ -134,7 +94,3 @@ def _jitter(gaps: _Gaps) -> Iterator[Remedy]:
     step, allowed = written(median, gaps.clock), written(tolerance, gaps.clock)
     text = f"Steps vary around {step}: give frequency={step!r}, tolerance={allowed!r}."
     yield text, gaps.left_with(frequency(step, gaps.clock, allowed))
-
-
-def _quantile(values: Int64s, counts: Int64s, share: float) -> int:
-    return int(values[np.searchsorted(np.cumsum(counts), share * counts.sum())])

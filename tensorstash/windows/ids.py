@@ -17,7 +17,13 @@ Ids = Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor | slice
 def check_ids(ids: int | Ids, count: int) -> Int64s:
     """Ids as int64 in `[0, count)`; negative ones count from the end, as in Python."""
     if isinstance(ids, slice):
-        return np.arange(*ids.indices(count), dtype=np.int64)
+        try:
+            return np.arange(*ids.indices(count), dtype=np.int64)
+        except (TypeError, ValueError) as error:
+            raise type(error)(
+                f"A slice of windows is from id to id, with a step that is not 0, got {shown(ids)}. To cut at a time "
+                "write windows.split('2013-10-01')."
+            ) from error
     numbers = ids_between(-count, count, ids)
     numbers[numbers < 0] += count
     return numbers

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.checks import array_of
+from tensorstash.common.checks import array_of, shown
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.ranges import true_ranges
 from tensorstash.errors import NoWindowError
@@ -182,8 +182,11 @@ def anchored(placement: Placement, where: Where | None) -> Placement:
     stash, shift = placement.stash, placement.history + placement.label_offset
     mask = array_of(stash[where] if isinstance(where, str) else where, "where")
     if mask.dtype != bool or mask.shape != (stash.rows,):
+        name = f"{where!r}, " if isinstance(where, str) else ""
+        found = shown(where) if mask.dtype.kind in "OU" else f"{name}{mask.shape} of {mask.dtype}"
         raise ValueError(
-            f"where must be a boolean column or ({stash.rows},) booleans, got {mask.shape} of {mask.dtype}."
+            f"where must be a boolean column or ({stash.rows},) booleans, got {found}. Load a condition as a column, "
+            "such as columns={'keep': pl.col('x') > 0}, and name it: where='keep'."
         )
     low, high = _slot_ranges(placement, *_ranges(mask.__getitem__, stash.rows))
     kept = keep(placement.intervals, low - shift, high - shift)

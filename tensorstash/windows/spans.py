@@ -1,14 +1,15 @@
 """Spans: which slots of which columns a window holds, relative to its anchor."""
 
 import operator
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from tensorstash.columns.names import check_name
 from tensorstash.common.checks import at_least, is_integer, names_in, shown
 from tensorstash.common.text import type_text
-from tensorstash.errors import SchemaError, unknown
+from tensorstash.errors import ColumnError, SchemaError, unknown
 from tensorstash.gather.each import Variates
 from tensorstash.gather.span import Draw, Span
 from tensorstash.stash.stash import Stash
@@ -35,6 +36,8 @@ def make_spans(  # noqa: PLR0917  in the order of `Windows`
             raise ValueError("A window needs a length: give history= (and horizon=), or spans=.")
         before, after = slot_count(1, history, "history"), slot_count(0, horizon, "horizon")
         names = [*stash] if columns is None else names_in(columns, "columns")
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"columns must have each name once, got {twice[0]!r} twice. Leave one out.")
         made = [Span(name, name, -before, after) for name in names]
     elif history is not None or horizon or columns is not None:
         raise ValueError("spans must be given without history, horizon and columns: it defines the whole window.")
@@ -72,13 +75,28 @@ def _check(span: Span, stash: Stash, source: Stash, table: str | None) -> None:
         )
     for name in span.columns:
         if name not in source:
-            raise unknown(name, source, "the stash" if table is None else f"the table {table!r}")
+            raise _unknown(name, source, source, "the stash" if table is None else f"the table {table!r}", "column")
     if span.variates is not None:
         _check_alike(span.variates, source)
     if span.name in stash.static:
         raise SchemaError(
             f"A span must not have the name of a static column, got {span.name!r}. Give the span another name."
         )
+
+
+def _unknown(name: str, stash: Stash, known: Iterable[str], where: str, what: str) -> ColumnError:
+    """The error for a name that is no column of rows; it may be something else of the stash."""
+    if name in stash.static:
+        return ColumnError(
+            f"{where} has no {what} {name!r}: it is a static column, which every batch has without a span. Leave it "
+            "out here."
+        )
+    if name in (stash.time_name, stash.known_name, *stash.entity_names):
+        return ColumnError(
+            f"{where} has no {what} {name!r}: it has the times or the entities of the rows. To have it in batches, "
+            "name it in columns= of the load too."
+        )
+    return unknown(name, known, where, what)
 
 
 def _check_alike(variates: Variates, stash: Stash) -> None:
@@ -104,15 +122,21 @@ def slot_count(least: int, value: int, what: str) -> int:
 
 def _span(name: str, parts: Any) -> Span:
     rule = "A span must be (column, start, stop) or (column, start, stop, step)"
-    if isinstance(parts, str) or not isinstance(parts, Sequence):
-        raise TypeError(f"{rule}, got {shown(parts)} for {name!r}.")
+    if isinstance(parts, (str, range)) or not isinstance(parts, Sequence):
+        column = parts if isinstance(parts, (str, Variates)) else "x"
+        raise TypeError(f"{rule}, got {shown(parts)} for {name!r}. The past 96 are ({column!r}, -96, 0).")
     whole = f"got {shown(tuple(parts))} for {name!r}"
     draw = parts[1] if len(parts) > 1 and isinstance(parts[1], Draw) else None
     if any(isinstance(value, Draw) for value in parts[2:]):
         raise ValueError(f"Only the start of a span may be a ts.Draw, {whole}.")
     numbers = parts[1:] if draw is None else (draw.low, *parts[2:])
     if len(parts) not in (3, 4) or not all(is_integer(value) for value in numbers):
-        raise ValueError(f"{rule}, in slots, {whole}.")
+        column, *others = parts or [None]
+        is_time = isinstance(column, str) and any(isinstance(value, (str, timedelta)) for value in others)
+        stretch = f"Stretches of time are ts.During({column!r}, '-4d', '0d', max_rows=96)."
+        raise ValueError(
+            f"{rule}, in slots, {whole}. {stretch if is_time else 'Slots are integers, such as -96 and 0.'}"
+        )
     start, stop, *step = map(operator.index, numbers)
     variates = parts[0] if isinstance(parts[0], Variates) else None
     span = Span(
@@ -153,6 +177,6 @@ def judged_spans(
         if name in in_time:
             raise ValueError(f"require= checks slots, and {name!r} is a span in time. See min_rows= of ts.During.")
         if name not in named and name not in stash:
-            raise unknown(name, dict.fromkeys([*named, *stash]), "the window", "span or column")
+            raise _unknown(name, stash, dict.fromkeys([*named, *stash]), "the window", "span or column")
     judged = [named.get(name) or Span(name, name, -size[0], size[1]) for name in names]
     return [replace(span, column=column, variates=None) for span in judged for column in span.columns]

@@ -106,15 +106,27 @@ def _first_slots(placement: Placement, cut: Cut) -> Int64s:
 
 def _shares(fractions: Sequence[float], counts: Int64s) -> list[Int64s]:
     """Each fraction of each count, rounded to the nearest; the fractions ascend between 0 and 1."""
+    _check_apart(fractions)
     inside = all(isinstance(fraction, (float, np.floating)) and 0 < fraction < 1 for fraction in fractions)
     if not inside or any(earlier >= later for earlier, later in pairwise(fractions)):
-        raise ValueError(f"Fractions must lie in (0, 1) and ascend, got {', '.join(map(shown, fractions))}.")
+        raise ValueError(
+            f"Fractions must lie in (0, 1) and ascend, got {', '.join(map(shown, fractions))}. They are where to cut: "
+            "0.7, 0.9 make parts of 70 %, 20 % and 10 %."
+        )
     return [np.floor(counts * fraction + 0.5).astype(np.int64) for fraction in fractions]
+
+
+def _check_apart(cuts: Sequence[object]) -> None:
+    if listed := [cut for cut in cuts if isinstance(cut, (list, tuple, np.ndarray))]:
+        raise ValueError(
+            f"Each cut is an argument of its own, got {shown(listed[0])}. Unpack it with a star, as in split(*cuts)."
+        )
 
 
 def parts_at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Placement]:
     """The parts before, between and from times, which ascend."""
     _check_timed(placement.stash, "split")
+    _check_apart(cuts)
     if fractions := [cut for cut in cuts if isinstance(cut, (float, np.floating))]:
         raise ValueError(
             f"Cuts must be times, got {fractions[0]!r}. To cut at a fraction of the rows of each entity, use "

@@ -19,4 +19,11 @@ class Wanted:
     shows: Callable[[Sequence[str], str], bool]  # what a case has, and the label of the part that differs
 
 
-WANTED: tuple[Wanted, ...] = ()
+WANTED: tuple[Wanted, ...] = (
+    Wanted(
+        "refusals",
+        case=128,
+        reason="a mapping is no list of names, because its values would be lost",
+        shows=lambda _, label: label.endswith(" refused") and "={" in label,
+    ),
+)

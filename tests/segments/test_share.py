@@ -162,10 +162,10 @@ def as_label(name: str) -> str:
 
 @pytest.mark.parametrize("label", ["", ".x", "a/b", "a b", "é", "x" * 101, "../x", "-x", "a\n", 3])
 def test_a_label_that_is_no_name_is_refused(label: Any) -> None:
-    with pytest.raises(ValueError, match=like(f"A label is ... got share={label!r}")):
+    with pytest.raises(ValueError, match=like(f"A label is ... got share={repr(label)[:50]}")):
         ts.load({"y": [1]}, share=label)
     for refuse in (ts.load({"y": [1]}).share, ts.attach, ts.shared.remove):
-        with pytest.raises(ValueError, match=like(f"A label is ... got label={label!r}")):
+        with pytest.raises(ValueError, match=like(f"A label is ... got label={repr(label)[:50]}")):
             refuse(label)
 
 

@@ -184,6 +184,17 @@ def test_files_of_a_web_server(web: str, tmp_path: Path, monkeypatch: pytest.Mon
         ts.load(f"{web}/0.parquet", ["y"])
 
 
+def test_a_web_server_is_not_asked_for_logs_of_tables(
+    web: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(Handler, "log_message", lambda self, *_: asked.append(self.path))
+    (tmp_path / "data").mkdir()
+    write_parquet(tmp_path / "data/0.parquet", [pa.table(FRAME)])
+    assert ts.load(f"{web}/data/*.parquet", ["y"], time="t")["y"].tolist() == [1.0, 2.0]
+    assert {path[:5] for path in asked} == {"/data"}
+
+
 def test_a_web_server_that_is_not_there() -> None:
     with pytest.raises(ts.errors.SourceError, match=like("x.parquet' matches no file: Cannot connect to host")):
         ts.load("http://127.0.0.1:9/x.parquet")

@@ -152,8 +152,8 @@ def test_a_name_in_require_that_is_no_span_and_no_column_is_told_with_both() -> 
     table = {"e": ["a", "b"], "y": [1.0, 2.0], "x": [1.0, 2.0], "size": [1.0, float("nan")]}
     stash = ts.load(table, ["y", "x"], entity="e", static=["size"])
     spans = {"past": ("y", -1, 0)}
-    for name, hint in (("pst", "did you mean 'past'"), ("zzz", "it has 'past', 'y', 'x'"), ("size", "it has 'past'")):
-        with pytest.raises(ts.errors.ColumnError, match=f"the window has no span or column '{name}'; {hint}"):
+    for name, hint in (("pst", "did you mean 'past'"), ("zzz", "it has 'past', 'y', 'x'"), ("size", "a static column")):
+        with pytest.raises(ts.errors.ColumnError, match=f"the window has no span or column '{name}'.*{hint}"):
             ts.Windows(stash, spans=spans, require=[name])
 
 

@@ -189,7 +189,7 @@ def test_where_names_a_boolean_column() -> None:
     assert windows.placement.anchor_slots(np.arange(len(windows))).tolist() == [3, 6]
     with pytest.raises(
         ValueError,
-        match=like("where ... got (9,) of int64"),
+        match=like("where ... got 'i64', (9,) of int64"),
     ):
         ts.Windows(stash, 2, where="i64")
 
