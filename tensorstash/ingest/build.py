@@ -81,6 +81,10 @@ def _load_private(found: Found, progress: bool | None) -> tuple[Stash, tuple[str
 
 def _load_once(found: Found, target: Target, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
     """Attach or build the stash; warnings come only from a build."""
+    if target.path is not None and found.has_file(target.path):
+        raise ValueError(
+            f"file= is written with the stash; {target.path!r} is a file of the source. Choose another path."
+        )
     key, noted = key_of(found.rows(target.version, progress), argument_keys(found.request)), list[str]()
 
     def build(draft: UnpublishedFile, report: Callable[[float], None]) -> None:

@@ -26,6 +26,10 @@ class Found:
         files = find(request.source, request.filesystem)
         return with_paths(files, request.named, request.wanted.mentions, request.source)
 
+    def has_file(self, path: str) -> bool:
+        """Whether a real path of this machine is a file of the source."""
+        return any(stamp[0] == path for stamp in self._stamps)
+
     def choose(self, progress: bool | None) -> "Choice":
         """What is in the source, and what a load of it will hold."""
         if self._choice is None:

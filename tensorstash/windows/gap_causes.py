@@ -72,8 +72,8 @@ def _changes_of_the_clock(gaps: _Gaps) -> Iterator[Remedy]:
         return
     longer = gaps.times[gaps.rows] - gaps.times[gaps.rows - 1] - step.count
     utc = ".dt.replace_time_zone('UTC')" if clock.zone is None else ""
-    zoned = f"frame.with_columns(pl.col({gaps.name!r}){utc}.dt.convert_time_zone(zone))"
-    text = "The gaps are changes of the clock: give the times their zone, such as 'Europe/Berlin', with polars:"
+    zoned = f"frame.with_columns(pl.col({gaps.name!r}){utc}.dt.convert_time_zone('Europe/Berlin'))"
+    text = "The gaps are changes of the clock: give the times their zone with polars, such as that of Berlin:"
     yield f"{text} {zoned}.", gaps.rows[np.abs(longer) != clock.day // 24]
 
 

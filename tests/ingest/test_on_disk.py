@@ -217,3 +217,17 @@ def test_the_bytes_are_on_disk_before_the_name_is(changes: list[str], tmp_path: 
     assert second.split()[0] == "file"
     assert second.split()[-2:] == ["replace", "directory"]
     assert os.listdir(tmp_path) == ["x"]
+
+
+def test_a_stash_never_replaces_a_file_of_its_source(tmp_path: Path) -> None:
+    """Whatever names the file: a link, or a glob with other files."""
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    for path in paths:
+        write_parquet(path, [pa.table({"y": [1.0]})])
+    (tmp_path / "link").symlink_to(paths[0])
+    before = [path.read_bytes() for path in paths]
+    for source, file in ((paths[0], paths[0]), (tmp_path / "*.parquet", paths[1]), (paths[0], tmp_path / "link")):
+        for overwrite in (False, True):
+            with pytest.raises(ValueError, match=like("is a file of the source. Choose another path.")):
+                ts.load(source, ["y"], file=file, overwrite=overwrite)
+    assert [path.read_bytes() for path in paths] == before
