@@ -161,6 +161,13 @@ def test_loads_are_compared_with_readers_and_a_sort_and_with_another_checkout() 
     assert all(row["megabytes"]["tensorstash"][0] > 1 for row in rows)
 
 
+def test_the_loops_of_two_checkouts_take_the_same_batches_by_turns() -> None:
+    printed = run("bench_commits.py", str(BENCHMARKS.parent), "--quick", "--only", "mixed")
+    sizes = [f"{batch}, {layout}" for batch in ("32 windows", "1,024 windows") for layout in ("separate", "packed")]
+    assert [line.partition("  ")[0] for line in printed.splitlines()[:4]] == [f"mixed, {size}" for size in sizes]
+    assert all(len(row["seconds"]["other"]) == 1 for row in results("bench_commits"))
+
+
 def test_shards_are_made_and_opened(shm: Path) -> None:
     printed = run("bench_shards.py", "--quick")
     opened = ["open, mapped", "open, copies", "open, attached"]
