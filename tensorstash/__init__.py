@@ -72,7 +72,6 @@ _HOMES = {
     "plan": "ingest.load",
 }
 _MODULES = {"cluster": "cluster", "errors": "errors", "plot": "plot", "shared": "segments.shared"}
-_RENAMED = {"Pack": "PackSequences"}
 __all__ = sorted([*_HOMES, *_MODULES])  # noqa: PLE0605
 
 if not TYPE_CHECKING:  # a type checker would accept any name
@@ -84,8 +83,6 @@ if not TYPE_CHECKING:  # a type checker would accept any name
             value = import_module(f"tensorstash.{_MODULES[name]}")
         elif name == "__version__":
             value = import_module("importlib.metadata").version("tensorstash")
-        elif name in _RENAMED:
-            raise AttributeError(f"ts.{name} is now ts.{_RENAMED[name]}.")
         else:
             raise AttributeError(f"module 'tensorstash' has no attribute {name!r}")
         globals()[name] = value

@@ -5,11 +5,11 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from math import inf
 from numbers import Real
-from typing import TYPE_CHECKING, Literal, get_args, overload
+from typing import Literal, get_args, overload
 
 import torch
 
-from tensorstash.common.checks import at_least, no_attribute, shown
+from tensorstash.common.checks import at_least, shown
 from tensorstash.common.dtypes import one_nan
 from tensorstash.common.text import type_text
 from tensorstash.transforms.bound import Source, check_source
@@ -232,11 +232,6 @@ class InstanceNorm:
         apart = (wide - center).masked_fill_(~has_value, 0)
         scale = (apart.square_().sum(1, keepdim=True) / divisor + self.eps).sqrt()
         return center.to(past.dtype), scale.masked_fill(count == 0, 1).to(past.dtype)
-
-    if not TYPE_CHECKING:  # a type checker would accept any name
-
-        def __getattr__(self, name: str) -> object:
-            raise no_attribute(self, name, {"undo": "norm.inverse(batch)"})
 
 
 def _is_spread(value: object) -> bool:

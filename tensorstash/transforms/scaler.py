@@ -4,11 +4,11 @@ import warnings
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import torch
 
-from tensorstash.common.checks import names_in, no_attribute, shown
+from tensorstash.common.checks import names_in, shown
 from tensorstash.common.html import table
 from tensorstash.errors import SchemaError
 from tensorstash.errors import unknown as unknown_name
@@ -377,11 +377,6 @@ class Scaler:
               y  center 2  scale 1  for y
         """
         return cls(**fields_of(state))
-
-    if not TYPE_CHECKING:  # else any name would do
-
-        def __getattr__(self, name: str) -> object:
-            raise no_attribute(self, name, {"apply": "scaler.transform(stash)", "undo": "scaler.inverse(batch)"})
 
     def __repr__(self) -> str:
         lines = ("  {}  center {}  scale {}  for {}".format(*row) for row in self._shown())

@@ -487,8 +487,6 @@ def test_a_norm_is_inverted_in_a_batch_or_in_predictions() -> None:
         norm.inverse(batch["next"])  # type: ignore[call-overload]
     with pytest.raises(TypeError, match=like("inverse(batch) takes nothing else, got a dict.")):
         norm.inverse(batch, batch)  # type: ignore[call-overload]
-    with pytest.raises(AttributeError, match=like("no method 'undo'. Write norm.inverse(batch).")):
-        norm.undo(batch)  # type: ignore[attr-defined]
     for other in (copy.deepcopy(norm), pickle.loads(pickle.dumps(norm))):
         assert other == norm
     assert norm.inverse(batch) is batch
