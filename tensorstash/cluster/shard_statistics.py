@@ -10,7 +10,6 @@ from tensorstash.stash.missing import values_of
 from tensorstash.transforms.bound import stash_with
 from tensorstash.transforms.fitting import (
     NO_WINDOWS,
-    Doubt,
     Fitted,
     Statistics,
     all_of_pack,
@@ -67,11 +66,9 @@ def of_node(
         values = {name: (values_of(stash, name), rows) for name in names}
         if together:
             values = {name: all_of_pack(*of_column, name) for name, of_column in values.items()}
-        node.every[shard] = {
-            name: fit([(column, one_group(own))], kind, name) for name, (column, own) in values.items()
-        }
+        node.every[shard] = {name: fit([(column, one_group(own))], kind) for name, (column, own) in values.items()}
         if by is not None:
-            node.each[shard] = {name: fit([of_column], kind, name) for name, of_column in values.items()}
+            node.each[shard] = {name: fit([of_column], kind) for name, of_column in values.items()}
     return node
 
 
@@ -88,7 +85,7 @@ def of_all(entity_offsets: Int64s, nodes: Sequence[NodeStatistics], kind: str, b
         raise ValueError(NO_WINDOWS)
     statistics = Statistics(sum(result.rows.values()), result.spans, {}, {}, [])
     for name, pack in result.packs.items():
-        doubts: list[Doubt] = []
+        few = np.empty(0, np.int64)
         with np.errstate(invalid="ignore", over="ignore"):
             fitted = merged([result.every[shard][name] for shard in sorted(result.every)], kind)
         if by is not None:
@@ -98,6 +95,6 @@ def of_all(entity_offsets: Int64s, nodes: Sequence[NodeStatistics], kind: str, b
             for shard, columns in result.each.items():
                 entities = slice(offsets[shard], offsets[shard + 1])
                 count[entities], center[entities], scale[entities] = columns[name]
-            fitted, doubts = fill_few((count, center, scale), fitted, name)
-        statistics.add(name, pack, fitted, doubts)
+            fitted, few = fill_few((count, center, scale), fitted)
+        statistics.add(name, pack, fitted, few)
     return statistics

@@ -15,7 +15,7 @@ from tensorstash.cluster.order import ShardedOrder
 from tensorstash.cluster.shard_statistics import of_all, of_node
 from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.mix import Mix
-from tensorstash.transforms.bound import Divided
+from tensorstash.sampling.several import Several
 from tensorstash.transforms.fitting import Statistics
 from tensorstash.windows.identity import MEANINGS
 from tensorstash.windows.placement import Chain
@@ -70,7 +70,7 @@ class Division:
 
 
 @dataclass(frozen=True, eq=False)
-class ShardedWindows(Divided):
+class ShardedWindows(Several):
     """The windows of all shards; `parts` has those of the shards that this node holds, by the number of the shard.
 
     A `Loader` samples them: in an epoch every window comes once over all nodes, and all ranks take equally many steps.

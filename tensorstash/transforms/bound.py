@@ -1,9 +1,7 @@
 """What a transform is bound to: the spans of windows, and their columns."""
 
 import math
-from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from collections.abc import Collection, Iterable
 
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
@@ -12,16 +10,6 @@ from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
 
 Source = Windows | Stash | Several
-
-
-class Divided(Several):
-    """Windows of which this process may have a part, so that statistics are merged from those of the parts."""
-
-    @abstractmethod
-    def statistics(
-        self, columns: list[str], kind: str, by: str | None, *, together: bool
-    ) -> Callable[[str | None], Any]:
-        """The `Statistics` of columns as a function of `by`, which is `None` or the one that was given."""
 
 
 def check_source(source: object) -> None:

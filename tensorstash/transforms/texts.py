@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int64s
@@ -35,19 +36,17 @@ def _summary(values: torch.Tensor) -> str:
 
 def doubts_text(doubts: list[Doubt], entities: Sequence[Any] | None) -> str:
     """The warning that names the groups whose centre or scale is not from their own data; `entities` if by entity."""
+    groups: dict[str, dict[str, list[Int64s]]] = {}
+    for text, name, which in doubts:
+        groups.setdefault(text, {}).setdefault(name, []).append(which)
     texts = []
-    for kind, sentence, remedy in (
-        ("equal", "All values are equal, so the scale is 1", ""),
-        ("few", "Too few values", "; these fall back to the statistics of all entities"),
-    ):
+    for text, columns in groups.items():
         places = [
-            repr(name) + ("" if entities is None else f" in {_entities(which, entities)}")
-            for what, name, which in doubts
-            if what == kind
+            repr(name) + ("" if entities is None else f" in {_entities(np.concatenate(which), entities)}")
+            for name, which in columns.items()
         ]
         more = f" and {len(places) - _NAMED} more columns" if len(places) > _NAMED else ""
-        if places:
-            texts.append(f"{sentence}: {', '.join(places[:_NAMED])}{more}{remedy}.")
+        texts.append(f"{text}: {', '.join(places[:_NAMED])}{more}.")
     return " ".join(texts)
 
 
