@@ -1,6 +1,6 @@
-"""What a `Scaler` prints: its constants, and the warning about those that are not from a group's own data."""
+"""What a `Scaler` prints: numbers, and the warning about those that are not from a group's own data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,21 +13,8 @@ _NAMED = 3  # entities or columns named in a warning
 _LISTED = 4  # numbers that are listed; of more the smallest and the largest
 
 
-def constants_shown(
-    center: Mapping[str, torch.Tensor],
-    scale: Mapping[str, torch.Tensor],
-    spans: Mapping[str, str],
-    variates: Mapping[str, Sequence[str]],
-) -> list[tuple[str, str, str, str]]:
-    """The name of each column, its centre, its scale and its spans."""
-    held: dict[str, Sequence[str]] = {span: (column,) for span, column in spans.items()} | dict(variates)
-    return [
-        (name, _summary(center[name]), _summary(scale[name]), ", ".join(span for span in held if name in held[span]))
-        for name in center
-    ]
-
-
-def _summary(values: torch.Tensor) -> str:
+def summary(values: torch.Tensor) -> str:
+    """A few numbers, or the smallest and the largest of more."""
     if values.numel() <= _LISTED:
         return ", ".join(f"{value:.4g}" for value in values.flatten().tolist())
     low, high = (f"{value.item():.4g}" for value in values.aminmax())

@@ -112,7 +112,7 @@ def test_a_scaler_sees_exactly_the_rows_that_lie_in_windows(
             )
         except ts.errors.DataError:
             assume(False)
-    windows = whole.split(cut)[part]
+        windows = whole.split(cut)[part]
     assume(len(windows))
     # row r of column i64 holds r * 16 + 4; a span with a hole in the window's middle does not hide what lies there
     held = windows[:]["whole"].flatten()
