@@ -297,9 +297,9 @@ class Scaler:
             raise TypeError(f"Predictions need a column. Write scaler.inverse(values, {next(iter(self.center))!r}).")
         if not isinstance(column, str) or column not in self.center:
             raise unknown_name(column, self.center, "the scaler")
-        for name, given in (("entity", entity), ("source", source), ("<span>.variate", variate)):
-            if given is not None:
-                integers(given, name)
+        for name, numbers in (("entity", entity), ("source", source), ("<span>.variate", variate)):
+            if numbers is not None:
+                integers(numbers, name)
         check_predictions_of(values, self._pack(column) if variate is None else (), column)
         if not values.dtype.is_floating_point:
             values = values.to(torch.get_default_dtype())
