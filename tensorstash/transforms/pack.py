@@ -14,7 +14,7 @@ from tensorstash.errors import unknown
 from tensorstash.sampling.several import Several
 from tensorstash.transforms.entries import check_batch, span_of
 from tensorstash.transforms.observed import holds_value
-from tensorstash.transforms.packing import Packing, in_a_row, in_rows, mark, move
+from tensorstash.transforms.packing import Packing, mark, move, pack
 from tensorstash.windows.windows import Windows
 
 _MOST_SLOTS = 1 << 31
@@ -85,9 +85,8 @@ class PackSequences:
             raise ValueError("ts.PackSequences needs the name of at least one span, got none.")
         if twice := [name for name, count in Counter(spans).items() if count > 1]:
             raise ValueError(f"A span must be named once, got {twice[0]!r} twice.")
-        object.__setattr__(self, "spans", spans)
-        object.__setattr__(self, "length", None if length is None else _slots_of(length, "length"))
-        object.__setattr__(self, "multiple", _slots_of(multiple, "multiple"))
+        length = None if length is None else at_least(1, length, "length", below=_MOST_SLOTS)
+        vars(self).update(spans=spans, length=length, multiple=at_least(1, multiple, "multiple", below=_MOST_SLOTS))
 
     @property
     def packed_spans(self) -> tuple[str, ...]:
@@ -102,10 +101,9 @@ class PackSequences:
             )
         placement = windows.chain.placements[0]
         slots: dict[str, tuple[int, object]] = {
-            span.name: (len(span), (span.slots, span.variates)) for span in placement.spans
+            one.name: (len(one), (one.slots, one.variates)) for one in placement.spans
         }
-        for number, time_span in enumerate(placement.time_spans):
-            slots |= {span.name: (len(span), number) for span in time_span.shown}
+        slots |= {one.name: (len(one), time_span) for time_span in placement.time_spans for one in time_span.shown}
         for name in self.spans:
             if name not in slots:
                 raise unknown(name, slots, "the batch", "span")
@@ -120,10 +118,7 @@ class PackSequences:
         """Pack a batch as a call does, into memory that `take` returns for a name, a shape and a dtype."""
         check_batch(batch, "ts.PackSequences")
         shape, observed = self._slots(batch)
-        if self.length is None:
-            packing = in_a_row(observed, shape, self.multiple)
-        else:
-            packing = in_rows(observed, shape, self.length, self.multiple)
+        packing = pack(observed, shape, self.length, self.multiple)
         rows = (packing.length,) if self.length is None else (len(packing.used), packing.length)
         entries = self._entries(packing, take)
         distances = [entry for name in self.spans for entry in _distances(batch, name)]
@@ -173,15 +168,9 @@ class PackSequences:
             other = batch.get(f"{name}.observed")
             alike = other is marks or (other is not None and marks is not None and other.equal(marks))
             _check_slots(self, name, slots, alike and batch[name].shape[:2] == (windows, slots))
-        observed = None if held is None else held.flatten(1).expand(windows, slots)
-        return (windows, slots), None if observed is None else np.ascontiguousarray(observed.numpy())
-
-
-def _slots_of(value: object, what: str) -> int:
-    number = at_least(1, value, what)
-    if number >= _MOST_SLOTS:
-        raise ValueError(f"{what} must be < 2**31, because positions are int32, got {number}.")
-    return number
+        if held is None:
+            return (windows, slots), None
+        return (windows, slots), np.ascontiguousarray(held.flatten(1).expand(windows, slots).numpy())
 
 
 def _check_slots(pack: PackSequences, name: str, slots: int, alike: bool) -> None:

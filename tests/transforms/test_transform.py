@@ -372,7 +372,7 @@ def test_instance_normalisation_says_what_does_not_fit() -> None:
         (
             ValueError,
             lambda: ts.InstanceNorm("past", kind="robust"),  # type: ignore[arg-type]
-            "kind ... 'standard', 'last', 'mean' ... 'robust'",
+            'kind ... "standard", "last" or "mean" ... robust',
         ),
         (
             ValueError,
