@@ -53,7 +53,7 @@ Doubt = tuple[str, str, Int64s]  # the text of a warning, its column, its groups
 
 _FEW = "Too few values, in place of which those of all entities count"
 _EQUAL = "All values are equal, so the scale is 1"
-_NO_GROUPS = np.empty(0, np.int64)
+NO_GROUPS = np.empty(0, np.int64)
 _FEWEST = 2  # values that an entity needs for statistics of its own
 _QUARTILES = (0.25, 0.5, 0.75)
 NO_WINDOWS = "A scaler must be fitted on at least one window, got none. See the cuts of split()."
@@ -70,7 +70,7 @@ class Statistics:
     scale: dict[str, torch.Tensor]
     doubts: list[Doubt]
 
-    def add(self, name: str, pack: tuple[int, ...], fitted: Fitted, few: Int64s = _NO_GROUPS) -> None:
+    def add(self, name: str, pack: tuple[int, ...], fitted: Fitted, few: Int64s = NO_GROUPS) -> None:
         """Add a column; raises `DataError` if its statistics are not finite. The scale of equal values becomes 1.
 
         `fitted` has one number for each of a pack, or one for all; `few` are the groups with those of all entities.
@@ -305,7 +305,7 @@ def _fitted(parts: Sequence[Part], kind: str) -> tuple[Fitted, Int64s]:
     """The statistics of a column for each group, and the groups whose statistics are those of all."""
     fitted = fit(parts, kind)
     if parts[0][1].groups == 1 or (fitted[0] >= _FEWEST).all():
-        return fitted, _NO_GROUPS
+        return fitted, NO_GROUPS
     return fill_few(fitted, fit([(column, one_group(rows)) for column, rows in parts], kind))
 
 
