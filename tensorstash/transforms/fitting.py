@@ -221,7 +221,7 @@ def check_kind(kind: str, by: str | None, unknown: str) -> None:
     one_of(kind, get_args(Kind), "kind")
     one_of(by, (None, "entity"), "by")
     one_of(unknown, get_args(Unknown), "unknown")
-    if unknown != "error" and (unknown != "pooled" or by is None):
+    if unknown != "error" and by is None:
         raise ValueError(f"unknown must be 'error', or 'pooled' with by='entity', got {unknown!r} and by={by!r}.")
 
 
@@ -233,14 +233,14 @@ def rows_seen(source: Windows | Stash, stash: Stash) -> Rows:
         raise ValueError(NO_WINDOWS)
     at, none = source.placement, np.empty(0, np.int64)
     ranges = [(none, none)]
-    own = stash is at.stash
     time_spans = [time_span for time_span in at.time_spans if time_span.stash is stash]
-    if time_spans or (own and at.points is not None):
-        chunks = (np.arange(k, min(k + _WINDOWS, len(source))) for k in range(0, len(source), _WINDOWS))
-        ranges += [_united(_ranges_of(at, time_spans, ids, own=own)) for ids in chunks]
-    if own and at.points is None and at.spans:
+    own = stash is at.stash and bool(at.spans)
+    if own and at.points is None:
         start, stop = covered(at.intervals, at.length)
         ranges.append((rows_from(at.slots, start), rows_from(at.slots, stop)))
+    if time_spans or (own and at.points is not None):
+        chunks = (np.arange(k, min(k + _WINDOWS, len(source))) for k in range(0, len(source), _WINDOWS))
+        ranges += [_united(_ranges_of(at, time_spans, ids, own=own and at.points is not None)) for ids in chunks]
     return Rows(*_united(ranges), stash.offsets.numpy())
 
 
@@ -250,10 +250,10 @@ def one_group(rows: Rows) -> Rows:
 
 
 def _ranges_of(at: Placement, time_spans: Sequence[TimeSpan], ids: Int64s, *, own: bool) -> list[Ranges]:
-    """The rows of windows in each span in time; at given points also the `own` rows of their slots."""
+    """The rows of windows in each span in time, and of `own` windows at given points in their slots."""
     anchors = at.anchor_slots(ids)
     ranges = [time_span.ranges(at.stretches(time_span, ids, anchors)) for time_span in time_spans]
-    if own and at.points is not None and at.spans:
+    if own:
         start, stop = anchors - at.history, anchors + at.horizon
         ranges.append((rows_from(at.slots, start), rows_from(at.slots, stop)))
     return ranges
