@@ -44,7 +44,6 @@ if TYPE_CHECKING:  # type checkers and editors cannot read a table
     from tensorstash.windows.during import During as During
     from tensorstash.windows.windows import Windows as Windows
 
-_RENAMED = {"Pack": "PackSequences"}
 __all__ = sorted(NAMES)  # noqa: PLE0605
 
 if not TYPE_CHECKING:  # a type checker would accept any name
@@ -55,8 +54,6 @@ if not TYPE_CHECKING:  # a type checker would accept any name
             value = home if NAMES[name].kind == "module" else getattr(home, name)
         elif name == "__version__":
             value = import_module("importlib.metadata").version("tensorstash")
-        elif name in _RENAMED:
-            raise AttributeError(f"ts.{name} is now ts.{_RENAMED[name]}.")
         else:
             raise AttributeError(f"module 'tensorstash' has no attribute {name!r}")
         globals()[name] = value

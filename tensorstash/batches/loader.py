@@ -27,7 +27,6 @@ from tensorstash.sampling.passes import Position, Schedule
 from tensorstash.sampling.sampler import Sampler
 from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Tail
-from tensorstash.transforms.pack import PackSequences
 from tensorstash.windows.contents import contents
 from tensorstash.windows.windows import Windows
 
@@ -240,9 +239,8 @@ class Loader:
 
     def _transformed(self, transforms: Sequence[Transform], batch: Any) -> Any:
         for transform in transforms:
-            batch = (
-                transform.pack(batch, self._packed.take) if isinstance(transform, PackSequences) else transform(batch)
-            )
+            written = getattr(transform, "pack_into", None)  # into memory that is recycled
+            batch = transform(batch) if written is None else written(batch, self._packed.take)
             if not isinstance(batch, dict) and (batch is None or transform is not self.transform[-1]):
                 raise TypeError(
                     "A transform must return the batch, and the last one that or something made of it; "
@@ -261,8 +259,8 @@ class Loader:
         for name, entry in packed.items():
             if not isinstance(entry, torch.Tensor) or not entry.ndim:
                 raise TypeError(
-                    "Entries before ts.PackSequences must be tensors (batch, ...), because they are copied to "
-                    f"{self.device}; {name!r} is {entry!r}. Add it after ts.PackSequences."
+                    f"Entries that are copied to {self.device} must be tensors (batch, ...); {name!r} is {entry!r}. "
+                    "Add it after the transforms that run on the host, such as ts.PackSequences."
                 )
         return packed
 

@@ -1,15 +1,18 @@
-"""Where the transforms of a loader run: in its thread, before the copy to a device, or in the loop."""
+"""Where the transforms of a loader run: in its thread, before the copy to a device, or in the loop.
+
+A transform says by attributes what a loader must know of it, all of which it may lack: `runs_on_host`, `host_casts`,
+`whole_windows` and `packed_spans`. So the transform of a guest is treated as one of this package.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from tensorstash.batches.arguments import Transform
 from tensorstash.errors import unknown
-from tensorstash.transforms.cast import Cast
-from tensorstash.transforms.pack import check_packs
+from tensorstash.transforms.cast import check_cast
+from tensorstash.transforms.entries import check_whole
 from tensorstash.windows.contents import contents
 from tensorstash.windows.placement import Chain
 
@@ -35,49 +38,58 @@ def plan_transforms(
         ahead: whether a thread makes them.
         resident: whether they are gathered on the device.
     """
-    placement = chain.placements[0]
-    casts: dict[str, torch.dtype] = {}
-    if any(map(_is_host_cast, transforms)):
-        held = contents(chain)
-        names = *(span.name for span in placement.shown), *placement.stash.static
-        casts = _casts_on_host(transforms, {name: held[name].dtype for name in names})
-    check_packs(transforms, placement.spans, [time_span.shown for time_span in placement.time_spans])
-    packed = _up_to_packs(transforms)
-    if packed and resident:
+    casts = _casts_on_host(transforms, chain)
+    _check_packs(transforms)
+    host = max((k for k, step in enumerate(transforms, 1) if getattr(step, "runs_on_host", False)), default=0)
+    if host and resident:
         raise ValueError(
-            f"{type(transforms[packed - 1]).__name__} runs on the host, where the values of resident=True never are. "
+            f"{type(transforms[host - 1]).__name__} runs on the host, where the values of resident=True never are. "
             "Leave one out."
         )
-    early = transforms[:packed] if staged or ahead else ()
-    late = tuple(step for step in transforms[len(early) :] if not (staged and _is_host_cast(step)))
-    return TransformPlan(early, casts if staged and not packed else {}, late)
+    early = transforms[:host] if staged or ahead else ()
+    late = tuple(step for step in transforms[len(early) :] if not (staged and _casts_of(step)))
+    return TransformPlan(early, casts if staged and not host else {}, late)
 
 
-def _up_to_packs(transforms: Sequence[Transform]) -> int:
-    """How many transforms run on the host: all up to the last one that says so, as `ts.PackSequences` does."""
-    return max((k for k, step in enumerate(transforms, 1) if getattr(step, "runs_on_host", False)), default=0)
+def _casts_of(transform: Transform) -> Mapping[str, torch.dtype]:
+    """The new dtypes of the entries that a transform casts before the copy, as `ts.Cast(..., on="host")` does."""
+    casts: Mapping[str, torch.dtype] = getattr(transform, "host_casts", {})
+    return casts
 
 
-def _casts_on_host(transforms: Sequence[Any], held: Mapping[str, torch.dtype]) -> dict[str, torch.dtype]:
-    """The entries that `ts.Cast(..., on="host")` at the beginning of the transforms casts, and their new dtypes.
-
-    `held` are the dtypes of spans and static columns.
-    """
-    casts: dict[str, torch.dtype] = {}
-    first: Any = None  # of the transforms that run after the copy
+def _check_packs(transforms: Sequence[Transform]) -> None:
+    """Refuse to pack a span twice, or before a transform that must see whole windows."""
+    packed = set[str]()
     for transform in transforms:
-        if not _is_host_cast(transform):
-            first = transform if first is None else first
-            continue
-        if first is not None:
+        whole = getattr(transform, "whole_windows", ())
+        check_whole({f"{name}.offsets": None for name in packed}, whole, type(transform).__name__)
+        for name in getattr(transform, "packed_spans", ()):
+            if name in packed:
+                raise ValueError(f"A span must be packed once; {name!r} is packed twice. Leave out one transform.")
+            packed.add(name)
+
+
+def _casts_on_host(transforms: Sequence[Transform], chain: Chain) -> dict[str, torch.dtype]:
+    """The entries that transforms cast before the copy, and their new dtypes; such transforms come first."""
+    if not any(map(_casts_of, transforms)):
+        return {}
+    placement, entries = chain.placements[0], contents(chain)
+    names = *(span.name for span in placement.shown), *placement.stash.static
+    held = {name: entries[name].dtype for name in names}
+    casts: dict[str, torch.dtype] = {}
+    first: Transform | None = None  # of the transforms that run after the copy
+    for transform in transforms:
+        new = _casts_of(transform)
+        first = transform if first is None and not new else first
+        if new and first is not None:
             raise ValueError(
                 f"A cast on the host must be the first transform, because it precedes the copy; {transform!r} comes "
                 f"after {first!r}. Put it first."
             )
-        for name, dtype in transform.dtypes.items():
+        for name, dtype in new.items():
             if name not in held:
                 raise unknown(name, held, "the batch", "span")
-            transform.check(name, held[name])
+            check_cast(name, held[name], dtype)
             if name in casts or dtype.itemsize >= held[name].itemsize:
                 raise ValueError(
                     f"A cast on the host must make a span smaller, once, got {name!r} from "
@@ -85,8 +97,3 @@ def _casts_on_host(transforms: Sequence[Any], held: Mapping[str, torch.dtype]) -
                 )
             casts[name] = dtype
     return casts
-
-
-def _is_host_cast(transform: object) -> bool:
-    """Whether a transform is a `ts.Cast(..., on="host")`."""
-    return isinstance(transform, Cast) and transform.on == "host"

@@ -2,9 +2,8 @@
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,32 +13,9 @@ from tensorstash.batches.loader import Loader
 from tensorstash.windows.windows import Windows
 
 Batch = dict[str, torch.Tensor]
-Clock = Callable[[], float]
 
-_LEAST_SECONDS = 0.1  # of a pass, beside which its beginning is short
-_LEAST_STEPS = 20  # of a pass: more than the batches that workers make ahead
-_LEAST_PASSES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The speed of one way of making batches."""
-
-    way: str
-    seconds_to_first_batch: float
-    windows_per_second: float  # the median of all passes
-    slowest: float  # the lowest and highest of them
-    fastest: float
-    passes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """The batches of a loader, from the call of `iter` to the last one."""
-
-    windows: int
-    seconds: float
-    first: float  # seconds to the first batch
+_PASSES = 5
+_ENDLESS = 1 << 40  # steps of a pass, which ends by time
 
 
 class Items(Dataset[Batch]):
@@ -59,7 +35,7 @@ class Items(Dataset[Batch]):
         }
 
 
-def bench(windows: Windows, batch_size: int, workers: int, seconds: float) -> list[Result]:
+def bench(windows: Windows, batch_size: int, workers: int, seconds: float) -> list[dict[str, Any]]:
     """Time passes of our loader, and of a `DataLoader` without and with workers, over the same windows.
 
     They take turns, pass by pass, because a machine changes its speed from minute to minute.
@@ -68,7 +44,7 @@ def bench(windows: Windows, batch_size: int, workers: int, seconds: float) -> li
         windows: without empty slots, as with `gaps="split"`.
         batch_size: windows of a batch.
         workers: processes of the last `DataLoader`.
-        seconds: how long each runs, but for at least three passes.
+        seconds: how long each runs.
 
     Raises:
         RuntimeError: the two make different windows.
@@ -78,60 +54,35 @@ def bench(windows: Windows, batch_size: int, workers: int, seconds: float) -> li
         ours, theirs = windows[k], items[k]
         if not all(torch.equal(ours[name].view(torch.uint8), theirs[name].view(torch.uint8)) for name in theirs):
             raise RuntimeError(f"The Dataset must make the windows of tensorstash; window {k} differs.")
-
-    def ours_of(steps: int) -> Iterable[Batch]:
-        return Loader(windows, batch_size, shuffle=True, steps=steps)
-
-    def theirs_of(count: int, steps: int) -> Iterable[Batch]:
-        drawn = RandomSampler(items, replacement=True, num_samples=steps * batch_size)
-        return DataLoader(items, batch_size, sampler=drawn, num_workers=count, persistent_workers=count > 0)
-
-    ways = {"tensorstash": ours_of} | {
-        f"DataLoader, {count} workers": partial(theirs_of, count) for count in (0, workers)
-    }
-    begun = {way: long_enough(loader_of) for way, loader_of in ways.items()}
-    passes = in_turns({way: loader for way, (loader, _) in begun.items()}, seconds)
-    return [result(way, begun[way][1], passes[way]) for way in ways]
-
-
-def long_enough(
-    loader_of: Callable[[int], Iterable[Batch]], clock: Clock = time.perf_counter
-) -> tuple[Iterable[Batch], float]:
-    """A loader, from a number of steps, whose passes are long enough, and the time of its first batch."""
-    steps, first = _LEAST_STEPS, None
-    while True:
-        loader = loader_of(steps)
-        beginning = taking(loader, clock).first  # the first pass warms up and starts workers
-        first = beginning if first is None else first
-        if taking(loader, clock).seconds >= _LEAST_SECONDS:
-            return loader, first
-        steps *= 2
+    loaders: dict[str, Iterable[Batch]] = {"tensorstash": Loader(windows, batch_size, shuffle=True, steps=_ENDLESS)}
+    for count in (0, workers):
+        drawn = RandomSampler(items, replacement=True, num_samples=_ENDLESS)
+        loader = DataLoader(items, batch_size, sampler=drawn, num_workers=count, persistent_workers=count > 0)
+        loaders[f"DataLoader, {count} workers"] = loader
+    length = seconds / _PASSES
+    begun = {way: first_and_speed(loader, length)[0] for way, loader in loaders.items()}  # starts workers too
+    turns = [{way: first_and_speed(loader, length)[1] for way, loader in loaders.items()} for _ in range(_PASSES)]
+    return [
+        {
+            "way": way,
+            "seconds_to_first_batch": first,
+            "windows_per_second": statistics.median(turn[way] for turn in turns),
+            "slowest": min(turn[way] for turn in turns),
+            "fastest": max(turn[way] for turn in turns),
+        }
+        for way, first in begun.items()
+    ]
 
 
-def in_turns(
-    loaders: Mapping[str, Iterable[Batch]], seconds: float, clock: Clock = time.perf_counter
-) -> dict[str, list[Pass]]:
-    """Whole passes of each loader, one after the other, for so many seconds of each."""
-    passes: dict[str, list[Pass]] = {way: [] for way in loaders}
-    began = clock()
-    while clock() - began < seconds * len(loaders) or min(map(len, passes.values())) < _LEAST_PASSES:
-        for way, loader in loaders.items():
-            passes[way].append(taking(loader, clock))
-    return passes
+def first_and_speed(loader: Iterable[Batch], seconds: float) -> tuple[float, float]:
+    """The seconds to the first batch of a pass, and its windows per second.
 
-
-def taking(loader: Iterable[Batch], clock: Clock = time.perf_counter) -> Pass:
-    """Take all batches of a pass. The first counts too: other batches may have been made with it."""
-    began = clock()
-    windows, first = 0, None
+    The first batch counts too, because others may have been made with it.
+    """
+    began, windows, first = time.perf_counter(), 0, 0.0
     for batch in loader:
-        first = clock() - began if first is None else first
-        windows += len(next(iter(batch.values())))
-    assert first is not None
-    return Pass(windows, clock() - began, first)
-
-
-def result(way: str, first: float, passes: list[Pass]) -> Result:
-    """The median and the range of some passes."""
-    speeds = [one.windows / one.seconds for one in passes]
-    return Result(way, first, statistics.median(speeds), min(speeds), max(speeds), len(passes))
+        gone = time.perf_counter() - began
+        first, windows = first or gone, windows + len(next(iter(batch.values())))
+        if gone >= seconds:
+            break
+    return first, windows / gone

@@ -1,13 +1,12 @@
 """`ts.cluster.windows`: the windows of each shard that this node holds."""
 
-import warnings
 from array import array
 from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import Parameter, Signature, signature
 from typing import Concatenate, ParamSpec
 
-from tensorstash.cluster.sharded_windows import Division, ShardedWindows, warn_of_shards
+from tensorstash.cluster.sharded_windows import Division, ShardedWindows, made_of_shards
 from tensorstash.cluster.shards import Shards, assign
 from tensorstash.common.text import type_text
 from tensorstash.errors import NoWindowError
@@ -42,8 +41,18 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
         ignored = isinstance(gaps := named.get("gaps"), str) and gaps == "ignore"
         if named.get("frequency") is None and not ignored and not _all_in_time(named.get("spans")):
             named["frequency"] = shards.manifest.frequency
-        parts, texts = _made(shards, lambda stash: make(stash, *arguments, **named))
-        warn_of_shards(texts, stacklevel=3)
+
+        def attempt(stash: Stash) -> Windows | NoWindowError:
+            try:
+                return make(stash, *arguments, **named)
+            except NoWindowError as error:
+                return error
+
+        made = made_of_shards(shards.stashes, attempt, stacklevel=3)
+        parts = {shard: one for shard, one in made.items() if isinstance(one, Windows)}
+        refused = [(shards.stashes[shard].rows, one) for shard, one in made.items() if isinstance(one, NoWindowError)]
+        if refused and not parts and shards.nodes == 1:
+            raise max(refused, key=lambda pair: pair[0])[1]  # that of an empty shard says less
         holds = partial(assign, array("q", (record.rows for record in shards.manifest.shards)))
         names = partial(getattr, shards, "entities")  # decoded only where they are needed
         division = Division(shards.node, shards.nodes, shards.manifest.rows, shards.entity_offsets, holds, names)
@@ -55,25 +64,6 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
         [first, *parameters], return_annotation=ShardedWindows
     )
     return windows
-
-
-def _made(shards: Shards, make: Callable[[Stash], Windows]) -> tuple[dict[int, Windows], dict[int, str]]:
-    """The windows of each shard of this node that has any, and the warnings of each, as one text."""
-    parts: dict[int, Windows] = {}
-    texts: dict[int, str] = {}
-    refusal = None
-    for shard, stash in shards.stashes.items():
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            try:
-                parts[shard] = make(stash)
-            except NoWindowError as error:
-                refusal = error if stash.rows or refusal is None else refusal  # that of an empty shard says less
-        if caught:
-            texts[shard] = " ".join(str(warning.message) for warning in caught)
-    if refusal is not None and not parts and shards.nodes == 1:
-        raise refusal
-    return parts, texts
 
 
 def _all_in_time(spans: object) -> bool:

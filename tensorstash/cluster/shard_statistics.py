@@ -9,8 +9,8 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.stash.missing import values_of
 from tensorstash.transforms.bound import stash_with
 from tensorstash.transforms.fitting import (
+    NO_GROUPS,
     NO_WINDOWS,
-    Doubt,
     Fitted,
     Statistics,
     all_of_pack,
@@ -50,28 +50,23 @@ def of_node(
         )
     node = NodeStatistics()
     for shard, part in parts.items():
-        stash = part.stash
+        stash, names = part.stash, dict.fromkeys([*spans_of(part, columns).values(), *columns])
         node.spans.update(spans_of(part, columns))
-        names = dict.fromkeys([*node.spans.values(), *columns])
-        for name in names:
-            if stash_with(part, name) is not stash:
-                raise ValueError(
-                    f"A row of a table may be seen by windows of several shards; {name!r} is a column of a table. Fit "
-                    "a scaler on the table."
-                )
+        if apart := [name for name in names if stash_with(part, name) is not stash]:
+            raise ValueError(
+                f"A row of a table may be seen by windows of several shards; {apart[0]!r} is a column of a table. Fit "
+                "a scaler on the table."
+            )
         node.packs.update({name: tuple(stash[name].shape[1:]) for name in names})
         if not len(part):
             continue
         rows = rows_seen(part, stash)
-        node.rows[shard] = len(rows)
         values = {name: (values_of(stash, name), rows) for name in names}
         if together:
             values = {name: all_of_pack(*of_column, name) for name, of_column in values.items()}
-        node.every[shard] = {
-            name: fit([(column, one_group(own))], kind, name) for name, (column, own) in values.items()
-        }
-        if by is not None:
-            node.each[shard] = {name: fit([of_column], kind, name) for name, of_column in values.items()}
+        node.rows[shard] = len(rows)
+        node.every[shard] = {name: fit([(column, one_group(own))], kind) for name, (column, own) in values.items()}
+        node.each[shard] = {name: fit([of_column], kind) for name, of_column in values.items() if by is not None}
     return node
 
 
@@ -88,7 +83,7 @@ def of_all(entity_offsets: Int64s, nodes: Sequence[NodeStatistics], kind: str, b
         raise ValueError(NO_WINDOWS)
     statistics = Statistics(sum(result.rows.values()), result.spans, {}, {}, [])
     for name, pack in result.packs.items():
-        doubts: list[Doubt] = []
+        few = NO_GROUPS
         with np.errstate(invalid="ignore", over="ignore"):
             fitted = merged([result.every[shard][name] for shard in sorted(result.every)], kind)
         if by is not None:
@@ -98,6 +93,6 @@ def of_all(entity_offsets: Int64s, nodes: Sequence[NodeStatistics], kind: str, b
             for shard, columns in result.each.items():
                 entities = slice(offsets[shard], offsets[shard + 1])
                 count[entities], center[entities], scale[entities] = columns[name]
-            fitted, doubts = fill_few((count, center, scale), fitted, name)
-        statistics.add(name, pack, fitted, doubts)
+            fitted, few = fill_few((count, center, scale), fitted)
+        statistics.add(name, pack, fitted, few)
     return statistics

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,12 +15,15 @@ from tensorstash.cluster.order import ShardedOrder
 from tensorstash.cluster.shard_statistics import of_all, of_node
 from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.mix import Mix
-from tensorstash.transforms.bound import Divided
+from tensorstash.sampling.several import Several
 from tensorstash.transforms.fitting import Statistics
 from tensorstash.windows.identity import MEANINGS
 from tensorstash.windows.placement import Chain
 from tensorstash.windows.splits import Moment
 from tensorstash.windows.windows import Windows
+
+Part = TypeVar("Part")
+Made = TypeVar("Made")
 
 _UNEVEN = 0.1  # a larger share of filler in an epoch is a warning
 
@@ -32,6 +35,7 @@ class Count(NamedTuple):
     first_time: int | None = None
     last_time: int | None = None
     runs: int = 0
+    # a checksum of where the rows of entities begin, with spans in time of their times, and of the entities of tables
     offsets: int = 0
 
 
@@ -40,11 +44,7 @@ class Counted:
     """The windows of all shards as every rank knows them, in 8 bytes per shard."""
 
     windows: "array[int]"  # the number of windows of each shard
-    first_time: int | None
-    last_time: int | None
-    runs: int  # a checksum of the counts of all shards
-    # a checksum of where the rows of entities begin, with spans in time of their times, and of the entities of tables
-    offsets: int
+    every: Count  # of all shards together
 
 
 def merge_counts(counts: Sequence[Count]) -> Counted:
@@ -54,7 +54,7 @@ def merge_counts(counts: Sequence[Count]) -> Counted:
     runs = zlib.crc32(repr([count[:4] for count in counts]).encode())
     offsets = zlib.crc32(repr([count.offsets for count in counts]).encode())
     windows = array("q", (count.windows for count in counts))
-    return Counted(windows, min(first, default=None), max(last, default=None), runs, offsets)
+    return Counted(windows, Count(sum(windows), min(first, default=None), max(last, default=None), runs, offsets))
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class Division:
 
 
 @dataclass(frozen=True, eq=False)
-class ShardedWindows(Divided):
+class ShardedWindows(Several):
     """The windows of all shards; `parts` has those of the shards that this node holds, by the number of the shard.
 
     A `Loader` samples them: in an epoch every window comes once over all nodes, and all ranks take equally many steps.
@@ -102,14 +102,7 @@ class ShardedWindows(Divided):
         return self._divided(lambda part: part.split_fraction(*fractions), len(fractions) + 1)
 
     def _divided(self, divide: Callable[[Windows], Sequence[Windows]], count: int) -> "tuple[ShardedWindows, ...]":
-        divided, texts = {}, dict[int, str]()
-        for shard, part in self.parts.items():
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                warnings.filterwarnings("ignore", "Part .* has no window", UserWarning)  # other shards may have some
-                divided[shard] = divide(part)
-            texts.update((shard, str(warning.message)) for warning in caught)
-        warn_of_shards(texts, stacklevel=4)
+        divided = made_of_shards(self.parts, divide, stacklevel=4)
         every = ({shard: parts[k] for shard, parts in divided.items()} for k in range(count))
         parted = tuple(replace(self, parts=parts, counts=None) for parts in every)
         self._warn_of_empty(parted)
@@ -159,17 +152,17 @@ class ShardedWindows(Divided):
 
     def fingerprint(self) -> dict[str, Any]:
         """A small JSON identity, the same on every node and for any number of nodes."""
-        counts = self._counts
+        windows, first, last, runs, offsets = self._counts.every
         return {
-            "windows": len(self),
-            "shards": len(counts.windows),
+            "windows": windows,
+            "shards": len(self._counts.windows),
             "entities": int(self.division.entity_offsets[-1]),
             "rows": self.division.rows,
-            "first_time": counts.first_time,
-            "last_time": counts.last_time,
+            "first_time": first,
+            "last_time": last,
             **(self.described() or {}),
-            "runs": counts.runs,
-            "offsets": counts.offsets,
+            "runs": runs,
+            "offsets": offsets,
         }
 
     @property
@@ -179,15 +172,8 @@ class ShardedWindows(Divided):
 
     def order(self, *, shuffle: bool) -> ShardedOrder:
         """The order of a sampler over these windows: each shard permuted in each epoch, or sequential."""
-        division, components = self.division, self._mix_of_node().components
-        return ShardedOrder(
-            self.table,
-            division.node,
-            division.nodes,
-            [*self.parts],
-            components,
-            shuffle=shuffle,
-        )
+        node, nodes, components = self.division.node, self.division.nodes, self._mix_of_node().components
+        return ShardedOrder(self.table, node, nodes, [*self.parts], components, shuffle=shuffle)
 
     def numbers(self) -> tuple[Int64s, Int64s]:
         """The number of each shard of this node, and where its entities begin among those of all shards."""
@@ -268,9 +254,18 @@ def _counted(windows: Windows | None) -> Count:
     return Count(fingerprint["windows"], fingerprint["first_time"], fingerprint["last_time"], runs, offsets)
 
 
-def warn_of_shards(texts: Mapping[int, str], stacklevel: int) -> None:
-    """One warning for those of all shards of this node: the text of the first, and how many others have one."""
+def made_of_shards(parts: Mapping[int, Part], make: Callable[[Part], Made], stacklevel: int) -> dict[int, Made]:
+    """What `make` returns for each shard, with one warning for all: that of the first, and how many others have one."""
+    made, texts = dict[int, Made](), dict[int, str]()
+    for shard, part in parts.items():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warnings.filterwarnings("ignore", "Part .* has no window", UserWarning)  # other shards may have some
+            made[shard] = make(part)
+        if caught:
+            texts[shard] = " ".join(str(warning.message) for warning in caught)
     if texts:
         shard, text = next(iter(texts.items()))
         more = f" {len(texts) - 1} more shards of this node have such a warning." if len(texts) > 1 else ""
         warnings.warn(f"Shard {shard}: {text}{more}", stacklevel=stacklevel)
+    return made

@@ -2,7 +2,7 @@
 
 import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
 from tensorstash.common.text import type_text
@@ -137,12 +137,3 @@ def bound_anew(given: Any, windows: object) -> Any:
             f"{shown(given)} returned itself. Set what belongs to the windows in copy.copy(self), and return that."
         )
     return made
-
-
-def no_attribute(owner: object, name: str, words: Mapping[str, str]) -> AttributeError:
-    """The error for an attribute that does not exist; `words` maps other names for a method to the call to write."""
-    if name in words:
-        said = f"ts.{type(owner).__name__} has no method {name!r}. Write {words[name]}."
-    else:
-        said = f"{type(owner).__name__!r} object has no attribute {name!r}"  # Python's own words
-    return AttributeError(said, name=name, obj=owner)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, SupportsIndex, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorstash.common.aliases import frequency_for, meant_by
+from tensorstash.common.aliases import meant_by
 from tensorstash.common.checks import is_integer, shown
 from tensorstash.common.clock import NANOSECONDS, UTC_NAMES, Clock, from_wall_clock, wall_clock
 
@@ -225,8 +225,6 @@ def _ticks(length: Duration, clock: Clock, what: str) -> int:
         meant = meant_by(length)
         is_possible = meant is not None and (is_step or _is_fixed(meant))
         remedy = f" Write {meant!r}." if is_possible else ""
-        if what == "frequency" and (advice := frequency_for(length)):
-            remedy = f" {advice}"
         raise ValueError(
             f"{what} must be a duration as polars writes it, such as '15m', '1h', '1d'{calendar}, got {shown(text)}."
             f"{remedy}"

@@ -1,6 +1,6 @@
-"""Keywords of other libraries, earlier ones of this package and misspelt ones: the error gives the word to use."""
+"""Keywords of other libraries and misspelt ones: the error gives the word to use."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, signature
@@ -11,83 +11,76 @@ from tensorstash.common.text import counted
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 
-_NO_WORKERS = "Batches are made without worker processes: leave it out. ts.Loader takes prefetch= to gather ahead."
-_PINNED = "ts.Loader takes device=; batches for a GPU are copied from pinned memory."
+
+def _by_word(answers: Mapping[str, str]) -> dict[str, str]:
+    """The answer to each of the words that stand beside it."""
+    return {word: answer for answer, words in answers.items() for word in words.split()}
+
+
 _ORDER = "Write order=: ts.Blocks, ts.Lanes, ts.Weighted, ts.ByTime, or your own window ids."
-_WORLD = "Write num_replicas=; in a process group leave it out."
-_SEED = "Write seed=; the order is a function of the seed and the epoch."
-_TAIL = 'For drop_last=True write tail="drop"; for False leave it out.'
-_HISTORY = "Write history=, the slots before the anchor."
-_HORIZON = "Write horizon=, the slots from the anchor on."
-_LENGTH = "Write history= and horizon=, the slots before the anchor and from it on."
-_STRIDE = "Write stride=, the slots from one window to the next."
-_SPANS = "Write columns=, or spans= with a column and a range of slots for each entry of the batch."
-_ENTITY = "Write entity=, the column that identifies a series, or a list of columns."
-_STATIC = "Write static=, the columns with one value per entity."
-_TIME = "Write time=, the column that orders the rows of a series."
-
-
-def _all(words: str, answer: str) -> dict[str, str]:
-    return dict.fromkeys(words.split(), answer)
-
-
 _SAMPLER = {  # of PyTorch's DataLoader and samplers
-    **_all("sampler", _ORDER),
-    **_all("batch_sampler", f"{_ORDER} batch_size= cuts them into batches."),
-    **_all("drop_last", _TAIL),
-    **_all("generator", _SEED),
-    **_all("world_size", _WORLD),
+    _ORDER: "sampler",
+    f"{_ORDER} batch_size= cuts them into batches.": "batch_sampler",
+    'For drop_last=True write tail="drop"; for False leave it out.': "drop_last",
+    "Write seed=; the order is a function of the seed and the epoch.": "generator",
+    "Write num_replicas=; in a process group leave it out.": "world_size",
 }
-_LOAD = {  # of readers of tables and time series, and earlier words
-    **_all("filters", "Write filter=, an expression of pyarrow or polars."),
-    **_all("usecols", "Write columns=."),
-    **_all("group_ids unique_id item_id id_column", _ENTITY),
-    **_all("time_idx timestamp_column", _TIME),
-    **_all("static_reals static_categoricals", _STATIC),
-    **_all("repeated", "Write duplicates=."),
-    **_all("frequency freq history horizon", "ts.Windows takes frequency=, history= and horizon=."),
-    **_all("batch_size shuffle", "ts.Loader takes batch_size= and shuffle=."),
+_SHARD = {  # of readers of tables and time series
+    "Write filter=, an expression of pyarrow or polars.": "filters",
+    "Write columns=.": "usecols",
+    "Write entity=, the column that identifies a series, or a list of columns.": (
+        "group_ids unique_id item_id id_column"
+    ),
+    "Write time=, the column that orders the rows of a series.": "time_idx timestamp_column",
+    "Write static=, the columns with one value per entity.": "static_reals static_categoricals",
+    "ts.Windows takes frequency=, history= and horizon=.": "frequency freq history horizon",
+    "ts.Loader takes batch_size= and shuffle=.": "batch_size shuffle",
 }
-_KNOWN = {"created_timestamp_column": "Write known=, when a row became known."}
-
-# by the name of the function: what an argument of another name is answered with
-KEYWORDS: dict[str, dict[str, str]] = {
-    "Loader": {
-        **_SAMPLER,
-        **_all("num_workers persistent_workers worker_init_fn multiprocessing_context timeout in_order", _NO_WORKERS),
-        **_all("prefetch_factor", "Write prefetch=, the number of batches that are gathered ahead."),
-        **_all("pin_memory pin_memory_device", _PINNED),
-        **_all("collate_fn", "Write transform=, a list of callables that are given each batch."),
-        **_all("windows", "Write dataset=, the windows."),
-        **_all("history horizon", "ts.Windows takes history= and horizon=."),
+_LOAD = _SHARD | {"Write known=, when a row became known.": "created_timestamp_column"}
+_ANSWERS = {
+    "Loader": _SAMPLER
+    | {
+        "Batches are made without worker processes: leave it out. ts.Loader takes prefetch= to gather ahead.": (
+            "num_workers persistent_workers worker_init_fn multiprocessing_context timeout in_order"
+        ),
+        "Write prefetch=, the number of batches that are gathered ahead.": "prefetch_factor",
+        "ts.Loader takes device=; batches for a GPU are copied from pinned memory.": "pin_memory pin_memory_device",
+        "Write transform=, a list of callables that are given each batch.": "collate_fn",
+        "Write dataset=, the windows.": "windows",
+        "ts.Windows takes history= and horizon=.": "history horizon",
     },
-    "Sampler": {**_SAMPLER, "data_source": "Write n, the number of windows: len(windows)."},
+    "Sampler": _SAMPLER | {"Write n, the number of windows: len(windows).": "data_source"},
     "Weighted": {
-        **_all("count num_samples", "Write epoch_size=, the number of draws in an epoch."),
-        **_all("replacement", "ts.Weighted always draws with replacement: leave it out."),
-        **_all("generator seed", "ts.Loader takes seed=; the order is a function of the seed and the epoch."),
+        "Write epoch_size=, the number of draws in an epoch.": "num_samples",
+        "ts.Weighted always draws with replacement: leave it out.": "replacement",
+        "ts.Loader takes seed=; the order is a function of the seed and the epoch.": "generator seed",
     },
-    "Mix": _all("count", "Write epoch_size=."),
     "Windows": {
-        **_all("lookback context_length input_size seq_len input_chunk_length max_encoder_length", _HISTORY),
-        **_all("prediction_length h pred_len forecast_horizon output_chunk_length max_prediction_length", _HORIZON),
-        **_all("min_encoder_length", "Write min_history=, the slots of the history that must lie in a run."),
-        **_all("min_prediction_length", "Write min_horizon=, the slots of the horizon that must lie in a run."),
-        **_all("window window_size sequence_length", _LENGTH),
-        **_all("step step_size sequence_stride", _STRIDE),
-        **_all("sampling_rate", "Write spans= with a step: (column, start, stop, step)."),
-        **_all("freq", "Write frequency=, such as '15m'; else it is found in the times."),
-        **_all("target features", _SPANS),
-        **_all("label_len", "Write spans= whose slots may begin in the past, such as ('y', -48, 24)."),
-        **_all("allow_missing_timesteps", 'For allow_missing_timesteps=True write gaps="mask".'),
-        **_all("missing", "Write unmatched=."),
-        **_all("batch_size shuffle", "ts.Loader takes batch_size= and shuffle=."),
+        "Write history=, the slots before the anchor.": (
+            "lookback context_length input_size seq_len input_chunk_length max_encoder_length"
+        ),
+        "Write horizon=, the slots from the anchor on.": (
+            "prediction_length h pred_len forecast_horizon output_chunk_length max_prediction_length"
+        ),
+        "Write min_history=, the slots of the history that must lie in a run.": "min_encoder_length",
+        "Write min_horizon=, the slots of the horizon that must lie in a run.": "min_prediction_length",
+        "Write history= and horizon=, the slots before the anchor and from it on.": (
+            "window window_size sequence_length"
+        ),
+        "Write stride=, the slots from one window to the next.": "step step_size sequence_stride",
+        "Write spans= with a step: (column, start, stop, step).": "sampling_rate",
+        "Write frequency=, such as '15m'; else it is found in the times.": "freq",
+        "Write columns=, or spans= with a column and a range of slots for each entry of the batch.": "target features",
+        "Write spans= whose slots may begin in the past, such as ('y', -48, 24).": "label_len",
+        'For allow_missing_timesteps=True write gaps="mask".': "allow_missing_timesteps",
+        "ts.Loader takes batch_size= and shuffle=.": "batch_size shuffle",
     },
-    "During": {"most": "Write max_rows=.", "begin": "Write start=.", "end": "Write stop=."},
-    "load": {**_LOAD, **_KNOWN, "key": "Write version=, a text that names the rows of a query or stream."},
-    "plan": {**_LOAD, **_KNOWN},
-    "shard": {**_LOAD, "known": "A table with known= is not cut into shards: each node loads it."},
+    "load": _LOAD,
+    "plan": _LOAD,
+    "shard": _SHARD | {"A table with known= is not cut into shards: each node loads it.": "known"},
 }
+# by the name of the function: what an argument of another name is answered with
+KEYWORDS = {name: _by_word(answers) for name, answers in _ANSWERS.items()}
 
 
 def _likely(word: str, parameters: Iterable[str]) -> str | None:
@@ -114,9 +107,8 @@ def suggests_keywords(target: Target) -> Target:
                 f"{target.__name__}() takes {counted(len(parameters) - len(by_name), 'value')} without keyword, got "
                 f"{shown(arguments[len(places)])} too. Write its keyword, such as {by_name[0]}=."
             )
-        for word in named:
-            remedy = None if word in parameters else known.get(word) or _likely(word, parameters)
-            if remedy is not None:
+        for word in [name for name in named if name not in parameters]:
+            if remedy := known.get(word) or _likely(word, parameters):
                 raise TypeError(f"{target.__name__}() has no argument {word!r}. {remedy}")
         return called(*arguments, **named)
 

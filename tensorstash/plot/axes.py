@@ -1,13 +1,13 @@
 """Shared by all plots: colours, axes of time and bins of ticks."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.common.checks import shown
-from tensorstash.common.clock import zone_of
+from tensorstash.common.clock import Clock, zone_of
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.text import type_text
 from tensorstash.errors import DataError
@@ -25,12 +25,15 @@ _BEGINS = ("", "%Y", "%-d %b", "%-d %b", "%H:%M", "%H:%M")  # a year that begins
 _BESIDE = ("", "%Y", "%Y", "%-d %b %Y", "%-d %b %Y", "%-d %b %Y %H:%M")  # what the ticks leave out
 
 
-def pyplot(name: str) -> Any:
-    """The drawing functions of matplotlib, for `ts.plot.<name>`."""
+def pyplot(name: str, *axes: object) -> Any:
+    """The drawing functions of matplotlib, for `ts.plot.<name>`; refuses axes that are not those of matplotlib."""
     try:
         import matplotlib.pyplot as plt
+        from matplotlib.axes import Axes
     except ImportError as error:
         raise ImportError(f"ts.plot.{name} draws with matplotlib: pip install 'tensorstash[plot]'.") from error
+    if wrong := [one for one in axes if one is not None and not isinstance(one, Axes)]:
+        raise TypeError(f"axes must be those of matplotlib, such as plt.gca(), or None, got {shown(wrong[0])}.")
     return plt
 
 
@@ -46,46 +49,25 @@ def check_stash(stash: object) -> None:
         )
 
 
-def check_axes(plt: Any, axes: object) -> None:
-    """Raise `TypeError` for anything but axes of matplotlib."""
-    if not isinstance(axes, plt.Axes):
-        raise TypeError(f"axes must be those of matplotlib, such as plt.gca(), or None, got {shown(axes)}.")
+def label_times(axes: Any, name: str, clock: Clock) -> None:
+    """Label an axis with the name of its times, and with their dates in their zone, which are drawn in UTC.
 
-
-def time_label(stash: Stash) -> str:
-    """The label of an axis of times."""
-    return label_in_zone(stash.time_name, stash.clock.zone) if stash.time_name else "row of the entity"
-
-
-def label_in_zone(name: str, zone: str | None) -> str:
-    """The label of an axis of times of a zone."""
-    return name if zone is None else f"{name} ({zone if _is_known(zone) else 'UTC'})"
-
-
-def show_zone(axes: Any, zone: str | None) -> None:
-    """Label an axis of dates, which are drawn in UTC, with the dates of a zone."""
+    A file of another machine may name a zone that this one does not know: UTC is shown then.
+    """
+    zone = clock.zone
+    try:
+        drawn = zone_of(zone)
+    except DataError:
+        zone, drawn = "UTC", zone_of(None)
+    axes.set_xlabel(name if zone is None else f"{name} ({zone})")
+    if clock.unit is None:
+        return
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    drawn = zone_of(zone if _is_known(zone) else None)
     locator = AutoDateLocator(tz=drawn)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     formats: Any = {"formats": [*_DATES], "zero_formats": [*_BEGINS], "offset_formats": [*_BESIDE]}
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, drawn, **formats))  # type: ignore[no-untyped-call]
-
-
-def show_times(axes: Any, stash: Stash) -> None:
-    """Label an axis of the times of a stash with their dates, if they are dates."""
-    if stash.clock.unit is not None:
-        show_zone(axes, stash.clock.zone)
-
-
-def _is_known(zone: str | None) -> bool:
-    """Whether this machine knows a zone. A file of another machine may name one that it does not: UTC is shown then."""
-    try:
-        zone_of(zone)
-    except DataError:
-        return False
-    return True
 
 
 def time_axis(stash: Stash, edges: Int64s) -> NDArray[Any]:
@@ -117,13 +99,9 @@ def entity_lanes(plt: Any, axes: Any, stash: Stash, chosen: Int64s, most_names: 
     return axes
 
 
-def legend_above(axes: Any, colours: Mapping[str, str], edge: str | None = None) -> None:
-    """A legend of coloured patches above the axes."""
-    from matplotlib.patches import Patch
-
-    if not colours:
-        return
-    handles = [Patch(facecolor=colour, edgecolor=edge, label=label) for label, colour in colours.items()]
-    lines = -(-len(handles) // 4)  # a wider legend would leave no room for the axes
-    columns = -(-len(handles) // lines)
-    axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, frameon=False)
+def legend_above(axes: Any, handles: Sequence[Any]) -> None:
+    """A legend of up to four handles in a line above the axes."""
+    if handles:
+        lines = -(-len(handles) // 4)  # a wider legend would leave no room for the axes
+        columns = -(-len(handles) // lines)
+        axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, frameon=False)

@@ -11,15 +11,13 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Duration
 from tensorstash.plot.axes import (
     bin_of,
-    check_axes,
     check_stash,
     cuts_of,
     entity_lanes,
+    label_times,
     legend_above,
     pyplot,
-    show_times,
     time_axis,
-    time_label,
 )
 from tensorstash.stash.missing import missing_rows
 from tensorstash.stash.printed import chosen_entities
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 _BINS = 500  # so few that a bin is a pixel wide: a narrower one might not be drawn, and a short gap would vanish
 _MOST_ENTITIES = 200
 _MOST_NAMES = 40
-_MOST_SPARSE = 3  # columns that the legend names
 # no rows, complete, a value missing, a gap; the colours also differ in lightness
 _STATES = ("#ffffff", "#b9d4ea", "#e08a1e", "#7a0c0c")
 _COMPLETE, _MISSING, _GAP = 1, 2, 3
@@ -55,7 +52,7 @@ def coverage(
     Args:
         stash: the stash whose rows are drawn.
         columns: the columns whose missing values are marked. `None` takes all, without those that are missing in most
-            rows, which the legend names: they would mark everything.
+            rows, which the legend counts: they would mark everything.
         frequency: the step of time, as in `Windows`; `None` infers it.
         axes: the axes to draw on; `None` makes a figure.
 
@@ -73,14 +70,12 @@ def coverage(
         >>> [text.get_text() for text in axes.get_legend().get_texts()]
         ['complete', 'a value missing', 'gap in time']
     """
-    plt = pyplot("coverage")
+    plt = pyplot("coverage", axes)
+    from matplotlib.patches import Patch
+
     check_stash(stash)
-    if axes is not None:
-        check_axes(plt, axes)
     chosen = chosen_entities(stash, _MOST_ENTITIES)
-    names, sparse = _dense(stash) if columns is None else (names_in(columns, "columns"), [])
-    for name in names:
-        stash[name]  # raises ColumnError before anything is drawn
+    names = _dense(stash) if columns is None else names_in(columns, "columns")
     states, edges = _coverage(stash, chosen, names, frequency)
     axes = entity_lanes(plt, axes, stash, chosen, _MOST_NAMES)
     colours = plt.matplotlib.colors.ListedColormap([*_STATES])
@@ -91,25 +86,17 @@ def coverage(
     if len(chosen) <= _MOST_NAMES:
         for edge in range(1, len(chosen)):
             axes.axhline(edge, color="white")
-    axes.set_xlabel(time_label(stash))
-    show_times(axes, stash)
-    labels = ("no rows", "complete", f"a value missing{_without(sparse)}", "gap in time")
-    legend_above(axes, {labels[state]: _STATES[state] for state in np.unique(states)}, edge="grey")
+    label_times(axes, stash.time_name or "row of the entity", stash.clock)
+    sparse = len(stash) - len(names) if columns is None else 0
+    missing = f"a value missing{f' (not of {sparse} sparse columns)' if sparse else ''}"
+    labels = ("no rows", "complete", missing, "gap in time")
+    legend_above(axes, [Patch(fc=_STATES[k], ec="grey", label=labels[k]) for k in np.unique(states)])
     return axes
 
 
-def _dense(stash: Stash) -> tuple[list[str], list[str]]:
-    """The columns with a value in at least half of the rows, and the others; all and none if that leaves nothing."""
-    sparse = [name for name, tensor in stash.items() if 2 * stash.about(name).missing > tensor.numel()]
-    dense = [name for name in stash if name not in sparse]
-    return (dense, sparse) if dense else (sparse, [])
-
-
-def _without(names: Sequence[str]) -> str:
-    """What the legend says of columns that are not looked at."""
-    if not names:
-        return ""
-    return f" (not of {', '.join(names) if len(names) <= _MOST_SPARSE else f'{len(names)} sparse columns'})"
+def _dense(stash: Stash) -> list[str]:
+    """The columns with a value in at least half of the rows; all if there is none."""
+    return [name for name, tensor in stash.items() if 2 * stash.about(name).missing <= tensor.numel()] or [*stash]
 
 
 def _coverage(

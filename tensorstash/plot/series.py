@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.checks import names_in, shown
+from tensorstash.common.checks import is_listed, names_in, shown
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.frequency import Duration
 from tensorstash.plot.axes import (
@@ -15,13 +15,11 @@ from tensorstash.plot.axes import (
     DASHES,
     WIDTH,
     bin_of,
-    check_axes,
     check_stash,
     cuts_of,
+    label_times,
     pyplot,
-    show_times,
     time_axis,
-    time_label,
 )
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import find_runs
@@ -78,43 +76,42 @@ def series(
         >>> [text.get_text() for text in axes[0].get_legend().get_texts()]
         ['A', 'B']
     """
-    plt = pyplot("series")
-    check_stash(stash)
     names = names_in(columns, "columns")
-    if not names:
-        raise ValueError("columns must name at least one column, got none.")
+    axes = _axes_of(axes, len(names))
+    check_stash(stash)
     entities = entity if isinstance(entity, list) else [entity]
-    if not entities:
-        raise ValueError("entity must name at least one entity, got none.")
+    if not names or not entities:
+        raise ValueError(f"{'entity' if names else 'columns'} must name at least one, got none.")
     all_series = [stash.series(one) for one in entities]
     for name in names:
         stash[name]  # raises ColumnError before anything is drawn
     drawn = [_rows_drawn(stash, series, start, end, frequency) for series in all_series]
-    axes = _axes_of(plt, axes, len(names))
+    if not axes:
+        size = (WIDTH, 0.8 + 1.6 * len(names))
+        grid = pyplot("series").subplots(len(names), squeeze=False, sharex=True, figsize=size, layout="constrained")
+        axes = [*grid[1][:, 0]]
     for one, series, (rows, times, gaps) in zip(entities, all_series, drawn):
         of = [str(one)] if len(entities) > 1 else []
         for name, column_axes in zip(names, axes):
             _draw(column_axes, stash, name, series[name][rows], times=times, gaps=gaps, of=of)
     for column_axes in axes:
-        show_times(column_axes, stash)
+        label_times(column_axes, stash.time_name or "row of the entity", stash.clock)
+    for upper in axes[:-1]:
+        upper.set_xlabel("")
     if stash.entity_names:
         title = ", ".join(stash.entity_names)
         axes[0].set_title(title if len(entities) > 1 else f"{title} {entity}", loc="left")
-    axes[-1].set_xlabel(time_label(stash))
     return axes
 
 
-def _axes_of(plt: Any, axes: "Sequence[Axes] | None", count: int) -> "list[Axes]":
-    """The axes that were given, one for each column, or new ones."""
-    if axes is None:
-        size = (WIDTH, 0.8 + 1.6 * count)
-        return [*plt.subplots(count, squeeze=False, sharex=True, figsize=size, layout="constrained")[1][:, 0]]
-    got = len(axes) if isinstance(axes, (list, tuple, np.ndarray)) else shown(axes)
-    if got != count:
+def _axes_of(axes: "Sequence[Axes] | None", count: int) -> "list[Axes]":
+    """The axes that were given, one for each column; none if there are to be new ones."""
+    given = [*axes] if isinstance(axes, (list, tuple, np.ndarray)) else []
+    pyplot("series", *given)
+    if axes is not None and len(given) != count:
+        got = len(given) if given or is_listed(axes) else shown(axes)
         raise ValueError(f"axes must be a list of axes, one for each column, got {got} for {count} columns.")
-    for column_axes in axes:
-        check_axes(plt, column_axes)
-    return [*axes]
+    return given
 
 
 def _rows_drawn(

@@ -8,7 +8,7 @@ import numpy as np
 from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.text import type_text
-from tensorstash.plot.axes import check_axes, entity_lanes, legend_above, pyplot, show_times, time_axis, time_label
+from tensorstash.plot.axes import entity_lanes, label_times, legend_above, pyplot, time_axis
 from tensorstash.stash.printed import chosen_entities
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.extent import extent, slot_times
@@ -52,11 +52,10 @@ def windows(parts: Windows | Mapping[str, Windows], *, axes: "Axes | None" = Non
         >>> [text.get_text() for text in axes.get_legend().get_texts()]
         ['train: 12 windows', 'valid: 9 windows']
     """
-    plt = pyplot("windows")
-    if axes is not None:
-        check_axes(plt, axes)
-    if isinstance(parts, Windows):
-        parts = {"all": parts}
+    plt = pyplot("windows", axes)
+    from matplotlib.patches import Patch
+
+    parts = {"all": parts} if isinstance(parts, Windows) else parts
     stash = _stash_of(parts)
     chosen = chosen_entities(stash, _MOST_ENTITIES)
     axes = entity_lanes(plt, axes, stash, chosen, _MOST_ENTITIES)
@@ -70,13 +69,9 @@ def windows(parts: Windows | Mapping[str, Windows], *, axes: "Axes | None" = Non
         for low, high, alpha in ((first_past, last_past, 0.3), (first, last, 1.0)):
             axes.barh(bottom, high - low, height, low, align="edge", color=colour, alpha=alpha, linewidth=0.5)
     axes.set_ylim(len(chosen), 0)
-    axes.set_xlabel(time_label(stash) if stash.time_name else "row of the stash")
-    show_times(axes, stash)
-    labels = [
-        f"{len(part):,} {name}" if name == "windows" else f"{name}: {len(part):,} windows"
-        for name, part in parts.items()
-    ]
-    legend_above(axes, dict(zip(labels, colours)))
+    label_times(axes, stash.time_name or "row of the stash", stash.clock)
+    labels = [f"{name}: {len(part):,} windows" for name, part in parts.items()]
+    legend_above(axes, [Patch(fc=colour, label=label) for colour, label in zip(colours, labels)])
     return axes
 
 
@@ -86,8 +81,6 @@ def _stash_of(parts: object) -> Stash:
             f"parts must be windows, or a mapping such as {{'train': train, 'valid': valid}}, got {shown(parts)}."
         )
     for name, part in parts.items():
-        if not isinstance(name, str):
-            raise ValueError(f"Names of parts must be texts, got {shown(name)}.")
         if not isinstance(part, Windows):
             raise ValueError(f"Each part must be a Windows; {name!r} is {type_text(part)}.")
     first, *others = parts.values()

@@ -84,7 +84,7 @@ def _of_numbers(column: Values, rows: Rows, most: int | None, seed: int) -> Tabl
         sizes = np.diff(rows.offsets)
         if most is not None and (sizes > most).any():
             column, rows = sampled(column, rows, spread_sample(sizes, most, seed))
-        _, quartiles = quantiles(column, rows, (*_QUANTILES.values(),))
+        _, quartiles = quantiles([(column, rows)], (*_QUANTILES.values(),))
         spread = np.sqrt(variance * count / np.where(count > 1, count - 1, np.nan))
     counts = {"count": count, "missing": sizes[:, None] - count}
     numbers = {"mean": np.where(count > 0, mean, np.nan), "std": spread, "min": low}

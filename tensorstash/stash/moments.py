@@ -6,7 +6,7 @@ Algorithm for Computing Sample Variances", 1979.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -93,20 +93,6 @@ def extremes(column: Values, rows: Rows) -> tuple[Int64s, Floats, Floats]:
     return count.T, low.T, high.T
 
 
-def quantiles(column: Values, rows: Rows, at: tuple[float, ...]) -> tuple[Int64s, list[Floats]]:
-    """The number of values, and the quantile at each of `at`, interpolated linearly: `(groups, items)` each.
-
-    This needs 8 bytes of memory for each included row.
-    """
-    return _quantiles([(column, rows)], rows.groups, at)
-
-
-def pooled_quantiles(parts: Sequence[tuple[Values, Rows]], at: tuple[float, ...]) -> tuple[Int64s, list[Floats]]:
-    """As `quantiles`, with the rows of a column in several stashes as one group: `(1, items)` each."""
-    one_group = [(column, replace(rows, offsets=np.array([0, len(column.numbers)]))) for column, rows in parts]
-    return _quantiles(one_group, 1, at)
-
-
 def flattened(column: Values, rows: Rows) -> tuple[Values, Rows]:
     """The numbers of a pack one after the other, as the rows of a single column; views of contiguous tensors."""
     items = _items(column)
@@ -163,8 +149,13 @@ def _groups(offsets: Int64s, start: int, stop: int) -> tuple[Int64s, Int64s]:
     return groups, np.maximum(offsets[groups] - start, 0)
 
 
-def _quantiles(parts: Sequence[tuple[Values, Rows]], groups: int, at: tuple[float, ...]) -> tuple[Int64s, list[Floats]]:
-    items = _items(parts[0][0])
+def quantiles(parts: Sequence[tuple[Values, Rows]], at: tuple[float, ...]) -> tuple[Int64s, list[Floats]]:
+    """The number of values, and the quantile at each of `at`, interpolated linearly: `(groups, items)` each.
+
+    Several parts are the rows of a column in several stashes, as one group. This needs 8 bytes of memory for each
+    included row.
+    """
+    items, groups = _items(parts[0][0]), parts[0][1].groups
     count, result = np.zeros((items, groups), np.int64), np.empty((len(at), groups, items))
     flat = np.empty(sum(len(rows) for _, rows in parts))
     for item in range(items):

@@ -75,12 +75,8 @@ def _caption(stash: StashLike) -> str:
     count = stash.segment.entries["__offsets"].shape[0] - 1
     entities = f"{counted(count, 'entity')} ({', '.join(stash.entity_names)}), " if stash.entity_names else ""
     nbytes = sum(entry.nbytes for _, _, entry, _, _ in _held(stash))
-    first, last = stash.time_range
-    span = ""
-    if first is not None and last is not None:
-        span = f", {stash.time_name} {stash.clock.format(first)} to {stash.clock.format(last)}"
-    first, last = stash.known_range
-    if first is not None and last is not None:
-        form = stash.known_clock.format
-        span += f", known from {form(first)} to {form(last)} ({stash.known_name})"
-    return f"{stash.rows:,} rows, {entities}{nbytes / 1e6:,.1f} MB{span}"
+    times = [stash.clock.format(end) for end in stash.time_range if end is not None]
+    span = f", {stash.time_name} {' to '.join(times)}" if times else ""
+    times = [stash.known_clock.format(end) for end in stash.known_range if end is not None]
+    known = f", known from {' to '.join(times)} ({stash.known_name})" if times else ""
+    return f"{stash.rows:,} rows, {entities}{nbytes / 1e6:,.1f} MB{span}{known}"

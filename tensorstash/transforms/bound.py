@@ -1,27 +1,16 @@
 """What a transform is bound to: the spans of windows, and their columns."""
 
 import math
-from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
 
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
+from tensorstash.gather.span import Span
 from tensorstash.sampling.several import Several
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
 
 Source = Windows | Stash | Several
-
-
-class Divided(Several):
-    """Windows of which this process may have a part, so that statistics are merged from those of the parts."""
-
-    @abstractmethod
-    def statistics(
-        self, columns: list[str], kind: str, by: str | None, *, together: bool
-    ) -> Callable[[str | None], Any]:
-        """The `Statistics` of columns as a function of `by`, which is `None` or the one that was given."""
 
 
 def check_source(source: object) -> None:
@@ -61,19 +50,19 @@ def stash_with(source: Windows | Stash, column: str) -> Stash:
 
 def spans_in(source: Source) -> dict[str, str]:
     """Maps each span of a source to its column."""
-    for part in parts_in(source):  # all parts have the same spans
-        if not isinstance(part, Windows):
-            return dict(zip(part, part))
-        return {span.name: span.column for span in part.spans if span.variates is None}
-    return {}
+    if isinstance(source, Stash):
+        return dict(zip(source, source))
+    return {span.name: span.column for span in _spans_in(source) if span.variates is None}
 
 
 def variates_in(source: Source) -> dict[str, tuple[str, ...]]:
     """Maps each span of `ts.each` of a source to its packs."""
-    for part in parts_in(source):
-        spans = part.spans if isinstance(part, Windows) else ()
-        return {span.name: span.columns for span in spans if span.variates is not None}
-    return {}
+    return {span.name: span.columns for span in _spans_in(source) if span.variates is not None}
+
+
+def _spans_in(source: Source) -> Sequence[Span]:
+    """The spans of windows, of which all parts have the same."""
+    return next((part.spans for part in parts_in(source) if isinstance(part, Windows)), ())
 
 
 def columns_in(source: Source) -> dict[str, tuple[str, ...]]:

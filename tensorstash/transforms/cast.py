@@ -58,24 +58,29 @@ class Cast:
                     f"dtypes[{name!r}] must be a torch.dtype, got {shown(dtype)}. Write {{{name!r}: torch.float32}}."
                 )
 
+    @property
+    def host_casts(self) -> dict[str, torch.dtype]:
+        """The entries that are cast before the copy to a device, and their new dtypes."""
+        return self.dtypes if self.on == "host" else {}
+
     def __call__(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Replace the spans in the batch and return it."""
         check_batch(batch, "ts.Cast")
         for name, dtype in self.dtypes.items():
             span = span_of(batch, name)
-            self.check(name, span.dtype)
+            check_cast(name, span.dtype, dtype)
             if span.dtype != dtype:
                 batch[name] = one_nan(span.to(dtype))
         return batch
 
-    def check(self, name: str, source: torch.dtype) -> None:
-        """Raise `SchemaError` if the cast would cut the fractions of a span of dtype `source`."""
-        dtype = self.dtypes[name]
-        if source.is_floating_point and not dtype.is_floating_point and not dtype.is_complex:
-            raise SchemaError(
-                f"A cast must keep values; {name!r} is {source}, and {dtype} would cut its fractions. Round it in a "
-                "transform of your own."
-            )
-
     def __repr__(self) -> str:
         return f"Cast({self.dtypes}{', on=' + repr(self.on) if self.on == 'host' else ''})"
+
+
+def check_cast(name: str, source: torch.dtype, dtype: torch.dtype) -> None:
+    """Raise `SchemaError` if a cast would cut the fractions of a span of dtype `source`."""
+    if source.is_floating_point and not dtype.is_floating_point and not dtype.is_complex:
+        raise SchemaError(
+            f"A cast must keep values; {name!r} is {source}, and {dtype} would cut its fractions. Round it in a "
+            "transform of your own."
+        )

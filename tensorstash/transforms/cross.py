@@ -54,12 +54,9 @@ class Cross:
 
     def __init__(self, columns: Sequence[str], buckets: int, *, name: str | None = None) -> None:
         chosen = tuple(names_in(columns, "columns"))
-        if odd := [name for name in chosen if not isinstance(name, str)]:
-            raise TypeError(f"columns must be a list of names, got {odd[0]!r} in it.")
         if len(chosen) < 2:
             raise ValueError(f"columns must be two or more, got {list(chosen)}. For one column use ts.hashed.")
-        if at_least(1, buckets, "buckets") > _POSITIVE:
-            raise ValueError(f"buckets must be < 2**63, got {buckets}.")
+        buckets = at_least(1, buckets, "buckets", below=_POSITIVE + 1)
         name = "_x_".join(chosen) if name is None else name
         if not isinstance(name, str):
             raise TypeError(f"name must be a text, got {name!r}. Leave it out, or write name='shop_x_item'.")
@@ -68,7 +65,7 @@ class Cross:
                 f"name must not have a dot or be reserved in batches ({', '.join(sorted(RESERVED))}), got {name!r}. "
                 "Choose another."
             )
-        for field, value in (("columns", chosen), ("buckets", int(buckets)), ("name", name)):
+        for field, value in (("columns", chosen), ("buckets", buckets), ("name", name)):
             object.__setattr__(self, field, value)
 
     def __call__(self, batch: Batch) -> Batch:

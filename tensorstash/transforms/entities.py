@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from tensorstash.common.checks import shown
 from tensorstash.errors import DataError
 from tensorstash.sampling.several import Several
 from tensorstash.transforms.bound import Source, stash_of
@@ -43,13 +44,6 @@ def groups_of(
         starts: as `entities_in` returns it; `None` if the scaler is not bound.
         windows: how many windows there are, if that is known.
     """
-    group = _groups_of(entity, source, names, starts)
-    if windows is not None and group.numel() != windows:  # one for all would be broadcast
-        raise ValueError(f"entity must have one number for each of {windows:,} windows, got {group.numel()}.")
-    return group
-
-
-def _groups_of(entity: object, source: object, names: int, starts: tuple[int, ...] | None) -> torch.Tensor:
     if starts is None:
         raise ValueError(
             "A scaler by entity must be bound first, to the windows whose entities the batch numbers: "
@@ -65,24 +59,28 @@ def _groups_of(entity: object, source: object, names: int, starts: tuple[int, ..
             "A scaler by entity that is bound to one stash knows no components, got source. Bind it to the mix of "
             "the batch: scaler.bind(mix)."
         )
-    group = _numbers(entity, "Entities", "entity")
-    if not any(starts):
-        _check_range(group, names, "entity", "entities")
-        return group
-    which = _numbers(source, "Components", "source")
-    if which.shape != group.shape:
-        raise ValueError(
-            f"source must have one number for each entity, {tuple(group.shape)}, got {tuple(which.shape)}."
-        )
-    _check_range(which, len(starts), "component", "components")
-    start, stop = (torch.tensor(edges, device=which.device)[which] for edges in (starts, (*starts[1:], names)))
+    start: Any = 0
+    stop: Any = names
+    group = integers(entity, "entity")
+    if any(starts):
+        which = integers(source, "source")
+        if which.shape != group.shape:
+            raise ValueError(
+                f"source must have one number for each entity, {tuple(group.shape)}, got {tuple(which.shape)}."
+            )
+        _check_range(which, len(starts), "component", "components")
+        start, stop = (torch.tensor(edges, device=which.device)[which] for edges in (starts, (*starts[1:], names)))
     _check_range(group, stop - start, "entity", "entities")
+    if windows is not None and group.numel() != windows:  # one for all would be broadcast
+        raise ValueError(f"entity must have one number for each of {windows:,} windows, got {group.numel()}.")
     return start + group
 
 
-def _numbers(values: object, what: str, name: str) -> torch.Tensor:
+def integers(values: object, name: str) -> torch.Tensor:
+    """The integers of an entry of a batch."""
     if not isinstance(values, torch.Tensor) or values.is_floating_point() or values.dtype == torch.bool:
-        raise TypeError(f"{what} must be integers, got {getattr(values, 'dtype', values)}. Take batch[{name!r}].")
+        got = values.dtype if isinstance(values, torch.Tensor) else shown(values)
+        raise TypeError(f"{name} must be a tensor of integers, got {got}. Take batch[{name!r}].")
     return values.to(torch.int64)
 
 

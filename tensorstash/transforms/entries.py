@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, MutableMapping
 
 import torch
 
-from tensorstash.common.checks import shown
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError, unknown
 
@@ -42,13 +41,6 @@ def check_predictions(values: object) -> None:
         raise TypeError(f"Predictions must be a tensor of real numbers, got {got}.")
 
 
-def check_numbers(given: Mapping[str, object]) -> None:
-    """Raise `TypeError` unless entries of a batch that are given beside predictions are tensors, or `None`."""
-    for what, numbers in given.items():
-        if numbers is not None and not isinstance(numbers, torch.Tensor):
-            raise TypeError(f"{what} must be a tensor of integers, got {shown(numbers)}. Take batch[{what!r}].")
-
-
 def check_pack(values: torch.Tensor, pack: tuple[int, ...], what: str) -> None:
     """Raise `ValueError` unless the last dimensions of a tensor are those of a pack, after at least one other."""
     shape = tuple(values.shape)
@@ -58,7 +50,7 @@ def check_pack(values: torch.Tensor, pack: tuple[int, ...], what: str) -> None:
         raise ValueError(f"The last dimensions of {what!r} must be {pack}, got {shape}.")
 
 
-def check_prediction_shape(values: torch.Tensor, pack: tuple[int, ...], column: str) -> None:
+def check_predictions_of(values: torch.Tensor, pack: tuple[int, ...], column: str) -> None:
     """Raise `ValueError` unless predictions are `(batch, ...)`, for a pack `(batch, time, *pack)`."""
     check_pack(values, pack, column)
     if pack and values.ndim < len(pack) + 2:  # (batch, time) could be as wide as the pack

@@ -1,16 +1,15 @@
 """Fitting a `Scaler`: which rows count, and a centre and a scale for each group of them."""
 
 import math
-import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least, flag, is_integer, one_of
+from tensorstash.common.checks import at_least, flag, integer, one_of
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.text import type_text
 from tensorstash.errors import ColumnError, DataError, SchemaError, unknown
@@ -24,13 +23,11 @@ from tensorstash.stash.moments import (
     extremes,
     flattened,
     moments,
-    pooled_quantiles,
     quantiles,
     sampled,
 )
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.bound import (
-    Divided,
     Source,
     check_alike,
     check_unscaled,
@@ -52,8 +49,11 @@ Fitted = tuple[Int64s, Floats, Floats]  # count of values, centre and scale, (gr
 Kind = Literal["standard", "minmax", "robust", "maxabs"]
 By = Literal["entity"]
 Unknown = Literal["error", "pooled"]
-Doubt = tuple[Literal["few", "equal"], str, Int64s]  # the reason for a warning, its column, its groups
+Doubt = tuple[str, str, Int64s]  # the text of a warning, its column, its groups
 
+_FEW = "Too few values, in place of which those of all entities count"
+_EQUAL = "All values are equal, so the scale is 1"
+NO_GROUPS = np.empty(0, np.int64)
 _FEWEST = 2  # values that an entity needs for statistics of its own
 _QUARTILES = (0.25, 0.5, 0.75)
 NO_WINDOWS = "A scaler must be fitted on at least one window, got none. See the cuts of split()."
@@ -70,20 +70,19 @@ class Statistics:
     scale: dict[str, torch.Tensor]
     doubts: list[Doubt]
 
-    def add(self, name: str, pack: tuple[int, ...], fitted: Fitted, doubts: Sequence[Doubt] = ()) -> None:
+    def add(self, name: str, pack: tuple[int, ...], fitted: Fitted, few: Int64s = NO_GROUPS) -> None:
         """Add a column; raises `DataError` if its statistics are not finite. The scale of equal values becomes 1.
 
-        `fitted` has one number for each of a pack, or one for all.
+        `fitted` has one number for each of a pack, or one for all; `few` are the groups with those of all entities.
         """
         count, center, scale = fitted
         if not count.all() or not (np.isfinite(center) & np.isfinite(scale)).all():
-            why = "infinite values" if count.all() else "only missing values"
+            why = "values that are infinite, or that float64 cannot square" if count.all() else "only missing values"
             raise DataError(
                 f"A scaled column must have finite values; {name!r} has {why} in the rows seen. Leave it out."
             )
-        self.doubts.extend(doubts)
-        if len(constant := np.flatnonzero((scale == 0).any(1))):
-            self.doubts.append(("equal", name, constant))
+        equal = np.flatnonzero((scale == 0).any(1))
+        self.doubts.extend((text, name, groups) for text, groups in ((_FEW, few), (_EQUAL, equal)) if len(groups))
         scale = np.where(scale == 0, 1, scale)
         tables = (np.broadcast_to(x, (len(x), math.prod(pack))) for x in (center, scale))
         self.center[name], self.scale[name] = (torch.tensor(x.reshape(-1, *pack)) for x in tables)
@@ -101,19 +100,20 @@ def statistics_of(
 ) -> Callable[[str | None], Statistics]:
     """The statistics of any source as a function of `by`, which is `None` or the one given; refuses what has none."""
     flag(together, "together")
-    if not is_integer(seed):
-        raise ValueError(f"seed must be an integer, got {seed!r}.")
+    seed = integer(seed, "seed")
     if not isinstance(source, (Windows, Stash, Several)):
         raise TypeError(f"A scaler must be fitted on windows, a stash or a mix, got {type_text(source)}.")
     check_alike(source, columns)
     for part in parts_in(source):
         for name in columns:
             check_unscaled(stash_with(part, name), [name])
-    if sample is not None and (isinstance(source, Divided) or (isinstance(source, Several) and by)):
+    merge = getattr(source, "statistics", None)  # of windows of which this process may have only a part
+    if sample is not None and isinstance(source, Several) and (merge or by):
         raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
-    if isinstance(source, Divided):
-        return source.statistics(columns, kind, by, together=together)
-    return partial(of_source, source, columns, kind, together=together, sample=sample, seed=operator.index(seed))
+    if merge is not None:
+        found: Callable[[str | None], Statistics] = merge(columns, kind, by, together=together)
+        return found
+    return partial(of_source, source, columns, kind, together=together, sample=sample, seed=seed)
 
 
 def of_source(
@@ -160,7 +160,7 @@ def of_source(
             values = values if which is None else _sampled(values, which)
             if together:
                 values = [all_of_pack(*part, name) for part in values]
-            result.add(name, pack, *_fitted(values, kind, name))
+            result.add(name, pack, *_fitted(values, kind))
         result = replace(result, rows=result.rows + count)
     return replace(result, spans=spans)
 
@@ -186,17 +186,12 @@ def all_of_pack(column: Values, rows: Rows, name: str) -> Part:
 def joined(parts: Sequence[Statistics]) -> Statistics:
     """The groups of all parts, in the order of the parts."""
     center, scale = (
-        {name: torch.cat([getattr(part, which)[name] for part in parts]) for name in parts[0].center}
-        for which in ("center", "scale")
+        {name: torch.cat([table[name] for table in tables]) for name in tables[0]}
+        for tables in ([part.center for part in parts], [part.scale for part in parts])
     )
-    doubts: dict[Any, list[Int64s]] = {}
-    first = 0  # the number of the part's first group
-    for part in parts:
-        for what, name, groups in part.doubts:
-            doubts.setdefault((what, name), []).append(first + groups)
-        first += len(next(iter(part.center.values())))
-    together: list[Doubt] = [(*doubt, np.concatenate(groups)) for doubt, groups in doubts.items()]
-    return Statistics(sum(part.rows for part in parts), parts[0].spans, center, scale, together)
+    starts = np.cumsum([0, *(len(next(iter(part.center.values()))) for part in parts)])
+    doubts = [(text, name, first + k) for part, first in zip(parts, starts) for text, name, k in part.doubts]
+    return Statistics(sum(part.rows for part in parts), parts[0].spans, center, scale, doubts)
 
 
 def _has_rows(part: Windows | Stash) -> bool:
@@ -211,7 +206,7 @@ def _of_component(
         return of_source(part, columns, kind, "entity", together=together)
     each = np.arange(len(stash_of(part).offsets) - 1)
     center, scale = ({name: x[each * 0] for name, x in table.items()} for table in (every.center, every.scale))
-    return Statistics(0, every.spans, center, scale, [("few", name, each) for name in center])
+    return Statistics(0, every.spans, center, scale, [(_FEW, name, each) for name in center])
 
 
 def _sampled(parts: Sequence[Part], which: Int64s) -> list[Part]:
@@ -226,7 +221,7 @@ def check_kind(kind: str, by: str | None, unknown: str) -> None:
     one_of(kind, get_args(Kind), "kind")
     one_of(by, (None, "entity"), "by")
     one_of(unknown, get_args(Unknown), "unknown")
-    if unknown != "error" and (unknown != "pooled" or by is None):
+    if unknown != "error" and by is None:
         raise ValueError(f"unknown must be 'error', or 'pooled' with by='entity', got {unknown!r} and by={by!r}.")
 
 
@@ -238,14 +233,14 @@ def rows_seen(source: Windows | Stash, stash: Stash) -> Rows:
         raise ValueError(NO_WINDOWS)
     at, none = source.placement, np.empty(0, np.int64)
     ranges = [(none, none)]
-    own = stash is at.stash
     time_spans = [time_span for time_span in at.time_spans if time_span.stash is stash]
-    if time_spans or (own and at.points is not None):
-        chunks = (np.arange(k, min(k + _WINDOWS, len(source))) for k in range(0, len(source), _WINDOWS))
-        ranges += [_united(_ranges_of(at, time_spans, ids, own=own)) for ids in chunks]
-    if own and at.points is None and at.spans:
+    own = stash is at.stash and bool(at.spans)
+    if own and at.points is None:
         start, stop = covered(at.intervals, at.length)
         ranges.append((rows_from(at.slots, start), rows_from(at.slots, stop)))
+    if time_spans or (own and at.points is not None):
+        chunks = (np.arange(k, min(k + _WINDOWS, len(source))) for k in range(0, len(source), _WINDOWS))
+        ranges += [_united(_ranges_of(at, time_spans, ids, own=own and at.points is not None)) for ids in chunks]
     return Rows(*_united(ranges), stash.offsets.numpy())
 
 
@@ -255,10 +250,10 @@ def one_group(rows: Rows) -> Rows:
 
 
 def _ranges_of(at: Placement, time_spans: Sequence[TimeSpan], ids: Int64s, *, own: bool) -> list[Ranges]:
-    """The rows of windows in each span in time; at given points also the `own` rows of their slots."""
+    """The rows of windows in each span in time, and of `own` windows at given points in their slots."""
     anchors = at.anchor_slots(ids)
     ranges = [time_span.ranges(at.stretches(time_span, ids, anchors)) for time_span in time_spans]
-    if own and at.points is not None and at.spans:
+    if own:
         start, stop = anchors - at.history, anchors + at.horizon
         ranges.append((rows_from(at.slots, start), rows_from(at.slots, stop)))
     return ranges
@@ -274,8 +269,6 @@ def spans_of(source: Windows | Stash, columns: list[str]) -> dict[str, str]:
     """Maps each span to scale to its column; raises an error if a column cannot be scaled."""
     if not columns:
         raise ValueError("columns must name at least one column, got none.")
-    if odd := [name for name in columns if not isinstance(name, str)]:
-        raise TypeError(f"columns must be a list of names, got {odd[0]!r} in it.")
     for name in columns:
         stash = stash_with(source, name)
         if name not in stash:
@@ -294,62 +287,35 @@ def spans_of(source: Windows | Stash, columns: list[str]) -> dict[str, str]:
 
 
 def _no_column(source: Windows | Stash, stash: Stash, name: str) -> ColumnError:
-    """The error for a name that is no column of a stash; it may be that of something else."""
-    spans = columns_in(source) if isinstance(source, Windows) else {}
-    packs = [about.name for about in stash.info.columns if name in about.members and len(about.members) > 1]
-    if name in spans or packs:
-        what = f"a span of {' and '.join(map(repr, spans[name]))}" if name in spans else f"inside {packs[0]!r}"
+    """The error for a name that is no column of a stash; it may be that of a span, or inside a pack."""
+    packs = [about for about in stash.info.columns if len(about.members) > 1]
+    columns = {member: (about.name,) for about in packs for member in about.members} | columns_in(source)
+    if name in columns:
         given = "windows" if isinstance(source, Windows) else "stash"
-        columns = [*spans.get(name, packs[:1])]
-        return ColumnError(f"A scaler takes columns; {name!r} is {what}. Write ts.Scaler.fit({given}, {columns}).")
+        return ColumnError(
+            f"A scaler takes columns; {name!r} is of {' and '.join(map(repr, columns[name]))}. Write "
+            f"ts.Scaler.fit({given}, {[*columns[name]]})."
+        )
     if name in stash.static:
-        return ColumnError(f"A scaler takes columns of spans; {name!r} is a static column. {_by_hand(stash, name)}")
+        return ColumnError(f"A scaler takes columns of spans; {name!r} is a static column. Leave it out.")
     return unknown(name, stash, "the stash")
 
 
-def _by_hand(stash: Stash, name: str) -> str:
-    """How to scale a static column."""
-    known = stash.static[name].double()
-    known = known[known.isfinite()]
-    if stash.about(name).kind != "number" or not len(known):
-        return "Leave it out."
-    center, spread = known.mean(), float(known.std(correction=0)) or 1.0
-    return f"Write transform=[lambda batch: batch | {{{name!r}: (batch[{name!r}] - {center:.4g}) / {spread:.4g}}}]."
+def _fitted(parts: Sequence[Part], kind: str) -> tuple[Fitted, Int64s]:
+    """The statistics of a column for each group, and the groups whose statistics are those of all."""
+    fitted = fit(parts, kind)
+    if parts[0][1].groups == 1 or (fitted[0] >= _FEWEST).all():
+        return fitted, NO_GROUPS
+    return fill_few(fitted, fit([(column, one_group(rows)) for column, rows in parts], kind))
 
 
-def _fitted(parts: Sequence[Part], kind: str, name: str) -> tuple[Fitted, list[Doubt]]:
-    fitted, groups = fit(parts, kind, name), parts[0][1].groups
-    if groups == 1 or (fitted[0] >= _FEWEST).all():
-        return fitted, []
-    return fill_few(fitted, fit([(column, one_group(rows)) for column, rows in parts], kind, name), name)
-
-
-def fit(parts: Sequence[Part], kind: str, name: str) -> Fitted:
-    """The statistics of a column for each group of rows. Several parts, of one group each, are pooled.
-
-    Raises `DataError` if the values are finite and the statistics are not; `Statistics.add` refuses infinite values.
-    """
-    with np.errstate(invalid="ignore", over="ignore"):
-        count, center, scale = _fit_all(parts, kind)
-        if (np.isfinite(center) & np.isfinite(scale))[count > 0].all():
-            return count, center, scale
-    ends = np.concatenate([end.ravel() for part in parts for end in extremes(*part)[1:]])
-    low, high = np.nanmin(ends), np.nanmax(ends)
-    if np.isfinite([low, high]).all():
-        raise DataError(
-            f"A scaled column must have values that float64 can subtract and square; {name!r} has {low:.4g} to "
-            f"{high:.4g} in the rows seen. Leave it out, or load it smaller: pl.col({name!r}) / 1e200."
-        )
-    return count, center, scale
-
-
-def _fit_all(parts: Sequence[Part], kind: str) -> Fitted:
-    if kind == "robust":
-        count, (lower, median, upper) = (
-            quantiles(*parts[0], _QUARTILES) if len(parts) == 1 else pooled_quantiles(parts, _QUARTILES)
-        )
-        return count, median, upper - lower
-    return merged([_fit(column, rows, kind) for column, rows in parts], kind)
+def fit(parts: Sequence[Part], kind: str) -> Fitted:
+    """The statistics of a column for each group of rows. Several parts, of one group each, are pooled."""
+    with np.errstate(invalid="ignore", over="ignore"):  # `Statistics.add` refuses what is not finite
+        if kind == "robust":
+            count, (lower, median, upper) = quantiles(parts, _QUARTILES)
+            return count, median, upper - lower
+        return merged([_fit(column, rows, kind) for column, rows in parts], kind)
 
 
 def _fit(column: Values, rows: Rows, kind: str) -> Fitted:
@@ -362,13 +328,11 @@ def _fit(column: Values, rows: Rows, kind: str) -> Fitted:
     return count, np.zeros_like(low), np.maximum(np.abs(low), np.abs(high))
 
 
-def fill_few(each: Fitted, every: Fitted, name: str) -> tuple[Fitted, list[Doubt]]:
-    """Replace statistics of too few values by those of all entities, `(1, items)`."""
+def fill_few(each: Fitted, every: Fitted) -> tuple[Fitted, Int64s]:
+    """Replace statistics of too few values by those of all entities, `(1, items)`; returns the groups of these too."""
     few: Bools = each[0] < _FEWEST
-    if not few.any():
-        return each, []
     count, center, scale = (np.where(few, pooled, single) for single, pooled in zip(each, every))
-    return (count, center, scale), [("few", name, np.flatnonzero(few.any(1)))]
+    return (count, center, scale), np.flatnonzero(few.any(1))
 
 
 def merged(parts: Sequence[Fitted], kind: str) -> Fitted:

@@ -2,14 +2,15 @@
 
 from collections import Counter
 from collections.abc import MutableMapping
+from copy import copy
 from dataclasses import dataclass, field
 from math import inf
 from numbers import Real
-from typing import TYPE_CHECKING, Literal, get_args, overload
+from typing import Literal, get_args, overload
 
 import torch
 
-from tensorstash.common.checks import at_least, no_attribute, shown
+from tensorstash.common.checks import at_least, one_of, shown
 from tensorstash.common.dtypes import one_nan
 from tensorstash.common.text import type_text
 from tensorstash.transforms.bound import Source, check_source
@@ -77,18 +78,16 @@ class InstanceNorm:
     def __init__(
         self, history: str, *others: str, kind: Kind = "standard", eps: float = 1e-5, rows: int | None = None
     ) -> None:
-        if not isinstance(kind, str) or kind not in get_args(Kind):
-            raise ValueError(f"kind must be one of {', '.join(map(repr, get_args(Kind)))}, got {kind!r}.")
+        kind = one_of(kind, get_args(Kind), "kind")
         if odd := [name for name in (history, *others) if not isinstance(name, str)]:
             raise TypeError(f"history and others must be names of spans, got {shown(odd[0])}.")
-        if not _is_spread(eps):
+        given: object = eps
+        if isinstance(given, bool) or not isinstance(given, Real) or not 0 < float(given) < inf:
             raise ValueError(f"eps must be a number > 0, got {eps!r}.")
         if twice := [name for name, count in Counter((history, *others)).items() if count > 1]:
             raise ValueError(f"A span must be named once, got {twice[0]!r} twice.")
         rows = None if rows is None else at_least(1, rows, "rows")
-        given = {"history": history, "others": others, "kind": kind, "eps": float(eps), "rows": rows}
-        for name, value in (given | {"_flags": (), "_computed": {}}).items():
-            object.__setattr__(self, name, value)
+        vars(self).update(history=history, others=others, kind=kind, eps=float(eps), rows=rows, _flags=(), _computed={})
 
     @property
     def whole_windows(self) -> tuple[str, ...]:
@@ -98,9 +97,8 @@ class InstanceNorm:
     def bind(self, windows: Source) -> "InstanceNorm":
         """This transform for batches of windows: for their spans of `ts.is_valid` and of `ts.calendar`."""
         check_source(windows)
-        bound = InstanceNorm(self.history, *self.others, kind=self.kind, eps=self.eps, rows=self.rows)
-        object.__setattr__(bound, "_flags", flags_in(windows, self.history))
-        object.__setattr__(bound, "_computed", computed_in(windows, self.whole_windows))
+        bound = copy(self)
+        vars(bound).update(_flags=flags_in(windows, self.history), _computed=computed_in(windows, self.whole_windows))
         return bound
 
     def __call__(self, batch: Batch) -> Batch:
@@ -142,35 +140,29 @@ class InstanceNorm:
         Raises:
             ValueError: the predictions have another shape, or the batch has not been normalised.
         """
-        if isinstance(values, MutableMapping):
-            if batch is not None:
-                raise TypeError(f"inverse(batch) takes nothing else, got {type_text(batch)}. Leave it out.")
-            return self._restore_batch(values)
-        check_predictions(values)
-        if batch is None:
-            raise TypeError("Predictions need the batch of their windows. Write norm.inverse(values, batch).")
-        check_batch(batch, "An InstanceNorm")
-        return self._restored(values, batch)
+        if not isinstance(values, MutableMapping):
+            if batch is None:
+                raise TypeError("Predictions need the batch of their windows. Write norm.inverse(values, batch).")
+            return self._restored(values, batch)
+        if batch is not None:
+            raise TypeError(f"inverse(batch) takes nothing else, got {type_text(batch)}. Leave it out.")
+        self._own(values, "center")
+        names = [name for name in self.whole_windows if name in values]
+        restored = [self._restored(span_of(values, name), values) for name in names]
+        for name, span in zip(names, restored):
+            held = holds_value(values, name, self._computed)
+            values[name].copy_(span if held is None else torch.where(held, span, values[name]))
+        del values[f"{self.history}.center"], values[f"{self.history}.scale"]
+        return values
 
     def _restored(self, values: torch.Tensor, batch: Batch) -> torch.Tensor:
+        check_predictions(values)
+        check_batch(batch, "An InstanceNorm")
         center, scale = (self._own(batch, which) for which in ("center", "scale"))
         if values.ndim != center.ndim or len(values) != len(center) or values.shape[2:] != center.shape[2:]:
             expected = ", ".join(map(str, (len(center), "time", *center.shape[2:])))
             raise ValueError(f"Predictions for this batch must have the shape ({expected}), got {tuple(values.shape)}.")
         return one_nan(values * scale + center)
-
-    def _restore_batch(self, batch: Batch) -> Batch:
-        self._own(batch, "center")
-        names = [name for name in self.whole_windows if name in batch]
-        spans = [span_of(batch, name) for name in names]
-        for span in spans:
-            check_predictions(span)
-        restored = [self._restored(span, batch) for span in spans]
-        for name, values in zip(names, restored):
-            held = holds_value(batch, name, self._computed)
-            batch[name].copy_(values if held is None else torch.where(held, values, batch[name]))
-        del batch[f"{self.history}.center"], batch[f"{self.history}.scale"]
-        return batch
 
     def _own(self, batch: Batch, which: str) -> torch.Tensor:
         """The entry `<history>.<which>` that this transform has added to a batch."""
@@ -199,15 +191,10 @@ class InstanceNorm:
             check_floating(span, name, "normalised")
             if span.ndim < 2:
                 raise ValueError(f"A normalised span must be (batch, time, ...); {name!r} is {tuple(span.shape)}.")
-            if len(span) != len(past):
+            if len(span) != len(past) or span.shape[2:] != past.shape[2:]:
                 raise ValueError(
-                    f"All spans of an InstanceNorm must have the same rows; {self.history!r} has {len(past):,}, "
-                    f"{name!r} {len(span):,}. Take the same ts.each in both."
-                )
-            if span.shape[2:] != past.shape[2:]:
-                raise ValueError(
-                    f"All spans of an InstanceNorm must be of one column; {self.history!r} is {tuple(past.shape)}, "
-                    f"{name!r} is {tuple(span.shape)}. Make one InstanceNorm for each column."
+                    f"All spans of an InstanceNorm must be of one column or ts.each; {self.history!r} is "
+                    f"{tuple(past.shape)}, {name!r} is {tuple(span.shape)}. Make one InstanceNorm for each."
                 )
         if self.rows is not None and self.rows > past.shape[1]:
             raise ValueError(f"rows must be <= {past.shape[1]}, the length of {self.history!r}, got {self.rows}.")
@@ -232,15 +219,6 @@ class InstanceNorm:
         apart = (wide - center).masked_fill_(~has_value, 0)
         scale = (apart.square_().sum(1, keepdim=True) / divisor + self.eps).sqrt()
         return center.to(past.dtype), scale.masked_fill(count == 0, 1).to(past.dtype)
-
-    if not TYPE_CHECKING:  # a type checker would accept any name
-
-        def __getattr__(self, name: str) -> object:
-            raise no_attribute(self, name, {"undo": "norm.inverse(batch)"})
-
-
-def _is_spread(value: object) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Real) and 0 < float(value) < inf
 
 
 def _last(values: torch.Tensor, has_value: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """`PackSequences`: spans without empty slots, with windows one after the other or in rows of a fixed length."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,11 +9,13 @@ import torch
 
 from tensorstash.common.checks import at_least, shown
 from tensorstash.common.dtypes import Bools
+from tensorstash.common.text import type_text
 from tensorstash.errors import unknown
-from tensorstash.gather.span import Span
-from tensorstash.transforms.entries import check_batch, check_whole, span_of
+from tensorstash.sampling.several import Several
+from tensorstash.transforms.entries import check_batch, span_of
 from tensorstash.transforms.observed import holds_value
-from tensorstash.transforms.packing import Packing, in_a_row, in_rows, mark, move
+from tensorstash.transforms.packing import Packing, mark, move, pack
+from tensorstash.windows.windows import Windows
 
 _MOST_SLOTS = 1 << 31
 
@@ -83,22 +85,40 @@ class PackSequences:
             raise ValueError("ts.PackSequences needs the name of at least one span, got none.")
         if twice := [name for name, count in Counter(spans).items() if count > 1]:
             raise ValueError(f"A span must be named once, got {twice[0]!r} twice.")
-        object.__setattr__(self, "spans", spans)
-        object.__setattr__(self, "length", None if length is None else _slots_of(length, "length"))
-        object.__setattr__(self, "multiple", _slots_of(multiple, "multiple"))
+        length = None if length is None else at_least(1, length, "length", below=_MOST_SLOTS)
+        vars(self).update(spans=spans, length=length, multiple=at_least(1, multiple, "multiple", below=_MOST_SLOTS))
+
+    @property
+    def packed_spans(self) -> tuple[str, ...]:
+        """The spans that later transforms find packed."""
+        return self.spans
+
+    def bind(self, windows: Windows | Several) -> "PackSequences":
+        """The same transform, whose spans are known to be in the windows, over the same slots, and to fit a row."""
+        if not isinstance(windows, (Windows, Several)):
+            raise TypeError(
+                f"Windows or a mix have the spans to pack, got {type_text(windows)}. Take those of batches."
+            )
+        placement = windows.chain.placements[0]
+        slots: dict[str, tuple[int, object]] = {
+            one.name: (len(one), (one.slots, one.variates)) for one in placement.spans
+        }
+        slots |= {one.name: (len(one), time_span) for time_span in placement.time_spans for one in time_span.shown}
+        for name in self.spans:
+            if name not in slots:
+                raise unknown(name, slots, "the batch", "span")
+            _check_slots(self, name, slots[name][0], slots[name] == slots[self.spans[0]])
+        return PackSequences(*self.spans, length=self.length, multiple=self.multiple)
 
     def __call__(self, batch: Batch) -> Batch:
         """Replace the spans in the batch by tensors in fresh memory, and return the batch."""
-        return self.pack(batch, lambda _, shape, dtype: torch.empty(shape, dtype=dtype))
+        return self.pack_into(batch, lambda _, shape, dtype: torch.empty(shape, dtype=dtype))
 
-    def pack(self, batch: Batch, take: Take) -> Batch:
+    def pack_into(self, batch: Batch, take: Take) -> Batch:
         """Pack a batch as a call does, into memory that `take` returns for a name, a shape and a dtype."""
         check_batch(batch, "ts.PackSequences")
         shape, observed = self._slots(batch)
-        if self.length is None:
-            packing = in_a_row(observed, shape, self.multiple)
-        else:
-            packing = in_rows(observed, shape, self.length, self.multiple)
+        packing = pack(observed, shape, self.length, self.multiple)
         rows = (packing.length,) if self.length is None else (len(packing.used), packing.length)
         entries = self._entries(packing, take)
         distances = [entry for name in self.spans for entry in _distances(batch, name)]
@@ -148,15 +168,9 @@ class PackSequences:
             other = batch.get(f"{name}.observed")
             alike = other is marks or (other is not None and marks is not None and other.equal(marks))
             _check_slots(self, name, slots, alike and batch[name].shape[:2] == (windows, slots))
-        observed = None if held is None else held.flatten(1).expand(windows, slots)
-        return (windows, slots), None if observed is None else np.ascontiguousarray(observed.numpy())
-
-
-def _slots_of(value: object, what: str) -> int:
-    number = at_least(1, value, what)
-    if number >= _MOST_SLOTS:
-        raise ValueError(f"{what} must be < 2**31, because positions are int32, got {number}.")
-    return number
+        if held is None:
+            return (windows, slots), None
+        return (windows, slots), np.ascontiguousarray(held.flatten(1).expand(windows, slots).numpy())
 
 
 def _check_slots(pack: PackSequences, name: str, slots: int, alike: bool) -> None:
@@ -176,25 +190,3 @@ def _distances(batch: Batch, name: str) -> list[str]:
     entries = [f"{name}.age", f"{name}.delay"] if f"{name}.observed" in batch else []
     found = [entry for entry in entries if entry in batch and f"{entry}.observed" not in batch]
     return [entry for entry in found if batch[entry].shape[:2] == batch[name].shape[:2]]
-
-
-def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: Iterable[Iterable[Span]]) -> None:
-    """Check each `PackSequences` of a loader against its spans in slots, and its spans over each span of time."""
-    slots: dict[str, tuple[int, object]] = {span.name: (len(span), (span.slots, span.variates)) for span in spans}
-    for number, members in enumerate(stretches):
-        slots |= {span.name: (len(span), number) for span in members}
-    packed = set[str]()
-    for transform in transforms:
-        kind, whole = type(transform).__name__, getattr(transform, "whole_windows", ())
-        check_whole({f"{name}.offsets": None for name in packed}, whole, kind)
-        if not isinstance(transform, PackSequences):
-            continue
-        for name in transform.spans:
-            if name not in slots:
-                raise unknown(name, slots, "the batch", "span")
-            if name in packed:
-                raise ValueError(
-                    f"A span must be packed once; {name!r} is packed twice. Leave out one ts.PackSequences."
-                )
-            packed.add(name)
-            _check_slots(transform, name, slots[name][0], slots[name] == slots[transform.spans[0]])

@@ -34,27 +34,24 @@ class Packing:
         return kernel.packed(self.observed, self.sizes, self.place, self.used, self.slots, self.length)
 
 
-def in_rows(observed: Bools | None, shape: tuple[int, int], length: int, multiple: int) -> Packing:
-    """Place windows in rows by best fit, the longest first, and windows of equal size in the order of the batch."""
-    sizes = _sizes(observed, shape)
+def pack(observed: Bools | None, shape: tuple[int, int], length: int | None, multiple: int) -> Packing:
+    """Place windows in rows of a length by best fit, the longest first; without a length one after the other.
+
+    The number of rows, without a length that of slots, is rounded up to a multiple.
+    """
+    count, slots = shape
+    if observed is None:
+        sizes = np.full(count, slots, np.int64)
+    else:
+        sizes = observed.sum(1, dtype=np.int64) if library.LIBRARY is None else kernel.count(observed)
+    if length is None:
+        total = int(sizes.sum())
+        place = np.cumsum(sizes) - sizes
+        return Packing(observed, slots, sizes, place, np.array([total]), -(-total // multiple) * multiple)
     row, start, rows = best_fit(sizes, length)
     rows = -(-rows // multiple) * multiple
     used = np.bincount(row, sizes, rows)[:rows].astype(np.int64)
-    return Packing(observed, shape[1], sizes, row * length + start, used, length)
-
-
-def in_a_row(observed: Bools | None, shape: tuple[int, int], multiple: int) -> Packing:
-    """Place windows one after the other, in the order of the batch."""
-    sizes = _sizes(observed, shape)
-    ends = np.cumsum(sizes)
-    total = int(ends[-1]) if len(ends) else 0
-    return Packing(observed, shape[1], sizes, ends - sizes, np.array([total]), -(-total // multiple) * multiple)
-
-
-def _sizes(observed: Bools | None, shape: tuple[int, int]) -> Int64s:
-    if observed is None:
-        return np.full(shape[0], shape[1], np.int64)
-    return observed.sum(1, dtype=np.int64) if library.LIBRARY is None else kernel.count(observed)
+    return Packing(observed, slots, sizes, row * length + start, used, length)
 
 
 def best_fit(sizes: Int64s, length: int) -> tuple[Int64s, Int64s, int]:

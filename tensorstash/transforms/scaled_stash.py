@@ -75,12 +75,11 @@ def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype
     for name in segment.checksums:
         blob = segment.blob(name)
         draft.blob(name, as_integers(blob).numpy(), blob.dtype)
-    columns = list(stash.info.columns)
-    for k, about in enumerate(columns):
-        if about.name in ranges:
-            low, high = ranges[about.name]
-            columns[k] = replace(about, low=low, high=high, is_scaled=True)
-    draft.seal(to_header(replace(stash.info, columns=tuple(columns))))
+    columns = {about.name: about for about in stash.info.columns}
+    for name, (low, high) in ranges.items():
+        about = columns[name]
+        columns[name] = replace(about, low=low, high=high, is_scaled=True)
+    draft.seal(to_header(replace(stash.info, columns=tuple(columns.values()))))
     made = mapped(os.dup(draft.fd))
     made.populate()
     return Stash(made)

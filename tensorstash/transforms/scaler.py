@@ -4,25 +4,23 @@ import warnings
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import torch
 
-from tensorstash.common.checks import names_in, no_attribute, shown
-from tensorstash.common.html import table
+from tensorstash.common.checks import names_in, shown
 from tensorstash.errors import SchemaError
 from tensorstash.errors import unknown as unknown_name
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.bound import Source, check_alike, check_source, columns_in, spans_in
 from tensorstash.transforms.by_row import flat_tables, groups_of_rows, scaled_variates
-from tensorstash.transforms.entities import entities_in, groups_by_name, groups_of
+from tensorstash.transforms.entities import entities_in, groups_by_name, groups_of, integers
 from tensorstash.transforms.entries import (
     check_batch,
     check_floating,
-    check_numbers,
     check_pack,
-    check_prediction_shape,
     check_predictions,
+    check_predictions_of,
     check_whole,
     span_of,
     spans_in_batch,
@@ -31,8 +29,8 @@ from tensorstash.transforms.fitting import By, Kind, Statistics, Unknown, check_
 from tensorstash.transforms.observed import Computed, change_values, computed_in, holds_value
 from tensorstash.transforms.scaled_stash import check_stash, scaled_stash
 from tensorstash.transforms.scaling import ScaleConstants
-from tensorstash.transforms.state import fields_of, state_of
-from tensorstash.transforms.texts import constants_shown, doubts_text
+from tensorstash.transforms.state import VERSION, fields_of
+from tensorstash.transforms.texts import doubts_text, summary
 
 Batch = dict[str, torch.Tensor]
 
@@ -180,26 +178,23 @@ class Scaler:
               y  center 20  scale 10  for y
         """
         check_source(windows)
-        fitted, spans = self._fitted or self, spans_in(windows)
+        fitted, held = self._fitted or self, spans_in(windows)
         for span, column in fitted.spans.items():
-            if spans.get(span, column) != column:
+            if held.get(span, column) != column:
                 raise SchemaError(
-                    f"A span must be scaled by its own column; {span!r} is of column {spans[span]!r} in these windows, "
+                    f"A span must be scaled by its own column; {span!r} is of column {held[span]!r} in these windows, "
                     f"and was of {column!r} where the scaler was fitted. Fit a scaler on these windows."
                 )
         check_alike(windows, fitted.center)
-        held = columns_in(windows)
-        spans = fitted.spans | {span: column for span, column in spans.items() if column in fitted.center}
         variates = fitted._variates | scaled_variates(windows, fitted.center)
+        spans = fitted.spans | {span: column for span, column in held.items() if column in fitted.center}
         spans = {span: column for span, column in spans.items() if span not in variates}
-        computed = {span: columns for span, columns in fitted._computed.items() if span not in held}
+        computed = {span: flags for span, flags in fitted._computed.items() if span not in columns_in(windows)}
         computed |= computed_in(windows, {**spans, **variates})
         bound = replace(fitted, spans=spans, _computed=computed, _variates=variates)
         if self.by is None:
             return bound
         names, starts = entities_in(windows)
-        if names == fitted.entities:
-            return replace(bound, starts=starts)
         rows = groups_by_name(names, fitted.entities, pooled=self.unknown == "pooled")
         center, scale = ({name: x[rows] for name, x in table.items()} for table in (fitted.center, fitted.scale))
         return replace(bound, center=center, scale=scale, entities=names, starts=starts, _fitted=fitted)
@@ -300,23 +295,21 @@ class Scaler:
         check_predictions(values)
         if column is None:
             raise TypeError(f"Predictions need a column. Write scaler.inverse(values, {next(iter(self.center))!r}).")
-        return self._inverse(values, column, entity, source, variate)
-
-    def _inverse(
-        self, values: torch.Tensor, column: str, entity: object, source: object, variate: torch.Tensor | None
-    ) -> torch.Tensor:
         if not isinstance(column, str) or column not in self.center:
             raise unknown_name(column, self.center, "the scaler")
-        check_numbers({"entity": entity, "source": source, "<span>.variate": variate})
-        check_prediction_shape(values, self._pack(column) if variate is None else (), column)
+        for name, numbers in (("entity", entity), ("source", source), ("<span>.variate", variate)):
+            if numbers is not None:
+                integers(numbers, name)
+        check_predictions_of(values, self._pack(column) if variate is None else (), column)
         if not values.dtype.is_floating_point:
             values = values.to(torch.get_default_dtype())
         group = self._group(len(values), entity, source)
         group = None if group is None else group.reshape(-1).to(values.device)
         if variate is None:
             return self._constants(column, values).restored(values, group)
-        at = variate.to(values.device) + (0 if group is None else group * self.center[column][0].numel())
-        return self._constants((column,), values).restored(values, at)
+        rows = variate.to(values.device)
+        rows = rows if group is None else rows + group * self.center[column][0].numel()
+        return self._constants((column,), values).restored(values, rows)
 
     def _batch(self, batch: Batch, *, inverse: bool) -> Batch:
         check_batch(batch, "A scaler")
@@ -361,9 +354,15 @@ class Scaler:
         """The scaler as plain values, which JSON keeps exactly; `from_state` restores the scaler."""
         if self._fitted is not None:
             return self._fitted.state_dict()
-        names = {} if self.by is None else {"entities": [*self.entities], "unknown": self.unknown}
-        fields = {"kind": self.kind, "by": self.by, "rows": self.rows, "spans": dict(self.spans)}
-        return state_of(fields, self._computed, self._variates, names, self.center, self.scale)
+        tables = {"center": self.center, "scale": self.scale}
+        columns = {name: {which: table[name].tolist() for which, table in tables.items()} for name in self.center}
+        some = {"computed": self._computed, "variates": self._variates}
+        return {
+            **{"version": VERSION, "kind": self.kind, "by": self.by, "rows": self.rows, "spans": dict(self.spans)},
+            **{name: {span: [*of] for span, of in given.items()} for name, given in some.items() if given},
+            **({} if self.by is None else {"entities": [*self.entities], "unknown": self.unknown}),
+            "columns": columns,
+        }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Scaler":
@@ -378,21 +377,11 @@ class Scaler:
         """
         return cls(**fields_of(state))
 
-    if not TYPE_CHECKING:  # else any name would do
-
-        def __getattr__(self, name: str) -> object:
-            raise no_attribute(self, name, {"apply": "scaler.transform(stash)", "undo": "scaler.inverse(batch)"})
-
     def __repr__(self) -> str:
-        lines = ("  {}  center {}  scale {}  for {}".format(*row) for row in self._shown())
-        return "\n".join([f"Scaler: {self._caption()}", *lines])
-
-    def _repr_html_(self) -> str:
-        return f"<p><b>Scaler</b>: {self._caption()}</p>{table(('column', 'center', 'scale', 'spans'), self._shown())}"
-
-    def _shown(self) -> list[tuple[str, str, str, str]]:
-        return constants_shown(self.center, self.scale, self.spans, self._variates)
-
-    def _caption(self) -> str:
         by = f" by entity, {len(self.entities):,} of them" if self.by else ""
-        return f"{self.kind}{by}, of the {self.rows:,} rows seen"
+        lines = [f"Scaler: {self.kind}{by}, of the {self.rows:,} rows seen"]
+        held = {span: (column,) for span, column in self.spans.items()} | self._variates
+        for name, center in self.center.items():
+            spans = ", ".join(span for span in held if name in held[span])
+            lines.append(f"  {name}  center {summary(center)}  scale {summary(self.scale[name])}  for {spans}")
+        return "\n".join(lines)

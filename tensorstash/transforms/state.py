@@ -1,7 +1,6 @@
 """Reading the state of a `Scaler`: plain values, each of which is checked."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -9,24 +8,8 @@ import torch
 from tensorstash.common.checks import is_integer
 from tensorstash.common.text import type_text
 from tensorstash.transforms.fitting import check_kind
-from tensorstash.transforms.observed import Computed
 
 VERSION = 1
-
-
-def state_of(  # noqa: PLR0917  in the order of a state
-    fields: dict[str, Any],
-    computed: Computed,
-    variates: Mapping[str, Sequence[str]],
-    names: dict[str, Any],
-    center: Mapping[str, torch.Tensor],
-    scale: Mapping[str, torch.Tensor],
-) -> dict[str, Any]:
-    """The state of a scaler, as plain values."""
-    columns = {name: {"center": center[name].tolist(), "scale": scale[name].tolist()} for name in center}
-    some = {"computed": {span: [*columns] for span, columns in computed.items()}} if computed else {}
-    rows = {"variates": {span: [*packs] for span, packs in variates.items()}} if variates else {}
-    return {"version": VERSION, **fields, **some, **rows, **names, "columns": columns}
 
 
 def fields_of(state: object) -> dict[str, Any]:
@@ -42,66 +25,47 @@ def fields_of(state: object) -> dict[str, Any]:
             f"A state must have {', '.join(needed)}; this one lacks {', '.join(missing)}. Take what "
             "state_dict() returned out of the checkpoint."
         )
-    fields = {"kind": state["kind"], "by": state["by"], "unknown": state.get("unknown", "error")}
-    check_kind(fields["kind"], fields["by"], fields["unknown"])
-    names = _names(state["entities"]) if fields["by"] else []
-    groups = len(names) + (fields["unknown"] == "pooled") if fields["by"] else 1
-    columns = state["columns"] if isinstance(state["columns"], Mapping) else {}
-    center, scale = ({name: _table(column, which) for name, column in columns.items()} for which in ("center", "scale"))
-    for name, low, high in zip(columns, center.values(), scale.values()):
-        if low is None or high is None or low.shape != high.shape or len(low) != groups or not (high > 0).all():
-            raise ValueError(
-                f"A state must have a finite centre and a finite scale above 0 for each of {groups} entities; those of "
-                f"{name!r} are not. It is damaged."
-            )
-    spans = state["spans"]
-    if not columns or not isinstance(spans, Mapping) or not all(column in [*columns] for column in spans.values()):
-        raise ValueError("A state must have columns, and spans of these. It is damaged.")
-    if not is_integer(state["rows"]):
-        raise ValueError(f"rows must be an integer, got {state['rows']!r} in the state.")
-    variates = state.get("variates", {})
-    lists = [*variates.values()] if isinstance(variates, Mapping) else [None]
-    if not all(isinstance(packs, (list, tuple)) and packs and {*map(str, packs)} <= {*columns} for packs in lists):
-        raise ValueError("variates must map spans to lists of columns of the state. It is damaged.")
-    variates = {span: (*packs,) for span, packs in variates.items()}
-    computed = _computed(
-        state.get("computed", {}), {**dict.fromkeys(spans, 1), **{k: len(v) for k, v in variates.items()}}
+    check_kind(state["kind"], state["by"], state.get("unknown", "error"))
+    try:
+        return _fields(state)
+    except (AttributeError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"A state must be what state_dict() returned; this one is damaged: {error}.") from error
+
+
+def _fields(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a scaler; raises an error of any type if a value cannot be one."""
+    by, unknown, spans = state["by"], state.get("unknown", "error"), dict(state["spans"])
+    entities = [*map(_name, state["entities"])] if by else []
+    groups = len(entities) + (unknown == "pooled") if by else 1
+    center, scale = (
+        {name: torch.tensor([*column[which]], dtype=torch.float64) for name, column in state["columns"].items()}
+        for which in ("center", "scale")
     )
-    fields |= {"rows": int(state["rows"]), "spans": dict(spans), "entities": names, "_computed": computed}
-    fields["_variates"] = variates
-    return fields | {"center": center, "scale": scale}
+    variates = {span: (*packs,) for span, packs in state.get("variates", {}).items()}
+    computed = {span: (*flags,) for span, flags in state.get("computed", {}).items()}
+    columns = {span: (column,) for span, column in spans.items()} | variates
+    tables = [*zip(center.values(), scale.values())]
+    sound = {
+        "center and scale": all(low.shape == high.shape and len(low) == groups for low, high in tables),
+        "a scale above 0": all((low.isfinite() & high.isfinite() & (high > 0)).all() for low, high in tables),
+        "columns": len(center) > 0,
+        "spans of its columns": all(names and {*names} <= center.keys() for names in columns.values()),
+        "distinct names of entities": len({*entities}) == len(entities),
+        "rows": is_integer(state["rows"]),
+        "computed": all(
+            len(flags) == len(columns[span]) and {*map(type, flags)} == {bool} for span, flags in computed.items()
+        ),
+    }
+    if wrong := [name for name, is_sound in sound.items() if not is_sound]:
+        raise ValueError(f"it needs {wrong[0]}")
+    fields = {"kind": state["kind"], "by": by, "unknown": unknown, "rows": int(state["rows"]), "entities": entities}
+    return fields | {"spans": spans, "center": center, "scale": scale, "_computed": computed, "_variates": variates}
 
 
-def _computed(found: Any, widths: Mapping[str, int]) -> Computed:
-    """Of each column of some spans whether it is computed; `widths` are the numbers of columns of all spans."""
-    flags = found.values() if isinstance(found, Mapping) and found.keys() <= widths.keys() else [None]
-    if any(not isinstance(columns, (list, tuple)) or {*map(type, columns)} != {bool} for columns in flags) or any(
-        len(columns) != widths[span] for span, columns in found.items()
-    ):
-        raise ValueError(f"computed must map spans of the state to a boolean per column, got {found!r}. It is damaged.")
-    return {span: (*columns,) for span, columns in found.items()}
-
-
-def _names(values: Any) -> list[Any]:
-    names = [*map(_as_name, values)] if isinstance(values, (list, tuple)) else [[]]
-    if not all(map(_is_name, names)) or len({*names}) < len(names):
-        raise ValueError("A state must have distinct names of entities. It is damaged.")
-    return names
-
-
-def _as_name(value: Any) -> Any:
+def _name(value: Any) -> Any:
     """The name of an entity: with several columns a tuple, which JSON turns into a list."""
-    return tuple(map(_as_name, value)) if isinstance(value, list) else value
-
-
-def _is_name(value: Any) -> bool:
-    return all(map(_is_name, value)) if isinstance(value, tuple) else value is None or isinstance(value, (str, int))
-
-
-def _table(column: Any, which: str) -> torch.Tensor | None:
-    """The constants of a column, `(groups, *pack)`; `None` if they are not finite numbers."""
-    values = column.get(which) if isinstance(column, Mapping) else None
-    with suppress(TypeError, ValueError, OverflowError, RuntimeError, RecursionError):
-        table = torch.tensor(values, dtype=torch.float64)
-        return table if isinstance(values, list) and table.numel() and table.isfinite().all() else None
-    return None
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_name, value))
+    if value is not None and not isinstance(value, (str, int)):
+        raise ValueError(f"it needs names of entities, got {value!r}")
+    return value

@@ -1,8 +1,9 @@
-"""What a `Scaler` prints: its constants, and the warning about those that are not from a group's own data."""
+"""What a `Scaler` prints: numbers, and the warning about those that are not from a group's own data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int64s
@@ -12,21 +13,8 @@ _NAMED = 3  # entities or columns named in a warning
 _LISTED = 4  # numbers that are listed; of more the smallest and the largest
 
 
-def constants_shown(
-    center: Mapping[str, torch.Tensor],
-    scale: Mapping[str, torch.Tensor],
-    spans: Mapping[str, str],
-    variates: Mapping[str, Sequence[str]],
-) -> list[tuple[str, str, str, str]]:
-    """The name of each column, its centre, its scale and its spans."""
-    held: dict[str, Sequence[str]] = {span: (column,) for span, column in spans.items()} | dict(variates)
-    return [
-        (name, _summary(center[name]), _summary(scale[name]), ", ".join(span for span in held if name in held[span]))
-        for name in center
-    ]
-
-
-def _summary(values: torch.Tensor) -> str:
+def summary(values: torch.Tensor) -> str:
+    """A few numbers, or the smallest and the largest of more."""
     if values.numel() <= _LISTED:
         return ", ".join(f"{value:.4g}" for value in values.flatten().tolist())
     low, high = (f"{value.item():.4g}" for value in values.aminmax())
@@ -35,19 +23,17 @@ def _summary(values: torch.Tensor) -> str:
 
 def doubts_text(doubts: list[Doubt], entities: Sequence[Any] | None) -> str:
     """The warning that names the groups whose centre or scale is not from their own data; `entities` if by entity."""
+    groups: dict[str, dict[str, list[Int64s]]] = {}
+    for text, name, which in doubts:
+        groups.setdefault(text, {}).setdefault(name, []).append(which)
     texts = []
-    for kind, sentence, remedy in (
-        ("equal", "All values are equal, so the scale is 1", ""),
-        ("few", "Too few values", "; these fall back to the statistics of all entities"),
-    ):
+    for text, columns in groups.items():
         places = [
-            repr(name) + ("" if entities is None else f" in {_entities(which, entities)}")
-            for what, name, which in doubts
-            if what == kind
+            repr(name) + ("" if entities is None else f" in {_entities(np.concatenate(which), entities)}")
+            for name, which in columns.items()
         ]
         more = f" and {len(places) - _NAMED} more columns" if len(places) > _NAMED else ""
-        if places:
-            texts.append(f"{sentence}: {', '.join(places[:_NAMED])}{more}{remedy}.")
+        texts.append(f"{text}: {', '.join(places[:_NAMED])}{more}.")
     return " ".join(texts)
 
 

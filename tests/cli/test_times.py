@@ -116,3 +116,44 @@ def test_times_of_csv_are_read_as_a_load_reads_them(tmp_path: Path) -> None:
     found = json.loads(run("inspect", str(path), "--time", "day", "--entity", "shop", "--json"))["times"]
     assert (found["column"], found["entity"], found["entities"]) == ("day", ["shop"], 2)
     assert (found["frequency"], found["gaps"], found["most_common_gaps"]) == ("1d", 1, {"2d": 1})
+
+
+def lines_in(path: Path, *options: str) -> dict[str, str]:
+    """The printed lines on the times, by their first words."""
+    printed = run("inspect", str(path), "--columns", "y", "--time", "t", *options).partition("times:\n")[2]
+    return {line[2:22].strip(): line[22:] for line in printed.splitlines()}
+
+
+def test_gaps_and_duplicates_are_printed_with_their_numbers(tmp_path: Path) -> None:
+    hours = [k for k in range(20) if k not in (5, 9, 10)]
+    frame = pl.DataFrame({"e": ["a", "b"] * len(hours), "t": [hour for hour in hours for _ in "ab"]})
+    frame.with_columns(y=0.0).write_parquet(tmp_path / "hours.parquet")
+    assert lines_in(tmp_path / "hours.parquet", "--entity", "e") == {
+        "zone": "none, the times are integers",
+        "entities": "2",
+        "frequency": "1",
+        "gaps": "4, by their steps: 2 of 2, 2 of 3",
+        "duplicates": "none",
+        "rows without a gap": "3 to 9",
+    }
+    lines = lines_in(tmp_path / "hours.parquet")
+    assert lines["duplicates"] == "17 rows with the time of the row before: name the column of --entity"
+    assert (lines["frequency"], lines["gaps"]) == ("1", "2, by their steps: 1 of 2, 1 of 3")
+
+
+def test_a_load_that_would_be_refused_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "nulls.parquet"
+    pl.DataFrame({"t": [1, None, 3], "y": [0.0, 1.0, 2.0]}).write_parquet(path)
+    assert "\n  load  refused\n  why   " in run("inspect", str(path), "--time", "t")
+    assert "null" in json.loads(run("inspect", str(path), "--time", "t", "--json"))["times"]["refused"]
+
+
+def test_with_known_times_the_order_of_rows_is_printed(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"e": ["a", "a", "b"], "t": [1, 2, 1], "k": [5, 5, 5], "y": [0.0, 1.0, 2.0]})
+    for runs, order in (
+        (frame, "k and then by t"),
+        (frame.with_columns(k=pl.Series([5, 6, 7]), t=1), "t and then by k"),
+    ):
+        runs.write_parquet(tmp_path / "runs.parquet")
+        printed = run("inspect", str(tmp_path / "runs.parquet"), "--entity", "e", "--time", "t", "--known", "k")
+        assert f"order of rows  {order}\n" in printed

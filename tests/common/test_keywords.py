@@ -1,4 +1,4 @@
-"""The inside of `common/keywords.py`: keywords of others, earlier and misspelt ones; the error says what to write."""
+"""The inside of `common/keywords.py`: keywords of others and misspelt ones; the error says what to write."""
 
 import copy
 import inspect
@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader
 
 import tensorstash as ts
 from tensorstash.common.keywords import KEYWORDS
-from tests.oracle_load import like
 
 SERIES = ts.load({"y": np.arange(20.0)})
 WINDOWS = ts.Windows(SERIES, 3, 1)
@@ -91,35 +90,6 @@ def test_other_keywords_of_windows_are_answered_too(keyword: str, remedy: str) -
     assert remedy in refused(ts.Windows, SERIES, 3, **{keyword: 1})
 
 
-EARLIER: list[tuple[Callable[..., object], tuple[Any, ...], str, str]] = [
-    (ts.load, (EVENTS,), "repeated", "Write duplicates=."),
-    (ts.plan, (EVENTS,), "repeated", "Write duplicates=."),
-    (ts.cluster.shard, (EVENTS,), "repeated", "Write duplicates=."),
-    (ts.load, (EVENTS,), "key", "Write version="),
-    (ts.During, ("amount",), "begin", "Write start=."),
-    (ts.During, ("amount", -7), "end", "Write stop=."),
-    (ts.During, ("amount", -7, 0), "most", "Write max_rows=."),
-    (ts.Weighted, ("y",), "count", "Write epoch_size=, the number of draws in an epoch."),
-    (ts.Mix, ({"a": WINDOWS},), "count", "Write epoch_size=."),
-    (ts.Windows, (SERIES, 3), "missing", "Write unmatched=."),
-    (ts.Sampler, (4, 2), "sampler", "Write order="),
-]
-
-
-@pytest.mark.parametrize(("call", "given", "word", "remedy"), EARLIER)
-def test_an_earlier_word_is_answered_with_the_new_one(
-    call: Callable[..., object], given: tuple[Any, ...], word: str, remedy: str
-) -> None:
-    said = refused(call, *given, **{word: 8})
-    assert f"() has no argument {word!r}. {remedy}" in said
-
-
-def test_an_earlier_name_is_answered_with_the_new_one() -> None:
-    with pytest.raises(AttributeError, match=like("ts.Pack is now ts.PackSequences")):
-        getattr(ts, "Pack")  # noqa: B009  a type checker knows no such name
-    assert not hasattr(ts, "Pack")
-
-
 @pytest.mark.parametrize(
     ("call", "given", "word", "meant"),
     [
@@ -150,7 +120,7 @@ def test_a_signature_names_every_argument(name: str) -> None:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_each_word_of_a_function_is_answered_with_an_argument_of_its_own(name: str) -> None:
     """Or with one of the function that the answer names; words of other functions have Python's error."""
-    function, known = FUNCTIONS[name], KEYWORDS[FUNCTIONS[name].__name__]
+    function, known = FUNCTIONS[name], KEYWORDS.get(FUNCTIONS[name].__name__, {})
     parameters = inspect.signature(function).parameters
     assert not known.keys() & parameters.keys()
     for word, answer in known.items():
@@ -165,7 +135,7 @@ def test_each_word_of_a_function_is_answered_with_an_argument_of_its_own(name: s
 
 
 def test_words_of_another_function_are_not_answered_with_its_arguments() -> None:
-    for call, given, word in ((ts.load, (EVENTS,), "count"), (ts.During, ("amount",), "num_workers")):
+    for call, given, word in ((ts.load, (EVENTS,), "num_samples"), (ts.During, ("amount",), "num_workers")):
         assert f"got an unexpected keyword argument {word!r}" in refused(call, *given, **{word: 2})
 
 

@@ -136,7 +136,9 @@ class Record:
     def shows(self, label: str, *things: Any) -> None:
         """Record that objects have a text and a picture, which may be worded anew."""
         with self.trying(label):
-            self.add(label, [bool(repr(thing)) and bool(thing._repr_html_()) for thing in things])
+            self.add(
+                label, [bool(repr(thing)) and bool(getattr(thing, "_repr_html_", thing.__repr__)()) for thing in things]
+            )
 
     def refused(self, label: str, error: Exception) -> None:
         """Record the type of an error."""

@@ -40,16 +40,14 @@ def slow_lines(windows: ts.Windows, ids: list[int], values: torch.Tensor) -> lis
 
 @pytest.mark.parametrize("step", [False, True])
 @pytest.mark.parametrize("pandas", [False, True])
-@pytest.mark.parametrize(("numbers", "time"), [(False, "day"), (True, "day"), (True, "anchor"), (True, "step")])
+@pytest.mark.parametrize(("numbers", "time"), [(False, "day"), (True, "day")])
 @pytest.mark.parametrize("ids", [[5], [0, 2, 3], [2, 6], [9, 1]])
 def test_each_window_is_a_line_at_its_own_times(
     ids: list[int], numbers: bool, time: str, pandas: bool, step: bool
 ) -> None:
     windows = daily(time, numbers=numbers)
     values = torch.arange(4.0 * len(ids)).view(-1, 4)
-    if len(ids) > 1 and time == "anchor":
-        return  # the frame has no origins then
-    frame = windows.to_frame(ids, values, origin=time != "anchor", step=step and time != "step")
+    frame = windows.to_frame(ids, values, origin=True, step=step)
     past = windows[[min(ids)]]["y"][0, :3]
     every = np.unique(frame[time].to_numpy())
     axes = ts.plot.forecast(past, torch.zeros(len(every)), frame.to_pandas() if pandas else frame)
@@ -94,10 +92,18 @@ ORIGINS = WINDOWS.to_frame([0, 1], torch.zeros(2, 4), origin=True)
         ),
         (
             lambda: ts.plot.forecast(torch.zeros(1), torch.zeros(4), ORIGINS),
-            "truth ... each different time of the frame, 5, got 4",
+            "a value for each time of the horizon, 5; ... truth has 4",
         ),
     ],
 )
 def test_frames_of_other_rows_are_refused(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=like(message)):
         call()
+
+
+def test_bands_alone_put_no_dots_on_the_history() -> None:
+    windows = daily()
+    frame = windows.to_frame([0, 6], torch.arange(2.0).expand(2, 4, 2), origin=True)
+    axes = ts.plot.forecast(torch.zeros(3), None, frame)
+    assert [line.get_marker() for line in axes.lines] == ["None"]
+    assert len(axes.collections) == 2

@@ -156,7 +156,7 @@ def test_a_forecast_of_a_model_on_given_axes() -> None:
         ),
         (
             lambda: ts.plot.forecast(torch.zeros(2), torch.zeros(3), torch.zeros(4)),
-            "truth has 3, prediction has 4",
+            "prediction has 4, truth has 3",
         ),
         (
             lambda: ts.plot.forecast(torch.zeros(2), quantiles=torch.tensor([[2.0, 1.0]])),

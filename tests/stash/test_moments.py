@@ -33,7 +33,7 @@ def test_statistics_of_blocks_are_those_of_all_rows(
         patch.setattr(moments, "_BLOCK", block)
         count, mean, variance = moments.moments(column, included)
         _, low, high = moments.extremes(column, included)
-        _, (median,) = moments.quantiles(column, included, (0.5,))
+        _, (median,) = moments.quantiles([(column, included)], (0.5,))
 
     taken = np.zeros(rows, bool)
     for first, last in zip(edges[::2], edges[1::2]):

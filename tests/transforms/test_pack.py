@@ -387,7 +387,7 @@ def test_a_batch_that_does_not_fit_is_refused() -> None:
 
 @pytest.mark.parametrize("way", ["late"], indirect=True)
 def test_what_is_copied_must_be_tensors(way: str) -> None:
-    with pytest.raises(TypeError, match=like("Entries before ts.PackSequences must be tensors ... 'n' is 3")):
+    with pytest.raises(TypeError, match=like("Entries that are copied to cpu must be ... 'n' is 3 ... ts.Pack")):
         next(iter(loader_with(lambda batch: batch | {"n": 3}, ts.PackSequences("past"))))
 
 

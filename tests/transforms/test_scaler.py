@@ -248,7 +248,5 @@ def test_a_batch_is_scaled_back_in_place_and_predictions_in_new_tensors() -> Non
     for more in (("y",), (None, torch.tensor([0])), (None, None, torch.tensor([0]))):
         with pytest.raises(TypeError, match=like("inverse(batch) takes no column and no entities, got")):
             scaler.inverse(batch, *more)
-    with pytest.raises(AttributeError, match=like("no method 'undo'. Write scaler.inverse(batch).")):
-        scaler.undo(batch)  # type: ignore[attr-defined]
     assert scaler.inverse(batch) is batch
     assert span.tolist() == [[1.0], [3.0]]

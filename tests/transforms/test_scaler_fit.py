@@ -112,7 +112,7 @@ def test_a_scaler_sees_exactly_the_rows_that_lie_in_windows(
             )
         except ts.errors.DataError:
             assume(False)
-    windows = whole.split(cut)[part]
+        windows = whole.split(cut)[part]
     assume(len(windows))
     # row r of column i64 holds r * 16 + 4; a span with a hole in the window's middle does not hide what lies there
     held = windows[:]["whole"].flatten()
@@ -210,8 +210,8 @@ def test_entities_with_too_few_values_take_the_statistics_of_all() -> None:
     values = [1.0, 3.0, 10.0, np.nan, 20.0, np.nan, np.nan, 5.0, 5.0]
     stash = ts.load({"e": list("aabbbccdd"), "y": values}, ["y"], entity="e")
     said = (
-        "All values are equal, so the scale is 1: 'y' in 1 of 4 entities ('d'). Too few values: 'y' in 1 of 4 entities "
-        "('c'); these fall back to the statistics of all entities."
+        "Too few values, in place of which those of all entities count: 'y' in 1 of 4 entities ('c'). All values are "
+        "equal, so the scale is 1: 'y' in 1 of 4 entities ('d')."
     )
     with pytest.warns(UserWarning, match=like(said)):
         scaler = ts.Scaler.fit(stash, ["y"], by="entity")
@@ -223,9 +223,7 @@ def test_entities_with_too_few_values_take_the_statistics_of_all() -> None:
 def test_entities_of_another_part_take_the_statistics_of_all() -> None:
     stash = panel([20] * 6, holes=0)
     train, unseen = ts.Windows(stash, history=4).split_entities(0.5)
-    with pytest.warns(
-        UserWarning, match=r"^Too few values: 'y' in 3 of 6 entities \(\d, \d, \d\); these fall back to "
-    ):
+    with pytest.warns(UserWarning, match=r"^Too few values, .*: 'y' in 3 of 6 entities \(\d, \d, \d\)\.$"):
         scaler = ts.Scaler.fit(train, ["y"], by="entity")
     other = sorted({*unseen.anchors(slice(None))["entity"].tolist()})
     pooled = ts.Scaler.fit(train, ["y"])
@@ -288,30 +286,27 @@ def test_fit_says_the_rule_the_offender_and_the_remedy(
 @pytest.mark.parametrize("by", [None, "entity"])
 def test_infinite_values_are_refused(kind: Kind, by: By | None) -> None:
     stash = ts.load({"y": [1.0, 2.0, np.inf, np.inf]})
-    message = "finite ... 'y' ... infinite values"
+    message = "finite ... 'y' has values that are infinite"
     with pytest.raises(ts.errors.DataError, match=like(message)):
         ts.Scaler.fit(stash, ["y"], kind=kind, by=by)
 
 
 @pytest.mark.parametrize(("kind", "values"), [("standard", [-1e200, 1e200]), ("minmax", [-1e308, 1e308])])
 @pytest.mark.parametrize("by", [None, "entity"])
-def test_values_of_which_float64_holds_no_spread_are_not_called_infinite(
-    kind: Kind, values: Any, by: By | None
-) -> None:
+def test_values_of_which_float64_holds_no_spread_are_refused(kind: Kind, values: Any, by: By | None) -> None:
     table = {"e": np.repeat(["a", "b"], 4), "y": [*values] * 4}
     load: dict[str, Any] = {"entity": "e"}
-    with pytest.raises(ts.errors.DataError, match=like("subtract and square; 'y' has -1e+")) as caught:
+    with pytest.raises(ts.errors.DataError, match=like("finite ... 'y' has values ... that float64 cannot square")):
         ts.Scaler.fit(ts.load(table, ["y"], **load), ["y"], kind=kind, by=by)
-    remedy = eval(str(caught.value).partition("load it smaller: ")[2].rstrip("."), {"pl": pl})
-    scaler = ts.Scaler.fit(ts.load(table, {"y": remedy}, **load), ["y"], kind=kind, by=by)
+    scaler = ts.Scaler.fit(ts.load(table, {"y": pl.col("y") / 1e200}, **load), ["y"], kind=kind, by=by)
     assert all(x["y"].isfinite().all() for x in (scaler.center, scaler.scale))
     largest = ts.load({"y": [-1e308, 1e308]})
     assert ts.Scaler.fit(largest, ["y"], kind="maxabs")({"y": largest["y"][None]})["y"].tolist() == [[-1, 1]]
 
 
-@pytest.mark.parametrize("name", ["target", "rows", "age", "sold", "price"])
+@pytest.mark.parametrize("name", ["target", "rows", "sold", "price"])
 def test_a_name_of_something_else_than_a_column_is_told_with_the_line_that_works(name: str) -> None:
-    """That of a span, of rows of a pack, of a static column, and of a member of a pack, with windows and a stash."""
+    """That of a span, of rows of a pack, and of a member of a pack, with windows and a stash."""
     table = {"shop": [*"aabb"], "age": [30.0, 30.0, 50.0, 50.0], "hole": [np.nan] * 4, "zone": [*"nnss"]}
     table |= {"sold": [1.0, 2.0, 5.0, 9.0], "price": [1.0, 2.0, 3.0, 4.0], "y": [0.0, 1.0, 2.0, 3.0]}
     columns = {"y": "y", "x": ["sold", "price"]}
@@ -325,14 +320,10 @@ def test_a_name_of_something_else_than_a_column_is_told_with_the_line_that_works
         ) as caught:
             ts.Scaler.fit(source, [name])
         line = str(caught.value).partition("Write ")[2].rstrip(".")
-        found = eval(line.removeprefix("transform="), {"ts": ts, "windows": windows, "stash": stash})
-        (batch,) = ts.Loader(windows, 9, transform=found if isinstance(found, list) else [found])
-        if name == "age":
-            assert batch["age"].tolist() == [-1, 1]
-        else:
-            assert [*found.center] == ["y" if name == "target" else "x"]
+        found = eval(line, {"ts": ts, "windows": windows, "stash": stash})
+        assert [*found.center] == ["y" if name == "target" else "x"]
     for other, said in (
-        ("hole", "static column. Leave it out."),
+        ("age", "static column. Leave it out."),
         ("zone", "static column. Leave it out."),
         ("sol", "no column"),
     ):
@@ -357,7 +348,7 @@ def test_an_entity_takes_pooled_statistics_for_the_column_that_lacks_values_alon
     nan = float("nan")
     table = {"e": ["a"] * 3 + ["b"] * 3, "x": [1.0, 2.0, 3.0, 10.0, 20.0, 30.0], "y": [5.0, 7.0, 9.0, nan, nan, 4.0]}
     stash = ts.load(table, {"p": ["x", "y"]}, entity="e")
-    with pytest.warns(UserWarning, match="Too few values: 'p' in 1 of 2 entities"):
+    with pytest.warns(UserWarning, match="Too few values, .*: 'p' in 1 of 2 entities"):
         scaler = ts.Scaler.fit(stash, ["p"], by="entity")
     pooled = ts.Scaler.fit(stash, ["p"])
     assert scaler.center["p"].tolist() == [[2.0, 7.0], [20.0, pooled.center["p"][0, 1].item()]]

@@ -45,27 +45,31 @@ def test_a_state_lacks_nothing_of_a_scaler_by_entity() -> None:
         state = scaler.state_dict()
         ts.Scaler.from_state({name: state[name] for name in state if name not in ("entities", "unknown")})
     for damaged in ({"entities": ["a"]}, {"unknown": "pooled"}):
-        with pytest.raises(ValueError, match=like("each of ... entities ... damaged")):
+        with pytest.raises(ValueError, match=like("damaged: it needs center and scale")):
             ts.Scaler.from_state(state | damaged)
 
 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        (["columns", "y", "center", 0], "x", "each of 2 ... 'y' ... damaged"),
-        (["columns", "y", "center", 0], [1.0, 2.0], "each of 2 ... 'y' ... damaged"),
-        (["columns", "y", "center"], 5.0, "each of 2 ... 'y' ... damaged"),
-        (["columns", "y", "scale", 1], 0.0, "each of 2 ... 'y' ... damaged"),
-        (["columns", "y", "scale", 1], math.nan, "each of 2 ... 'y' ... damaged"),
-        (["columns", "y", "scale", 1], 10**400, "each of 2 ... 'y' ... damaged"),
-        (["columns", "y"], {}, "each of 2 ... 'y' ... damaged"),
-        (["columns"], [], "must have columns"),
-        (["spans"], 5, "spans of these"),
-        (["spans", "y"], "z", "spans of these"),
-        (["entities"], 5, "distinct names"),
-        (["entities", 0], "b", "distinct names"),
-        (["entities", 0], ["b", {}], "distinct names"),
-        (["rows"], [], "rows must be an integer"),
+        (["columns", "y", "center", 0], "x", "damaged"),
+        (["columns", "y", "center", 0], [1.0, 2.0], "damaged"),
+        (["columns", "y", "center"], 5.0, "damaged"),
+        (["columns", "y", "scale", 1], 0.0, "damaged: it needs a scale above 0"),
+        (["columns", "y", "scale", 1], math.nan, "damaged: it needs a scale above 0"),
+        (["columns", "y", "scale", 1], 10**400, "damaged"),
+        (["columns", "y"], {}, "damaged: 'center'"),
+        (["columns"], {}, "damaged: it needs columns"),
+        (["columns"], [], "damaged"),
+        (["spans"], 5, "damaged"),
+        (["spans", "y"], "z", "damaged: it needs spans of its columns"),
+        (["entities"], 5, "damaged"),
+        (["entities", 0], "b", "damaged: it needs distinct names"),
+        (["entities", 0], ["b", {}], "damaged: it needs names of entities, got {}"),
+        (["rows"], [], "damaged: it needs rows"),
+        (["variates"], {"z": ["x"]}, "damaged: it needs spans of its columns"),
+        (["computed"], {"y": [1]}, "damaged: it needs computed"),
+        (["computed"], {"z": [True]}, "damaged"),
     ],
 )
 def test_each_field_of_a_state_is_checked(field: list[Any], value: Any, message: str) -> None:
