@@ -18,8 +18,9 @@ from tensorstash.common.dtypes import as_integers
 from tensorstash.common.forks import check_threads
 from tensorstash.gather.layout import SpanGroup
 from tensorstash.gather.memory import Memory
-from tensorstash.gather.rows import FragmentTensors, InSlots, Rows
+from tensorstash.gather.rows import InSlots, Rows, as_tensors
 from tensorstash.gather.span import Span, draws_of
+from tensorstash.native.kernel import Fragments
 
 _MOST_STEPS = 4  # of single items: beyond it, and for packs, a matrix is faster than gathering all rows between
 _BYTES_BETWEEN = 1 << 18  # of these rows, gathered at a time: they stay in the L2 cache until they are cut
@@ -43,7 +44,7 @@ class TorchSource:
     """One memory."""
 
     groups: tuple[TorchGroup, ...]
-    fragments: FragmentTensors | None  # `None`: slots are rows, or windows are stretches of rows
+    fragments: Fragments | None  # `None`: slots are rows, or windows are stretches of rows
     width: int  # items of a row; of a pack of `ts.each`, its columns
 
     def tensors(self) -> list[torch.Tensor]:
@@ -78,7 +79,7 @@ def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Seq
     fillings = [memory.filling for memory in memories if memory.filling is not None]
     filling = fillings[0] if fillings else None
     places = {id(some.fragments): some.fragments for some in fillings}  # packs of one memory share them
-    fragments = {k: FragmentTensors.of(some, device) for k, some in places.items() if some is not None}
+    fragments = {k: as_tensors(some, device) for k, some in places.items() if some is not None}
     sources = tuple(_source(memory, layout, fragments) for memory in memories)
     return TorchPlan(
         layout=tuple(layout),
@@ -93,7 +94,7 @@ def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Seq
     )
 
 
-def _source(memory: Memory, layout: Sequence[SpanGroup], fragments: Mapping[int, FragmentTensors]) -> TorchSource:
+def _source(memory: Memory, layout: Sequence[SpanGroup], fragments: Mapping[int, Fragments]) -> TorchSource:
     return TorchSource(
         groups=tuple(_group(memory, group) for group in layout),
         fragments=None if memory.filling is None else fragments.get(id(memory.filling.fragments)),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tensorstash.common.dtypes import Int32s, Int64s, as_integers
 from tensorstash.gather.layout import Flags, SpanGroup
 from tensorstash.gather.memory import Compute, Filling, Memory, by_source
-from tensorstash.gather.rows import FragmentTensors, InSlots
+from tensorstash.gather.rows import InSlots, as_tensors
 from tensorstash.gather.span import Span, draw_number, draws_of
 
 
@@ -91,7 +91,7 @@ def computed_values(computed: Computed, source: Int32s | None, rows: InSlots) ->
         compute, filling = computed.of(k), computed.fillings[k]
         if compute is None or filling is None or filling.fragments is None:
             continue
-        fragments = FragmentTensors.of(filling.fragments, slots.device)
+        fragments = as_tensors(filling.fragments, slots.device)
         windows = np.arange(len(rows.anchors))[which]
         _, whole = rows.of(which).with_each(torch.from_numpy).whole(fragments, filling.history, filling.horizon)
         if whole is not None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int32s, Int64s
-from tensorstash.native.guide import Guide
+from tensorstash.native.kernel import Fragments
 from tensorstash.segments.segment import Block
 
 # from the numbers of slots, (n,), to the values of a column in them, (n, items of a row) integers of its width
@@ -17,20 +17,11 @@ Compute = Callable[[Int64s], torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Fragments:
-    """Fragments are consecutive rows without an empty slot between them."""
-
-    first: Int64s  # (fragments,) the slot of the first row of each
-    row: Int64s  # (fragments,) that row
-    rows: Int64s  # (fragments,)
-    guide: Guide  # fragment k from its first slot up to the next fragment's, the first from slot 0
-
-
-@dataclass(frozen=True, slots=True)
 class Filling:
     """How windows of `history + horizon` slots, some of them empty, are mapped to rows and filled."""
 
-    fragments: Fragments | None  # None: each call brings stretches of rows
+    fragments: Fragments | None  # `None`: each call brings stretches of rows
+    slots: int  # how many the fragments lie in
     history: int
     horizon: int
     fills: Mapping[str, torch.Tensor]  # of the spans' columns, () integers of their width

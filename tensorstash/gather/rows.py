@@ -12,25 +12,23 @@ import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int64s
-from tensorstash.gather.memory import Fragments
-from tensorstash.native.guide import Guide, guide
+from tensorstash.native.guide import guide
+from tensorstash.native.kernel import Fragments, Guide
 
-_NEVER = -(1 << 63)  # before every slot
+_NEVER = -(1 << 62)  # before every slot
 
 
-class FragmentTensors(NamedTuple):
-    """The fragments of a memory as tensors; fragment k stands at k + 1, behind one that has no slot."""
+def as_tensors(fragments: Fragments, device: torch.device) -> Fragments:
+    """Fragments as tensors, behind one without rows that begins before all slots."""
+    every = np.append(_NEVER, fragments.first), np.append(0, fragments.row), np.append(0, fragments.rows)
+    return Fragments(*(torch.from_numpy(array).to(device) for array in every))
 
-    first: torch.Tensor  # (fragments,) the slot of the first row of each
-    stop: torch.Tensor  # (1 + fragments,) the slot after its last row
-    shift: torch.Tensor  # (1 + fragments,) from a slot of it to the row there
 
-    @classmethod
-    def of(cls, fragments: Fragments, device: torch.device) -> "FragmentTensors":
-        """These fragments on a device."""
-        first, stop = fragments.first, np.append(_NEVER, fragments.first + fragments.rows)
-        shift = np.append(0, fragments.row - first)
-        return cls(*(torch.from_numpy(array).to(device) for array in (first, stop, shift)))
+def _fragment_at(fragments: Fragments, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Of each slot, any shape: its place in the fragment that begins at or before it, and the rows and row of that."""
+    k = torch.searchsorted(fragments.first[1:], slots, right=True).view(-1)  # `index_select` is faster than an index
+    first, row, rows = (array.index_select(0, k).view(slots.shape) for array in fragments)
+    return slots - first, rows, row
 
 
 class InSlots(NamedTuple):
@@ -55,7 +53,7 @@ class InSlots(NamedTuple):
         return InSlots(*(None if array is None else change(array) for array in self))
 
     def whole(
-        self, fragments: FragmentTensors | None, history: int, horizon: int
+        self, fragments: Fragments | None, history: int, horizon: int
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The row of each anchor, and which windows lie in one fragment without a slot left out; `None`: all do.
 
@@ -63,13 +61,13 @@ class InSlots(NamedTuple):
         """
         if fragments is None:
             return self.anchors, None
-        k = torch.searchsorted(fragments.first, self.anchors - history, right=True)
-        inside = self.anchors + horizon <= fragments.stop[k]
+        within, rows, row = _fragment_at(fragments, self.anchors - history)
+        inside = within + (history + horizon) <= rows
         if self.skips is not None:
             inside &= (self.skips == 0).all(0)
-        return self.anchors + fragments.shift[k], inside
+        return within.add_(row).add_(history), inside
 
-    def matrix(self, fragments: FragmentTensors | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
+    def matrix(self, fragments: Fragments | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
         """The row of each slot, -1 for an empty one: `(windows, time)`.
 
         Args:
@@ -80,11 +78,11 @@ class InSlots(NamedTuple):
         at = self.anchors[:, None] + slots
         if fragments is None:
             return at
-        k = torch.searchsorted(fragments.first, at, right=True).view(-1)  # `index_select` is faster than an index
-        inside = at < fragments.stop.index_select(0, k).view(at.shape)
+        within, rows, row = _fragment_at(fragments, at)
+        inside = within < rows
         if draw >= 0 and self.skips is not None:
             inside &= slots - slots[0] >= self.skips[draw][:, None]
-        return torch.where(inside, at.add_(fragments.shift.index_select(0, k).view(at.shape)), -1)
+        return torch.where(inside, within.add_(row), -1)
 
 
 class Stretches(NamedTuple):
@@ -108,14 +106,14 @@ class Stretches(NamedTuple):
         return Stretches(*map(change, self))
 
     def whole(
-        self, fragments: FragmentTensors | None, history: int, horizon: int
+        self, fragments: Fragments | None, history: int, horizon: int
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The row after the last one of each window, and which windows have a row in every slot."""
         assert fragments is None
         assert not horizon
         return self.stop, self.rows == history
 
-    def matrix(self, fragments: FragmentTensors | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
+    def matrix(self, fragments: Fragments | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
         """The row of each slot, counted back from the end, -1 for an empty one: `(windows, time)`."""
         assert fragments is None
         assert draw < 0
@@ -142,14 +140,14 @@ class Picked(NamedTuple):
         return Picked(*map(change, self))
 
     def whole(
-        self, fragments: FragmentTensors | None, history: int, horizon: int
+        self, fragments: Fragments | None, history: int, horizon: int
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """No window is known to be rows that follow each other."""
         assert fragments is None
         assert (history, horizon) == (self.rows.shape[1], 0)
         return self.origin, torch.zeros(len(self.origin), dtype=torch.bool)
 
-    def matrix(self, fragments: FragmentTensors | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
+    def matrix(self, fragments: Fragments | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
         """The row of each slot, -1 for an empty one: `(windows, time)`. All spans have the same slots."""
         assert fragments is None
         assert (len(slots), draw) == (self.rows.shape[1], -1)
@@ -159,14 +157,14 @@ class Picked(NamedTuple):
 Rows = InSlots | Stretches | Picked
 
 
-def as_fragments(stretches: Stretches, length: int) -> tuple[Fragments, Int64s]:
-    """For the kernel, stretches as windows in slots: the fragments of the windows, and the slots of their anchors.
+def as_fragments(stretches: Stretches, length: int) -> tuple[Fragments, Guide, Int64s]:
+    """For the kernel, stretches as windows in slots: a fragment of each, their guide, and the slots of the anchors.
 
-    Window i has the slots `i * length` up to `(i + 1) * length`, and one fragment, its rows.
+    Window i has the slots `i * length` up to `(i + 1) * length`.
     """
     windows = _windows(len(stretches.stop), length)
     anchors = np.ascontiguousarray(windows.ends)
-    return Fragments(anchors - stretches.rows, stretches.stop - stretches.rows, stretches.rows, windows), anchors
+    return Fragments(anchors - stretches.rows, stretches.stop - stretches.rows, stretches.rows), windows, anchors
 
 
 @lru_cache(maxsize=16)

@@ -60,8 +60,7 @@ class PlanStruct(ctypes.Structure):
 
     _fields_ = (
         ("spans", POINTER(SpanStruct)),
-        ("sources", POINTER(SourceStruct)),
-        *_fields("columns", "span_count source_count history horizon apart streamed"),
+        *_fields("sources columns", "span_count source_count history horizon apart streamed"),
     )
 
 

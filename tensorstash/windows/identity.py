@@ -137,7 +137,7 @@ def _runs(placement: Placement) -> int:
     else:
         arrays += [points.slot, points.time, points.entity]
     if placement.fills is not None:
-        arrays += [placement.slots.first, placement.slots.row]
+        arrays += [*placement.slots.fragments[:2]]
     return reduce(lambda crc, array: zlib.crc32(array.tobytes(), crc), arrays, 0)
 
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tensorstash.common.dtypes import Int64s
-from tensorstash.native.guide import Guide, guide
+from tensorstash.native.guide import guide
 from tensorstash.native.guide import locate as locate_pieces
+from tensorstash.native.kernel import Guide
 
 
 @dataclass(frozen=True, slots=True)

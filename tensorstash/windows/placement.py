@@ -15,13 +15,14 @@ from tensorstash.gather.memory import Filling, Memory, by_source, never_empty
 from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches
 from tensorstash.gather.span import Span, draws_of
 from tensorstash.gather.variates import VariatePlan, variate_plans
-from tensorstash.native.guide import Guide, find, find_and_locate, guide
+from tensorstash.native.guide import find, find_and_locate, guide
+from tensorstash.native.kernel import Guide
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.fills import calendar_fills
 from tensorstash.windows.intervals import Intervals, locate
 from tensorstash.windows.located import Located
 from tensorstash.windows.points import Points
-from tensorstash.windows.slots import Slots, fragments_of, nearest_rows, times_at
+from tensorstash.windows.slots import Slots, nearest_rows, times_at
 from tensorstash.windows.time_spans import Candidates, TimeSpan, picked_of
 
 _BLOCK = 1 << 17  # intervals computed at a time
@@ -88,7 +89,7 @@ class Placement:
         filling = None
         if self.fills is not None:
             computed = calendar_fills(self.stash, self.spans, self.slots)
-            filling = Filling(fragments_of(self.slots), self.history, self.horizon, self.fills, computed)
+            filling = Filling(self.slots.fragments, self.slots.total, self.history, self.horizon, self.fills, computed)
         return never_empty(Memory(self.stash, lambda: self.stash.blocks, filling))
 
     def anchor_slots(self, ids: Int64s) -> Int64s:
@@ -137,7 +138,7 @@ class Placement:
         """Where the rows of each window in a time span are, by the ids and the slots of the anchors, of any shape."""
         entities, times = self.window_entities(ids), self.window_times(ids, anchors)
         stop = None  # known if the stretch ends where the history does, and every slot is a row
-        if self.points is not None and time_span.closed == self.points.closed and self.slots.first is self.slots.row:
+        if self.points is not None and time_span.closed == self.points.closed and self.slots.are_rows:
             stop = None if time_span.stop.steps or time_span.table.name is not None else anchors
         return time_span.find(entities, times, stop)
 

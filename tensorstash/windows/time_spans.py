@@ -101,7 +101,7 @@ class TimeSpan:
         every = {ROW_TIMES: stash.time, KNOWN_TIMES: stash.known}
         times = {name: tensor for name, tensor in every.items() if tensor is not None}
         blocks = [Block(tensor, (name,), len(tensor)) for name, tensor in times.items()]
-        filling = Filling(None, self.max_rows, 0, self.fills, {})
+        filling = Filling(None, 0, self.max_rows, 0, self.fills, {})
         return never_empty(Memory(columns | times, lambda: [*stash.blocks, *blocks], filling))
 
     def moved(self, times: Int64s) -> tuple[Int64s, Int64s]:

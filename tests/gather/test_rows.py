@@ -5,9 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensorstash.gather.memory import Fragments
-from tensorstash.gather.rows import FragmentTensors, InSlots, Stretches
-from tensorstash.native.guide import guide
+from tensorstash.gather.rows import InSlots, Stretches, as_tensors
+from tensorstash.native.kernel import Fragments
 
 FRAGMENTS = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 6)), min_size=1, max_size=6)
 
@@ -16,7 +15,7 @@ def numbers(values: list[int]) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int64)
 
 
-def fragments_of(counts: list[tuple[int, int]], behind: int) -> tuple[FragmentTensors, list[int]]:
+def fragments_of(counts: list[tuple[int, int]], behind: int) -> tuple[Fragments, list[int]]:
     """Fragments of (empty slots, rows), and the row of every slot, -1 for an empty one."""
     slots: list[int] = []
     first: list[int] = []
@@ -29,8 +28,7 @@ def fragments_of(counts: list[tuple[int, int]], behind: int) -> tuple[FragmentTe
         slots += range(done, done + count)
     slots += [-1] * behind
     begins, at, rows = (np.array(one, np.int64) for one in (first, row, [count for _, count in counts]))
-    pieces = guide(np.append(begins[1:], len(slots))[:, None])
-    return FragmentTensors.of(Fragments(begins, at, rows, pieces), torch.device("cpu")), slots
+    return as_tensors(Fragments(begins, at, rows), torch.device("cpu")), slots
 
 
 @settings(max_examples=200)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tensorstash.native import kernel, library
 from tensorstash.native.versions import BLOCK, Moments, Versions, apart_of, pick, pick_in_numpy, reach_of
+from tests.native.test_kernel import span_of
 
 Int64s = NDArray[np.int64]
 seeds = st.integers(0, 2**32 - 1)
@@ -214,8 +215,8 @@ def test_rows_in_any_order_are_copied_and_other_slots_filled(
     rows = np.where(rows < total[which][:, None], rows, -1)
     empty = [int.from_bytes(np.array(3, dtype).tobytes(), "little") for dtype in dtypes]
     plan = kernel.compile_plan(
-        [kernel.SlotRange(-slots, slots, 1, bits) for bits in empty],
-        [kernel.Source(of_source, None, None) for of_source in columns],
+        [span_of(-slots, slots, 1, bits) for bits in empty],
+        [kernel.Source(of_source) for of_source in columns],
         history=slots,
         horizon=0,
         streamed=streamed,
@@ -238,7 +239,7 @@ def test_rows_in_any_order_are_copied_and_other_slots_filled(
 @pytest.mark.parametrize("row", [-2, 5, 2**62])
 def test_the_kernel_copies_no_row_that_is_not_there(row: int) -> None:
     column, target = np.arange(5.0), np.zeros(3)
-    plan = kernel.compile_plan([kernel.SlotRange(-3, 3, 1, 0)], [kernel.Source([column], None, None)], 3, 0)
+    plan = kernel.compile_plan([span_of(-3, 3, 1, 0)], [kernel.Source([column])], 3, 0)
     with pytest.raises(IndexError, match="Rows must lie in their source"):
         kernel.take(plan, np.array([[0, row, 1]]), [target.ctypes.data], [0])
     assert not target.any()
@@ -247,9 +248,9 @@ def test_the_kernel_copies_no_row_that_is_not_there(row: int) -> None:
 @pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
 def test_all_spans_of_rows_in_any_order_have_as_many_slots() -> None:
     column, target = np.arange(5.0), np.zeros(3)
-    source = kernel.Source([column, column], None, None)
-    for other in (kernel.SlotRange(-2, 2, 1, 0), kernel.SlotRange(-6, 3, 2, 0)):
-        plan = kernel.compile_plan([kernel.SlotRange(-3, 3, 1, 0), other], [source], 6, 0)
+    source = kernel.Source([column, column])
+    for other in (span_of(-2, 2, 1, 0), span_of(-6, 3, 2, 0)):
+        plan = kernel.compile_plan([span_of(-3, 3, 1, 0), other], [source], 6, 0)
         with pytest.raises(ValueError, match="contradict"):
             kernel.take(plan, np.array([[0, 1, 2]]), [target.ctypes.data] * 2, [0, 0])
     assert not target.any()

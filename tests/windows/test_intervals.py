@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tensorstash.native.guide import Guide
+from tensorstash.native.kernel import Guide
 from tensorstash.windows.intervals import Intervals, intervals, locate
 
 _BATCH = 64
