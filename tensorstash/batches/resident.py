@@ -26,7 +26,7 @@ from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError
 from tensorstash.gather.by_torch import Sources, TorchPlan
 from tensorstash.gather.computed import ComputedValues, computed_values
-from tensorstash.gather.gather import GatherPlan, compile_plan, gather_on_device
+from tensorstash.gather.gather import GatherPlan, compile_plan, gather
 from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import InSlots, Picked, Stretches
 from tensorstash.gather.variates import variate_plans
@@ -239,7 +239,7 @@ def _gathered(of: _Ungathered) -> Batch:
     slots = InSlots(integers[_ANCHORS], torch.stack(skips) if skips else None)
     rows = [slots, *stretches] if columns.chain.has_slots else [*stretches]
     sources = _sources(None if source is None else source[of.step], integers.get(_ORDER))
-    batch = gather_on_device(columns.plans, sources, rows, of.computed)
+    batch = gather(columns.plans, sources, rows, of.computed)
     for name, tensor in columns.static.items():
         batch[name] = _typed(tensor.index_select(0, integers[_STATIC]), columns.chain.static[name].dtype)
     for name in located.entries:

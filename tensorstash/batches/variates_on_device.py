@@ -7,8 +7,9 @@ from itertools import islice
 import numpy as np
 import torch
 
+from tensorstash.gather.by_torch import Sources
 from tensorstash.gather.computed import ComputedValues, computed_values
-from tensorstash.gather.gather import gather_on_device
+from tensorstash.gather.gather import gather
 from tensorstash.gather.rows import InSlots
 from tensorstash.gather.variates import VariatePlan, in_slots, named, rows_of
 from tensorstash.windows.located import Located
@@ -57,8 +58,10 @@ def gather_variates(plan: VariatePlan, rows: DeviceRows) -> Batch:
     """The entries of the spans of a batch; the tensors of its rows are on the device."""
     order, window, variate, pack, anchors, *skips = rows.integers
     alone = len(rows.packs) == 1
-    parts = [(rows.packs[0], None)] if alone else [*zip(rows.packs, torch.split_with_sizes(order, rows.counts))]
+    parts: Sources = (
+        [(rows.packs[0], None)] if alone else [*zip(rows.packs, torch.split_with_sizes(order, rows.counts))]
+    )
     slots = InSlots(anchors, torch.stack(skips) if skips else None, variate)
-    batch = gather_on_device([plan.gather], parts, [slots], rows.computed)
+    batch = gather([plan.gather], parts, [slots], rows.computed)
     numbers = {"window": window.clone(), "variate": variate.clone(), "pack": pack.clone()}  # views would keep all
     return batch | named(plan, numbers)

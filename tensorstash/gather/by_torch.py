@@ -12,21 +12,23 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
-from tensorstash.common.dtypes import as_integers
+from tensorstash.common.dtypes import Int32s, as_integers
 from tensorstash.common.forks import check_threads
 from tensorstash.gather.layout import SpanGroup
-from tensorstash.gather.memory import Memory
+from tensorstash.gather.memory import Memory, by_source
 from tensorstash.gather.rows import InSlots, Rows, as_tensors
 from tensorstash.gather.span import Span, draws_of
+from tensorstash.native import library
 from tensorstash.native.kernel import Fragments
 
 _MOST_STEPS = 4  # of single items: beyond it, and for packs, a matrix is faster than gathering all rows between
 _BYTES_BETWEEN = 1 << 18  # of these rows, gathered at a time: they stay in the L2 cache until they are cut
 
 # the number of each memory, and the index of its windows, (n,) int64; None: of all windows
-Sources = Sequence[tuple[int, torch.Tensor | None]]
+Sources = list[tuple[int, torch.Tensor | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,6 @@ class TorchPlan:
     sources: tuple[TorchSource, ...]
     history: int  # slots of a window
     horizon: int
-    is_on_host: bool
     needs_rows: bool  # whether a group has no strided view
 
     def tensors(self) -> list[torch.Tensor]:
@@ -89,7 +90,6 @@ def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Seq
         sources=sources,
         history=0 if filling is None else filling.history,
         horizon=0 if filling is None else filling.horizon,
-        is_on_host=device.type == "cpu",
         needs_rows=any(group.strided is None for source in sources for group in source.groups),
     )
 
@@ -127,16 +127,29 @@ def _strided(items: torch.Tensor, group: SpanGroup, apart: int) -> torch.Tensor:
 
 
 def fill(
-    plan: TorchPlan, sources: Sources, rows: Rows, buffers: Sequence[torch.Tensor], flags: Sequence[torch.Tensor]
+    plan: TorchPlan,
+    source: Int32s | Sources | None,
+    rows: Rows,
+    buffers: Sequence[torch.Tensor],
+    flags: Sequence[torch.Tensor],
 ) -> None:
     """Fill the buffers of a batch and its flags, or no flags if no slot can be empty. All lie where the columns do."""
-    if plan.is_on_host:
+    if isinstance(source, list):
+        sources = source
+    else:
+        library.warn_of_absence()
+        index, rows = np.arange(rows.windows), rows.with_each(torch.from_numpy)
+        every = ((number, torch.from_numpy(index[which])) for number, which in by_source(source))
+        sources = [(0, None)] if source is None else [*every]
+    if buffers[0].is_cpu:
         check_threads()
+    # as where the kernel writes, nothing of this shows in the counters of writes of the batch
+    values, seen = ([tensor.data for tensor in tensors] for tensors in (buffers, flags))
     for k, which in sources:
         if which is None:
-            _fill(plan, plan.sources[k], rows, buffers, flags)
+            _fill(plan, plan.sources[k], rows, values, seen)
         else:
-            _fill_some(plan, plan.sources[k], rows, which, buffers, flags)
+            _fill_some(plan, plan.sources[k], rows, which, values, seen)
 
 
 def _fill_some(  # noqa: PLR0917  as `fill`
@@ -164,72 +177,45 @@ def _fill_some(  # noqa: PLR0917  as `fill`
 def _fill(
     plan: TorchPlan, source: TorchSource, rows: Rows, buffers: Sequence[torch.Tensor], flags: Sequence[torch.Tensor]
 ) -> None:
-    """Fill the buffers with windows of one memory: whole ones by their anchors, and others again by their rows."""
-    if not plan.is_on_host:  # there, asking which windows are whole would wait for the device
-        _fill_by_rows(plan, source, rows, buffers, flags)
-        return
-    anchors, whole = rows.whole(source.fragments, plan.history, plan.horizon)
-    others = None if whole is None else (~whole).nonzero().view(-1)
-    if others is None or not len(others):
-        _fill_whole(plan, source, rows, anchors, buffers, flags)
-    elif 2 * len(others) > len(anchors):
-        _fill_by_rows(plan, source, rows, buffers, flags)
+    """Fill the buffers with windows of one memory: by their anchors if all are whole, else by the rows of all slots."""
+    anchors = None
+    if buffers[0].is_cpu:  # elsewhere, asking which windows are whole would wait for the device
+        anchors, inside = rows.whole(source.fragments, plan.history, plan.horizon)
+        anchors = anchors if inside is None or bool(inside.all()) else None
+    found, empty = list[torch.Tensor](), list[torch.Tensor]()
+    if anchors is None or plan.needs_rows:
+        found, empty = _matrices(plan, source, rows, flags)
     else:
-        assert whole is not None
-        _fill_whole(plan, source, rows, anchors.where(whole, anchors[whole][0]), buffers, flags)
-        _fill_some(plan, source, rows, others, buffers, flags)
-
-
-def _fill_whole(  # noqa: PLR0917  as `fill`
-    plan: TorchPlan,
-    source: TorchSource,
-    rows: Rows,
-    anchors: torch.Tensor,
-    buffers: Sequence[torch.Tensor],
-    flags: Sequence[torch.Tensor],
-) -> None:
-    """Fill the buffers with windows without an empty slot, by the rows of their anchors."""
-    variates = rows.variates if isinstance(rows, InSlots) else None
-    found = [anchors[:, None] + slots for slots in plan.slots] if plan.needs_rows else []
-    if variates is not None:
-        found = [matrix.mul_(source.width).add_(variates[:, None]) for matrix in found]
-    for tensor in flags:
-        tensor.fill_(True)
+        for tensor in flags:
+            tensor.fill_(True)
     for group, columns, buffer, at in zip(plan.layout, source.groups, buffers, plan.at):
-        if columns.strided is None:
-            targets = as_integers(buffer).view(len(at), rows.windows, *group.shape)
-            for k, number in enumerate(at):
-                _take(columns.items[k], found[number], targets[k])
+        if anchors is not None and columns.strided is not None:
+            positions = _items(source, rows, anchors + columns.offsets)
+            _select(columns.strided, positions.view(-1), buffer, group.spans[0].step)
             continue
-        positions = anchors + columns.offsets
-        if variates is not None:
-            positions = positions.mul_(source.width).add_(variates)
-        _select(columns.strided, positions.view(-1), buffer, group.spans[0].step)
+        targets = as_integers(buffer).view(len(at), rows.windows, *group.shape)
+        for k, number in enumerate(at):
+            target = targets[k].view(-1, *group.shape[1:])
+            torch.index_select(columns.items[k], 0, found[number].view(-1), out=target)
+            if empty and columns.fills:
+                target.masked_fill_(empty[number].view(-1, *[1] * (target.ndim - 1)), columns.fills[k])
 
 
-def _fill_by_rows(
-    plan: TorchPlan, source: TorchSource, rows: Rows, buffers: Sequence[torch.Tensor], flags: Sequence[torch.Tensor]
-) -> None:
-    """Fill the buffers with the rows of all slots, and empty slots with what stands for them."""
-    variates = rows.variates if isinstance(rows, InSlots) else None
+def _matrices(
+    plan: TorchPlan, source: TorchSource, rows: Rows, flags: Sequence[torch.Tensor]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """The row of each slot, and which slots are empty, `(windows, time)` for each kind of slots; fills the flags."""
     found = [rows.matrix(source.fragments, slots, draw) for slots, draw in zip(plan.slots, plan.draws)]
-    empty = [matrix < 0 for matrix in found] if flags else []
     for tensor, matrix in zip(flags, found):
         torch.ge(matrix, 0, out=tensor)
         matrix.clamp_(min=0)  # any row; what it holds is overwritten
-    if variates is not None:
-        found = [matrix.mul_(source.width).add_(variates[:, None]) for matrix in found]
-    for group, columns, buffer, at in zip(plan.layout, source.groups, buffers, plan.at):
-        targets = as_integers(buffer).view(len(at), rows.windows, *group.shape)
-        for k, number in enumerate(at):
-            _take(columns.items[k], found[number], targets[k])
-            if empty and columns.fills:
-                shape = (*targets[k].shape[:2], *[1] * (targets[k].ndim - 2))
-                targets[k].masked_fill_(empty[number].view(shape), columns.fills[k])
+    return [_items(source, rows, matrix.T).T for matrix in found], [~tensor for tensor in flags]
 
 
-def _take(items: torch.Tensor, found: torch.Tensor, target: torch.Tensor) -> None:
-    torch.index_select(items, 0, found.view(-1), out=target.view(-1, *target.shape[2:]))
+def _items(source: TorchSource, rows: Rows, found: torch.Tensor) -> torch.Tensor:
+    """Rows of windows, `(..., windows)`, as the items of the columns of a pack that the windows hold, in place."""
+    variates = rows.variates if isinstance(rows, InSlots) else None
+    return found if variates is None else found.mul_(source.width).add_(variates)
 
 
 def _select(strided: torch.Tensor, positions: torch.Tensor, buffer: torch.Tensor, step: int) -> None:

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.dtypes import Int64s
 from tensorstash.common.forks import check_threads
 from tensorstash.common.text import type_text
 from tensorstash.gather import by_torch
-from tensorstash.gather.by_torch import Sources, TorchPlan, torch_plan
+from tensorstash.gather.by_torch import TorchPlan, torch_plan
 from tensorstash.gather.computed import Computed, ComputedValues, compute_in, computed_spans
 from tensorstash.gather.layout import Batch, Flags, SpanGroup, as_batch, flags_of, span_groups
-from tensorstash.gather.memory import Memory, by_source
+from tensorstash.gather.memory import Memory
 from tensorstash.gather.native import as_slots, compiled
 from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches
 from tensorstash.gather.span import Span
@@ -38,6 +38,7 @@ class GatherPlan:
     places: tuple[tuple[int, int], ...]  # of each span of the groups, its buffer and where it begins, in bytes a window
     flagging: tuple[int, ...]  # of each tensor of flags, the one of these spans by which the kernel writes it
     computed: tuple[Computed, ...]
+    device: torch.device  # of the columns
     distances: tuple[int, ...]  # the groups of spans that hold distances from an origin
     window_bytes: int  # of one window in a batch
 
@@ -71,6 +72,7 @@ def compile_plan(
         places=tuple((k, start) for k, of_group in enumerate(starts) for start in of_group),
         flagging=() if flags is None else tuple(map(slots.index, flags.slots)),
         computed=computed_spans(spans, groups, flags, memories) if flags else (),
+        device=first.columns[spans[0].column].device,
         distances=tuple(k for k, group in enumerate(groups) if group.spans[0].is_distance),
         window_bytes=sum(nbytes.values()),
     )
@@ -90,46 +92,64 @@ def names_of(plans: Sequence[GatherPlan]) -> tuple[str, ...]:
     return tuple(span.name for plan in plans for span in plan.spans)
 
 
-def gather(plans: Sequence[GatherPlan], source: Int32s | None, rows: Sequence[Rows]) -> Batch:
-    """A fresh batch of the windows at `rows` of the memories `source`, `(batch,)`; see `select`."""
-    buffers = new_buffers(plans, rows[0].windows if rows else 0)
-    flags = select(plans, source, rows, buffers)
+def gather(
+    plans: Sequence[GatherPlan],
+    source: Any,
+    rows: Sequence[Rows],
+    computed: Sequence[ComputedValues] | None = None,
+) -> Batch:
+    """A fresh batch of windows, where the columns are; see `select`."""
+    count = rows[0].windows if rows else 0
+    try:
+        buffers = [
+            torch.empty(group.buffer_shape(count), dtype=group.dtype, device=plan.device)
+            for plan in plans
+            for group in plan.groups
+        ]
+    except (RuntimeError, MemoryError) as error:
+        raise no_room_for_batch(count * sum(plan.window_bytes for plan in plans)) from error
+    flags = select(plans, source, rows, buffers, computed)
     return as_batch(groups_of(plans), names_of(plans), buffers) | flags
 
 
-def new_buffers(plans: Sequence[GatherPlan], count: int, device: Any = None) -> list[torch.Tensor]:
-    """Uninitialised buffers for a batch of `count` windows."""
-    try:
-        return [torch.empty(group.buffer_shape(count), dtype=group.dtype, device=device) for group in groups_of(plans)]
-    except (RuntimeError, MemoryError) as error:
-        raise no_room_for_batch(count * sum(plan.window_bytes for plan in plans)) from error
-
-
 def select(
-    plans: Sequence[GatherPlan], source: Int32s | None, rows: Sequence[Rows], buffers: Sequence[torch.Tensor]
+    plans: Sequence[GatherPlan],
+    source: Any,
+    rows: Sequence[Rows],
+    buffers: Sequence[torch.Tensor],
+    computed: Sequence[ComputedValues] | None = None,
 ) -> Batch:
-    """Fill buffers on the host.
+    """Fill buffers, where the columns are. Nothing of this shows in the counters of writes of a batch.
 
     Returns `<span>.observed` where slots may be empty: a `(windows, time)` bool tensor per span.
 
     Args:
         plans: how windows are taken, for each kind of rows.
-        source: the number of the memory of each window, `(windows,)`; `None` if there is one memory.
+        source: the number of the memory of each window, `(windows,)`; `None` if there is one memory. For rows
+            on a device `Sources`.
         rows: of each plan, the rows of all windows.
         buffers: one per group, of its `buffer_shape` and dtype.
+        computed: for rows on a device, the values of empty slots that the host has computed.
     """
     flags: Batch = {}
     at = 0
     for plan, of_plan in zip(plans, rows):
         own = buffers[at : at + len(plan.groups)]
         at += len(plan.groups)
-        observed = [] if plan.flags is None else plan.flags.empty(of_plan.windows)
+        observed = [] if plan.flags is None else plan.flags.empty(of_plan.windows, plan.device)
         if isinstance(plan.executor, TorchPlan):
-            _fill_by_torch(plan.executor, source, of_plan, own, observed)
+            by_torch.fill(plan.executor, source, of_plan, own, observed)
         else:
             _fill_by_kernel(plan, plan.executor, source, of_plan, own, observed)
-        if plan.computed or plan.distances:
-            _finish(plan, source, of_plan, own, observed)
+        if not isinstance(of_plan, InSlots):
+            for k in plan.distances:
+                _to_distances(plan.groups[k], own[k].data, of_plan.origin, observed[0])
+        elif computed is not None:
+            for values in computed:
+                values.write(own[values.computed.buffer].data)
+        else:
+            for one in plan.computed:
+                compute_in(one, source, of_plan, own[one.buffer], observed[one.flags])
         if plan.flags is not None:
             flags.update(plan.flags.named(observed))
     return flags
@@ -138,7 +158,7 @@ def select(
 def _fill_by_kernel(  # noqa: PLR0917  as `select`
     plan: GatherPlan,
     how: kernel.Compiled,
-    source: Int32s | None,
+    source: Any,
     rows: Rows,
     buffers: Sequence[torch.Tensor],
     observed: Sequence[torch.Tensor],
@@ -160,79 +180,16 @@ def _fill_by_kernel(  # noqa: PLR0917  as `select`
     kernel.gather(how, rows.anchors, out, flags, source, rows.skips, threads)
 
 
-def _fill_by_torch(
-    plan: TorchPlan,
-    source: Int32s | None,
-    rows: Rows,
-    buffers: Sequence[torch.Tensor],
-    flags: Sequence[torch.Tensor],
-) -> None:
-    library.warn_of_absence()
-    sources: Sources = [(0, None)]
-    if source is not None:
-        index = np.arange(len(source))
-        sources = [(number, torch.from_numpy(index[which])) for number, which in by_source(source)]
-    # as where the kernel writes, nothing of this shows in the counters of writes of the batch
-    uncounted = [[tensor.data for tensor in tensors] for tensors in (buffers, flags)]
-    by_torch.fill(plan, sources, rows.with_each(torch.from_numpy), *uncounted)
-
-
-def _finish(
-    plan: GatherPlan,
-    source: Int32s | None,
-    rows: Rows,
-    buffers: Sequence[torch.Tensor],
-    observed: Sequence[torch.Tensor],
-) -> None:
-    """Write what follows from the rows of a batch: computed values and distances. In numpy, for forked processes."""
-    if not isinstance(rows, InSlots):
-        for k in plan.distances:
-            _to_distances(plan.groups[k], buffers[k].numpy(), rows.origin, observed[0].numpy())
-        return
-    for computed in plan.computed:
-        compute_in(computed, source, rows, buffers[computed.buffer], observed[computed.flags])
-
-
-def _to_distances(group: SpanGroup, values: Any, origin: Any, observed: Any) -> None:
+def _to_distances(group: SpanGroup, buffer: torch.Tensor, origin: Any, observed: Any) -> None:
     """Subtract the values of a group, `(spans * windows, time)`, from the origins of their windows, in place.
 
-    An empty slot becomes 0.
+    An empty slot becomes 0. On the host in numpy, for forked processes.
     """
+    values: Any = buffer
+    if isinstance(origin, np.ndarray):
+        values, observed = buffer.numpy(), observed.numpy()
     by_span = values.reshape(len(group.spans), *observed.shape)
     by_span[:] = (origin[:, None] - by_span * group.spans[0].distance) * observed
-
-
-def gather_on_device(
-    plans: Sequence[GatherPlan], sources: Sources, rows: Sequence[Rows], computed: Sequence[ComputedValues]
-) -> Batch:
-    """A fresh batch of columns on a device; all tensors lie there.
-
-    Args:
-        plans: how windows are taken, for each kind of rows, `by_kernel=False`.
-        sources: the number of each memory, and which windows it has.
-        rows: of each plan, the rows of all windows.
-        computed: the values of empty slots that the host has computed.
-    """
-    if not rows:
-        return Batch()
-    device, count, at = rows[0][0].device, rows[0].windows, 0
-    buffers, flags = new_buffers(plans, count, device), Batch()
-    for plan, of_plan in zip(plans, rows):
-        own = buffers[at : at + len(plan.groups)]
-        at += len(plan.groups)
-        observed = [] if plan.flags is None else plan.flags.empty(count, device)
-        assert isinstance(plan.executor, TorchPlan)
-        by_torch.fill(plan.executor, sources, of_plan, own, observed)
-        if not isinstance(of_plan, InSlots):
-            for k in plan.distances:
-                _to_distances(plan.groups[k], own[k], of_plan.origin, observed[0])
-        else:
-            for values in computed:
-                values.write(own[values.computed.buffer])
-        if plan.flags is not None:
-            flags.update(plan.flags.named(observed))
-    fresh = [buffer.unsafe_chunk(1)[0] for buffer in buffers]  # with counters of writes of their own
-    return as_batch(groups_of(plans), names_of(plans), fresh) | flags
 
 
 def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tensor]) -> None:
