@@ -64,7 +64,7 @@ class Contents:
 
     def _skips(self, seed: int, steps: Steps) -> Int64s | None:
         drawn = [draws(seed, steps, k, len(draw)).reshape(-1) * draw.step for k, draw in enumerate(self._draws)]
-        return np.stack(drawn) if drawn else None
+        return np.stack(drawn, 1) if drawn else None
 
     def _ids(self, located: Located, entities: Int64s) -> dict[str, Int64s]:
         numbers = {"window": self.chain.within(located), "entity": entities, "anchor": self.chain.moments(located)}

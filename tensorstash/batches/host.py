@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tensorstash.batches.contents import Batch
 from tensorstash.batches.read_ahead import Portion, ReadAhead
 from tensorstash.common.dtypes import DTYPES
+from tensorstash.common.records import some_of
 from tensorstash.gather.gather import GatherPlan, groups_of, names_of, select
 from tensorstash.gather.layout import as_batches
 from tensorstash.sampling.steps import Steps
@@ -97,7 +98,7 @@ def _portions(chain: Chain, groups: Iterable[tuple[Steps, Located]], memory: Mem
         most = memory.at_once(max(1, batch * chain.window_bytes))
         while left:
             some, left = left[:most], left[most:]
-            yield steps, some, located.of(steps.windows(some))
+            yield steps, some, some_of(located, steps.windows(some))
 
 
 def _gathered(chain: Chain, located: Located, steps: int, memory: Memory) -> list[Batch | Pending]:
@@ -114,7 +115,7 @@ def _variates(chain: Chain, located: Located, steps: int, memory: Memory) -> lis
     if not chain.variates:
         return [Batch()] * steps
     count = len(located.ids) // steps
-    of_steps = [located.of(slice(first, first + count)) for first in range(0, len(located.ids), count)]
+    of_steps = [some_of(located, slice(first, first + count)) for first in range(0, len(located.ids), count)]
     return [variate_entries(chain.variates, of_step, memory.entries.take) for of_step in of_steps]
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tensorstash.common.dtypes import Int64s
+from tensorstash.common.records import some_of
 from tensorstash.gather.rows import Stretches
 from tensorstash.gather.span import Span
 from tensorstash.sampling.steps import Steps
@@ -83,7 +84,7 @@ class ReadAhead:
     def _ask(self, portion: Portion) -> None:
         _, _, located = portion
         asked = ranges(
-            (placement, (anchors, [rows.of(which) for rows in located.stretches]))
+            (placement, (anchors, [some_of(rows, which) for rows in located.stretches]))
             for placement, which, _, anchors in self._chain.parts(located)
         )
         if sum(len(starts) for starts, _ in asked.values()) <= min(self._read) * _RANGES_PER_READ:

@@ -10,16 +10,17 @@ for every dtype.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int32s, as_integers
 from tensorstash.common.forks import check_threads
+from tensorstash.common.records import each_array, some_of
 from tensorstash.gather.layout import SpanGroup
 from tensorstash.gather.memory import Memory, by_source
-from tensorstash.gather.rows import InSlots, Rows, as_tensors
+from tensorstash.gather.rows import InSlots, Rows, as_tensors, count_of
 from tensorstash.gather.span import Span, draws_of
 from tensorstash.native import library
 from tensorstash.native.kernel import Fragments
@@ -31,8 +32,7 @@ _BYTES_BETWEEN = 1 << 18  # of these rows, gathered at a time: they stay in the 
 Sources = list[tuple[int, torch.Tensor | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class TorchGroup:
+class TorchGroup(NamedTuple):
     """The columns of a `SpanGroup` in one memory."""
 
     items: tuple[torch.Tensor, ...]  # of each span, (rows, ...) integers of its width; of `ts.each` (rows * columns,)
@@ -41,22 +41,15 @@ class TorchGroup:
     offsets: torch.Tensor  # (spans, 1) from the row of an anchor to the position of the span
 
 
-@dataclass(frozen=True, slots=True)
-class TorchSource:
+class TorchSource(NamedTuple):
     """One memory."""
 
     groups: tuple[TorchGroup, ...]
     fragments: Fragments | None  # `None`: slots are rows, or windows are stretches of rows
     width: int  # items of a row; of a pack of `ts.each`, its columns
 
-    def tensors(self) -> list[torch.Tensor]:
-        """All memory that is read of it."""
-        of_groups = [tensor for group in self.groups for tensor in (*group.items, *group.fills, group.offsets)]
-        return [*of_groups, *(self.fragments or ())]
 
-
-@dataclass(frozen=True, slots=True)
-class TorchPlan:
+class TorchPlan(NamedTuple):
     """How the spans of one kind of rows are taken from one memory or several."""
 
     layout: tuple[SpanGroup, ...]
@@ -67,10 +60,6 @@ class TorchPlan:
     history: int  # slots of a window
     horizon: int
     needs_rows: bool  # whether a group has no strided view
-
-    def tensors(self) -> list[torch.Tensor]:
-        """All memory that is read."""
-        return [*self.slots, *(tensor for source in self.sources for tensor in source.tensors())]
 
 
 def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Sequence[Memory]) -> TorchPlan:
@@ -138,18 +127,18 @@ def fill(
         sources = source
     else:
         library.warn_of_absence()
-        index, rows = np.arange(rows.windows), rows.with_each(torch.from_numpy)
+        index, rows = np.arange(count_of(rows)), each_array(rows, torch.from_numpy)
         every = ((number, torch.from_numpy(index[which])) for number, which in by_source(source))
         sources = [(0, None)] if source is None else [*every]
     if buffers[0].is_cpu:
         check_threads()
-    # as where the kernel writes, nothing of this shows in the counters of writes of the batch
-    values, seen = ([tensor.data for tensor in tensors] for tensors in (buffers, flags))
+        # as where the kernel writes, nothing of this shows in the counters of writes of the batch
+        buffers, flags = ([tensor.data for tensor in tensors] for tensors in (buffers, flags))
     for k, which in sources:
         if which is None:
-            _fill(plan, plan.sources[k], rows, values, seen)
+            _fill(plan, plan.sources[k], rows, buffers, flags)
         else:
-            _fill_some(plan, plan.sources[k], rows, which, values, seen)
+            _fill_some(plan, plan.sources[k], rows, which, buffers, flags)
 
 
 def _fill_some(  # noqa: PLR0917  as `fill`
@@ -164,10 +153,10 @@ def _fill_some(  # noqa: PLR0917  as `fill`
     count = len(which)
     parts = [buffer.new_empty(group.buffer_shape(count)) for group, buffer in zip(plan.layout, buffers)]
     seen = [tensor.new_empty(count, tensor.shape[1]) for tensor in flags]
-    _fill(plan, source, rows.of(which), parts, seen)
+    _fill(plan, source, some_of(rows, which), parts, seen)
     for group, buffer, part in zip(plan.layout, buffers, parts):
         spans = len(group.spans)
-        target = as_integers(buffer).view(spans, rows.windows, *group.shape)
+        target = as_integers(buffer).view(spans, count_of(rows), *group.shape)
         values = as_integers(part).view(spans, count, *group.shape)
         target.index_copy_(1, which, values)
     for tensor, part in zip(flags, seen):
@@ -193,7 +182,7 @@ def _fill(
             positions = _items(source, rows, anchors + columns.offsets)
             _select(columns.strided, positions.view(-1), buffer, group.spans[0].step)
             continue
-        targets = as_integers(buffer).view(len(at), rows.windows, *group.shape)
+        targets = as_integers(buffer).view(len(at), count_of(rows), *group.shape)
         for k, number in enumerate(at):
             target = targets[k].view(-1, *group.shape[1:])
             torch.index_select(columns.items[k], 0, found[number].view(-1), out=target)

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s, as_integers
+from tensorstash.common.records import each_array, some_of
 from tensorstash.gather.layout import Flags, SpanGroup
 from tensorstash.gather.memory import Compute, Filling, Memory, by_source
 from tensorstash.gather.rows import InSlots, as_tensors
@@ -66,11 +67,10 @@ def compute_in(
     for k, which in by_source(None if source is None else source[window]):
         compute = computed.of(k)
         if compute is not None:
-            target[window[which], at[which]] = computed.values(compute, rows.of(window[which]), at[which])
+            target[window[which], at[which]] = computed.values(compute, some_of(rows, window[which]), at[which])
 
 
-@dataclass(frozen=True, slots=True)
-class ComputedValues:
+class ComputedValues(NamedTuple):
     """The values of empty slots of a span, computed before its batch is gathered on a device."""
 
     computed: Computed
@@ -93,12 +93,12 @@ def computed_values(computed: Computed, source: Int32s | None, rows: InSlots) ->
             continue
         fragments = as_tensors(filling.fragments, slots.device)
         windows = np.arange(len(rows.anchors))[which]
-        _, whole = rows.of(which).with_each(torch.from_numpy).whole(fragments, filling.history, filling.horizon)
+        _, whole = each_array(some_of(rows, which), torch.from_numpy).whole(fragments, filling.history, filling.horizon)
         if whole is not None:
             windows = windows[~whole.numpy()]
-        some = rows.of(windows)
-        found = some.with_each(torch.from_numpy).matrix(fragments, slots, computed.draw)
+        some = some_of(rows, windows)
+        found = each_array(some, torch.from_numpy).matrix(fragments, slots, computed.draw)
         window, at = np.nonzero(found.numpy() < 0)
         if len(window):
-            values = torch.from_numpy(computed.values(compute, some.of(window), at))
+            values = torch.from_numpy(computed.values(compute, some_of(some, window), at))
             yield ComputedValues(computed, torch.from_numpy(windows[window] * len(slots) + at), values)

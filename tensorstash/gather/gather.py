@@ -21,7 +21,7 @@ from tensorstash.gather.computed import Computed, ComputedValues, compute_in, co
 from tensorstash.gather.layout import Batch, Flags, SpanGroup, as_batch, flags_of, span_groups
 from tensorstash.gather.memory import Memory
 from tensorstash.gather.native import as_slots, compiled
-from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches
+from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches, count_of
 from tensorstash.gather.span import Span
 from tensorstash.native import kernel, library
 from tensorstash.segments.limits import no_room_for_batch
@@ -99,7 +99,7 @@ def gather(
     computed: Sequence[ComputedValues] | None = None,
 ) -> Batch:
     """A fresh batch of windows, where the columns are; see `select`."""
-    count = rows[0].windows if rows else 0
+    count = count_of(rows[0]) if rows else 0
     try:
         buffers = [
             torch.empty(group.buffer_shape(count), dtype=group.dtype, device=plan.device)
@@ -119,7 +119,7 @@ def select(
     buffers: Sequence[torch.Tensor],
     computed: Sequence[ComputedValues] | None = None,
 ) -> Batch:
-    """Fill buffers, where the columns are. Nothing of this shows in the counters of writes of a batch.
+    """Fill buffers, where the columns are.
 
     Returns `<span>.observed` where slots may be empty: a `(windows, time)` bool tensor per span.
 
@@ -136,17 +136,17 @@ def select(
     for plan, of_plan in zip(plans, rows):
         own = buffers[at : at + len(plan.groups)]
         at += len(plan.groups)
-        observed = [] if plan.flags is None else plan.flags.empty(of_plan.windows, plan.device)
+        observed = [] if plan.flags is None else plan.flags.empty(count_of(of_plan), plan.device)
         if isinstance(plan.executor, TorchPlan):
             by_torch.fill(plan.executor, source, of_plan, own, observed)
         else:
             _fill_by_kernel(plan, plan.executor, source, of_plan, own, observed)
         if not isinstance(of_plan, InSlots):
             for k in plan.distances:
-                _to_distances(plan.groups[k], own[k].data, of_plan.origin, observed[0])
+                _to_distances(plan.groups[k], own[k], of_plan.origin, observed[0])
         elif computed is not None:
             for values in computed:
-                values.write(own[values.computed.buffer].data)
+                values.write(own[values.computed.buffer])
         else:
             for one in plan.computed:
                 compute_in(one, source, of_plan, own[one.buffer], observed[one.flags])
@@ -164,7 +164,7 @@ def _fill_by_kernel(  # noqa: PLR0917  as `select`
     observed: Sequence[torch.Tensor],
 ) -> None:
     """Fill the buffers and the flags, or no flags if no slot can be empty."""
-    count, threads = rows.windows, torch.get_num_threads()
+    count, threads = count_of(rows), torch.get_num_threads()
     begins = [buffer.data_ptr() for buffer in buffers]
     out = [begins[buffer] + start * count for buffer, start in plan.places]
     flags = [0] * len(out) if observed or isinstance(rows, Picked) else None
@@ -177,7 +177,8 @@ def _fill_by_kernel(  # noqa: PLR0917  as `select`
         how, rows = as_slots(how, rows)
     elif how.first is not None:
         source = (how.first[0] if source is None else how.first[source]) + rows.variates.astype(np.int32)
-    kernel.gather(how, rows.anchors, out, flags, source, rows.skips, threads)
+    skips = None if rows.skips is None else np.ascontiguousarray(rows.skips.T)
+    kernel.gather(how, rows.anchors, out, flags, source, skips, threads)
 
 
 def _to_distances(group: SpanGroup, buffer: torch.Tensor, origin: Any, observed: Any) -> None:

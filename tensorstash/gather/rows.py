@@ -4,7 +4,6 @@ Each kind says for every slot of a window which row it holds, or that it is empt
 that. Arrays are numpy's where the kernel gathers, and tensors, on the device of the columns, where torch does.
 """
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -35,22 +34,8 @@ class InSlots(NamedTuple):
     """Windows at consecutive slots of their memory."""
 
     anchors: Any  # (windows,) the slot of each anchor
-    skips: Any = None  # (draws, windows) the slots that each draw leaves out at the start of its spans; None: none
+    skips: Any = None  # (windows, draws) the slots that each draw leaves out at the start of its spans; None: none
     variates: Any = None  # (windows,) which column of the pack in its memory each one holds; None: all columns
-
-    @property
-    def windows(self) -> int:
-        """How many there are."""
-        return len(self.anchors)
-
-    def of(self, which: Any) -> "InSlots":
-        """The windows at an index."""
-        skips = None if self.skips is None else self.skips[:, which]
-        return InSlots(self.anchors[which], skips, None if self.variates is None else self.variates[which])
-
-    def with_each(self, change: Callable[[Any], Any]) -> "InSlots":
-        """The same windows with other arrays."""
-        return InSlots(*(None if array is None else change(array) for array in self))
 
     def whole(
         self, fragments: Fragments | None, history: int, horizon: int
@@ -64,7 +49,7 @@ class InSlots(NamedTuple):
         within, rows, row = _fragment_at(fragments, self.anchors - history)
         inside = within + (history + horizon) <= rows
         if self.skips is not None:
-            inside &= (self.skips == 0).all(0)
+            inside &= (self.skips == 0).all(1)
         return within.add_(row).add_(history), inside
 
     def matrix(self, fragments: Fragments | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
@@ -81,7 +66,7 @@ class InSlots(NamedTuple):
         within, rows, row = _fragment_at(fragments, at)
         inside = within < rows
         if draw >= 0 and self.skips is not None:
-            inside &= slots - slots[0] >= self.skips[draw][:, None]
+            inside &= slots - slots[0] >= self.skips[:, draw, None]
         return torch.where(inside, within.add_(row), -1)
 
 
@@ -91,19 +76,6 @@ class Stretches(NamedTuple):
     stop: Any  # (windows,) as all
     rows: Any
     origin: Any  # from which distances are counted
-
-    @property
-    def windows(self) -> int:
-        """How many there are."""
-        return len(self.stop)
-
-    def of(self, which: Any) -> "Stretches":
-        """The windows at an index."""
-        return Stretches(*(array[which] for array in self))
-
-    def with_each(self, change: Callable[[Any], Any]) -> "Stretches":
-        """The same windows with other arrays."""
-        return Stretches(*map(change, self))
 
     def whole(
         self, fragments: Fragments | None, history: int, horizon: int
@@ -126,19 +98,6 @@ class Picked(NamedTuple):
     rows: Any  # (windows, time) -1 for an empty slot
     origin: Any  # (windows,) from which distances are counted
 
-    @property
-    def windows(self) -> int:
-        """How many there are."""
-        return len(self.rows)
-
-    def of(self, which: Any) -> "Picked":
-        """The windows at an index."""
-        return Picked(*(array[which] for array in self))
-
-    def with_each(self, change: Callable[[Any], Any]) -> "Picked":
-        """The same windows with other arrays."""
-        return Picked(*map(change, self))
-
     def whole(
         self, fragments: Fragments | None, history: int, horizon: int
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -155,6 +114,11 @@ class Picked(NamedTuple):
 
 
 Rows = InSlots | Stretches | Picked
+
+
+def count_of(rows: Rows) -> int:
+    """How many windows there are."""
+    return len(rows[0])
 
 
 def as_fragments(stretches: Stretches, length: int) -> tuple[Fragments, Guide, Int64s]:

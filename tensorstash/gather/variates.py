@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int32s, Int64s, as_integers
+from tensorstash.common.records import some_of
 from tensorstash.gather.each import Variates
 from tensorstash.gather.gather import GatherPlan, compile_plan, names_of, select
 from tensorstash.gather.layout import as_batch
@@ -41,10 +42,6 @@ class Rows(NamedTuple):
     variate: Int64s  # the column within its pack
     pack: Int64s  # the number of the pack among those of the spans
     source: Int32s  # the number of the pack among those of all memories
-
-    def of(self, which: Any) -> "Rows":
-        """Those at an index."""
-        return Rows(*(array[which] for array in self))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -128,7 +125,9 @@ def rows_of(plan: VariatePlan, source: Int32s | None, windows: int, keys: Uint64
     column = np.repeat(plan.first[number], counts)
     column += counted(counts)
     rows = Rows(window, plan.variate[column], plan.pack[column], plan.source[column])
-    return rows if keys is None or plan.variates.most is None else rows.of(_is_drawn(rows, keys, plan.variates.most))
+    if keys is None or plan.variates.most is None:
+        return rows
+    return some_of(rows, _is_drawn(rows, keys, plan.variates.most))
 
 
 def in_slots(plan: VariatePlan, rows: Rows, anchors: Int64s, skips: Int64s | None) -> InSlots:
@@ -138,9 +137,9 @@ def in_slots(plan: VariatePlan, rows: Rows, anchors: Int64s, skips: Int64s | Non
         plan: how windows are taken.
         rows: the rows of all windows.
         anchors: the slots of the windows' anchors, `(windows,)`.
-        skips: the slots that the draws of all spans leave out, `(draws, windows)`; `None` takes the longest spans.
+        skips: the slots that the draws of all spans leave out, `(windows, draws)`; `None` takes the longest spans.
     """
-    skips = None if skips is None or not plan.draws else np.take(skips[plan.draws], rows.window, 1)
+    skips = None if skips is None or not plan.draws else skips[rows.window][:, plan.draws]
     return InSlots(anchors[rows.window], skips, rows.variate)
 
 

@@ -6,10 +6,12 @@ the newest version that was known counts.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from tensorstash.common.dtypes import Int64s
+from tensorstash.common.records import some_of
 from tensorstash.native import kernel, library
 from tensorstash.native.guide import first_rows_in_numpy
 
@@ -30,8 +32,7 @@ class Versions:
     all: bool  # whether rows of one time do not replace each other
 
 
-@dataclass(frozen=True, slots=True)
-class Moments:
+class Moments(NamedTuple):
     """Of windows, arrays `(windows,)`: their rows, their stretch in ticks, the first known time that is too late."""
 
     low: Int64s
@@ -39,11 +40,6 @@ class Moments:
     begin: Int64s
     end: Int64s
     late: Int64s | None
-
-    def of(self, which: slice | Int64s) -> "Moments":
-        """Those at an index."""
-        late = None if self.late is None else self.late[which]
-        return Moments(self.low[which], self.high[which], self.begin[which], self.end[which], late)
 
 
 def pick(of: Versions, at: Moments, slots: int, every: int | None) -> Int64s:
@@ -64,7 +60,7 @@ def pick_in_numpy(of: Versions, at: Moments, slots: int, every: int | None) -> I
     near = np.maximum(first, stop - 2 * slots)
     rows = _pick_from(of, at, (near, stop), slots, every)
     rest = np.flatnonzero((rows < 0).any(1) & (first < near))
-    rows[rest] = _pick_from(of, at.of(rest), (first[rest], stop[rest]), slots, every)
+    rows[rest] = _pick_from(of, some_of(at, rest), (first[rest], stop[rest]), slots, every)
     return rows
 
 
@@ -78,7 +74,7 @@ def _pick_from(of: Versions, at: Moments, ranges: tuple[Int64s, Int64s], slots: 
     first, stop = ranges
     rows = np.full((len(first), slots), -1)
     for some in _together(stop - first + slots):
-        into, window_at = rows[some], at.of(some)
+        into, window_at = rows[some], some_of(at, some)
         window, row = _visible(of, window_at, first[some], stop[some])
         if every is None:
             _put_newest(of, window, row, into)

@@ -1,13 +1,14 @@
 """Spans in time over one stretch: where the rows of each window are."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.records import some_of
 from tensorstash.errors import DataError
 from tensorstash.gather.memory import Filling, Memory, by_source, never_empty
 from tensorstash.gather.rows import Picked, Stretches
@@ -32,14 +33,6 @@ class Candidates(NamedTuple):
     low: Int64s
     high: Int64s
     origin: Int64s
-
-    def of(self, which: Any) -> "Candidates":
-        """Those at an index."""
-        return Candidates(*(array[which] for array in self))
-
-    def with_each(self, change: Callable[[Any], Any]) -> "Candidates":
-        """The same as arrays of another shape."""
-        return Candidates(*map(change, self))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -134,7 +127,7 @@ class TimeSpan:
         """The same of few windows at a time."""
         some = max(1, _SLOTS // self.max_rows)
         for start in range(0, len(of.low), some):
-            yield self.pick(of.of(slice(start, start + some)))
+            yield self.pick(some_of(of, slice(start, start + some)))
 
     def count(self, found: Stretches | Candidates) -> Int64s:
         """How many slots of each window have a row."""
@@ -158,7 +151,7 @@ def picked_of(parts: Sequence[TimeSpan], candidates: Candidates, source: Int32s 
         return Picked(parts[0].pick(candidates), candidates.origin)
     rows = np.empty((len(source), parts[0].max_rows), np.int64)
     for k, which in by_source(source):
-        rows[which] = parts[k].pick(candidates.of(which))
+        rows[which] = parts[k].pick(some_of(candidates, which))
     return Picked(rows, candidates.origin)
 
 

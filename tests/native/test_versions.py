@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tensorstash.common.records import some_of
 from tensorstash.native import kernel, library
 from tensorstash.native.versions import BLOCK, Moments, Versions, apart_of, pick, pick_in_numpy, reach_of
 from tests.native.test_kernel import span_of
@@ -110,7 +111,7 @@ def test_each_window_has_the_newest_known_rows(case: Case) -> None:
 @settings(max_examples=40)
 def test_a_window_has_the_same_rows_among_many(case: Case, seed: int) -> None:
     which = np.random.default_rng(seed).integers(0, len(case.at.low), 700)
-    many = case.at.of(which)
+    many = some_of(case.at, which)
     slow = slow_pick(case)
     expected = [slow[i] for i in which]
     assert pick_in_numpy(case.of, many, case.slots, case.every).tolist() == expected
@@ -149,7 +150,7 @@ def test_many_windows_are_looked_at_a_few_at_a_time(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("every", [False, True])
 def test_numpy_takes_little_memory_however_many_rows_may_matter(every: bool) -> None:
     case = case_of(5, "by known", 1, every, 900, 60)
-    many = case.at.of(np.random.default_rng(0).integers(0, len(case.at.low), 4000))
+    many = some_of(case.at, np.random.default_rng(0).integers(0, len(case.at.low), 4000))
     tracemalloc.start()
     try:
         picked = pick_in_numpy(case.of, many, case.slots, case.every)
@@ -171,7 +172,7 @@ def test_numpy_takes_little_memory_however_many_rows_may_matter(every: bool) -> 
 )
 def test_the_kernel_checks_windows_before_it_looks(change: dict[str, int], error: type[Exception]) -> None:
     case = case_of(3, "by known", 1, False, 200, 12)
-    at = replace(case.at, **{name: np.full_like(case.at.low, value) for name, value in change.items()})
+    at = case.at._replace(**{name: np.full_like(case.at.low, value) for name, value in change.items()})
     with pytest.raises(error):
         pick(case.of, at, case.slots, None)
 
