@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 import torch
 
 from tensorstash.batches.arguments import Transform, bound, callables, check_windows
-from tensorstash.batches.contents import Batch, Contents
 from tensorstash.batches.devices import PlainCopies, copies_to, device_of
 from tensorstash.batches.display import as_html
 from tensorstash.batches.host import Entries, Failed, Made, Pending, Recycled, host_batches, together
+from tensorstash.batches.locator import Locator
 from tensorstash.batches.prefetch import ahead
 from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
 from tensorstash.batches.resident import ResidentColumns, resident_batches
@@ -28,7 +28,7 @@ from tensorstash.sampling.sampler import Sampler
 from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Tail
 from tensorstash.transforms.pack import PackSequences
-from tensorstash.windows.contents import contents
+from tensorstash.windows.contents import Batch
 from tensorstash.windows.windows import Windows
 
 _MOST_AHEAD = 1 << 12  # batches, each of which takes memory
@@ -138,12 +138,12 @@ class Loader:
         self.with_valid = flag(with_valid, "with_valid")
         self.transform = bound(callables(transform), dataset)
         self.resident = resident = flag(resident, "resident")
-        self._contents = Contents(dataset, with_ids=self.with_ids, with_valid=self.with_valid)
+        self._locator = Locator(dataset, with_ids=self.with_ids, with_valid=self.with_valid)
         self._times = Times()
         self._making: Generator[Made, None, None] | None = None  # the batches of the last pass
         staged = copies_to(self.device) is not None and not resident  # a missing device is refused here
         self._transform_plan = plan_transforms(
-            self.transform, self._contents.chain, staged=staged, ahead=self.prefetch > 0, resident=resident
+            self.transform, dataset.contents, staged=staged, ahead=self.prefetch > 0, resident=resident
         )
         if resident:
             self._resident  # noqa: B018  columns that do not fit are refused here too
@@ -230,13 +230,13 @@ class Loader:
 
         Memory is made here, in the thread of the loop: each thread has a current device of its own.
         """
-        chain, groups = self._contents.chain, self._contents.located(schedule, start)
+        contents, groups = self._locator.contents, self._locator.located(schedule, start)
         if self.resident:
             assert self._staging is not None
             return resident_batches(self._resident, groups, self._staging, self._values)
-        sources = (source for placement in chain.placements for source in placement.sources)
+        sources = (source for placement in contents.chain.placements for source in placement.sources)
         on_disk = any(is_on_disk(stash) for _, stash in sources)
-        return host_batches(chain, groups, self._memory, ReadAhead(chain) if on_disk else None)
+        return host_batches(contents, groups, self._memory, ReadAhead(contents.chain) if on_disk else None)
 
     def _transformed(self, transforms: Sequence[Transform], batch: Any) -> Any:
         for transform in transforms:
@@ -276,7 +276,7 @@ class Loader:
 
     @cached_property
     def _memory(self) -> Recycled | Staged:
-        plans = self._contents.chain.plans
+        plans = self._locator.contents.plans
         if self._staging is not None:
             before_copy = self._before_copy if self._transform_plan.early else None
             return Staged(plans, self._staging, self._transform_plan.casts, before_copy)
@@ -286,7 +286,7 @@ class Loader:
 
     @cached_property
     def _resident(self) -> ResidentColumns:
-        return ResidentColumns(self._contents.chain, self.device)
+        return ResidentColumns(self._locator.contents, self.device)
 
     @cached_property
     def _values(self) -> Staging:
@@ -296,7 +296,7 @@ class Loader:
 
     @property
     def _batch_bytes(self) -> int:
-        return max(1, self.sampler.batch_size * self._contents.chain.window_bytes)
+        return max(1, self.sampler.batch_size * self._locator.contents.window_bytes)
 
     @cached_property
     def _packed(self) -> Entries:
@@ -342,7 +342,7 @@ class Loader:
         the gather of resident columns, counts only until it is queued. For a mix also `windows`: how many of each
         component all ranks together have taken, by name.
         """
-        begun, shown = self._times.begun, self._times.stats(self._contents.chain.window_bytes)
+        begun, shown = self._times.begun, self._times.stats(self._locator.contents.window_bytes)
         return shown | self.sampler.order.stats(begun.start[:2], begun.here[:2])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -354,7 +354,7 @@ class Loader:
         return f"Loader: {self._caption()}\n  {self.sampler}\n  {self.dataset}"
 
     def _repr_html_(self) -> str:
-        return as_html(self._caption(), (self.sampler, self.dataset), contents(self._contents.chain))
+        return as_html(self._caption(), (self.sampler, self.dataset), self._locator.contents.entries())
 
     def _caption(self) -> str:
         where = f"{self.device}, resident" if self.resident else str(self.device)

@@ -19,8 +19,8 @@ from tensorstash.gather.span import Span
 from tensorstash.sampling.steps import Steps
 from tensorstash.segments.segment import Segment
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.located import Located
-from tensorstash.windows.placement import Chain, Placement
+from tensorstash.windows.chain import Chain, Located
+from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from
 from tensorstash.windows.time_spans import Candidates, TimeSpan
 

@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 import torch
 
-from tensorstash.batches.contents import Batch
 from tensorstash.batches.devices import module_of
 from tensorstash.batches.host import Made
 from tensorstash.batches.staging import Sent, Staging
@@ -33,8 +32,8 @@ from tensorstash.sampling.steps import Steps
 from tensorstash.segments.limits import Limit, check_free, memory_limits
 from tensorstash.segments.segment import Block
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.located import Located
-from tensorstash.windows.placement import Chain
+from tensorstash.windows.chain import Located
+from tensorstash.windows.contents import Batch, Contents
 from tensorstash.windows.time_spans import KNOWN_TIMES, ROW_TIMES
 
 _RULE = "With resident=True the columns of the spans are held in the memory of the device"
@@ -147,15 +146,13 @@ class _Ungathered(NamedTuple):
 class ResidentColumns:
     """All that the batches of a loader are gathered from, in the memory of its device."""
 
-    def __init__(self, chain: Chain, device: torch.device) -> None:
+    def __init__(self, contents: Contents, device: torch.device) -> None:
         device = torch.empty(0, device=device).device  # with its number
-        self.chain = chain
-        parts = chain.spans_and_memories()
-        stashes = [stash for of_part in chain.stashes() for stash in of_part]
-        columns = [[span.column for span in spans] for spans, memories in parts for _ in memories]
-        apart = [*dict.fromkeys(name for plan in chain.variates for name in plan.variates.columns)]
-        packs = [(placement.stash, apart) for placement in chain.placements]
-        self.columns = resident([*zip(stashes, columns), *packs], device)
+        self.contents, placements = contents, contents.chain.placements
+        parts = contents.spans_and_memories()
+        columns = [(one.stash, [span.column for span in spans]) for spans, memories in parts for one in memories]
+        apart = [*dict.fromkeys(name for plan in contents.variates for name in plan.variates.columns)]
+        self.columns = resident([*columns, *((placement.stash, apart) for placement in placements)], device)
         held = iter(self.columns)
         self.plans = [
             compile_plan(
@@ -163,9 +160,10 @@ class ResidentColumns:
             )
             for spans, memories in parts
         ]
-        self.static = {name: as_integers(tensor).to(device, copy=True) for name, tensor in chain.static.items()}
-        memories = [_on_device(placement.memory, next(held)) for placement in chain.placements]
-        self.variates = variate_plans(chain.placements[0].spans, memories, by_kernel=False)
+        items = {name: torch.from_numpy(items) for name, (items, _) in contents.static.items()}
+        self.static = {name: as_integers(tensor).to(device, copy=True) for name, tensor in items.items()}
+        memories = [_on_device(placement.memory, next(held)) for placement in placements]
+        self.variates = variate_plans(placements[0].spans, memories, by_kernel=False)
         # columns may be freed with the loader, when the device still gathers from them
         used = [*self.static.values()]
         for plan in (*self.plans, *(variates.gather for variates in self.variates)):
@@ -193,7 +191,7 @@ def resident_batches(
 
 def _integers(columns: ResidentColumns, located: Located, steps: int) -> tuple[Int32s | None, _Integers]:
     """The stash of each window, ascending in each step, `(steps, batch)`, and what is sent to the device."""
-    rows: list[Rows] = [InSlots(located.anchors, located.skips)] if columns.chain.has_slots else []
+    rows: list[Rows] = [InSlots(located.anchors, located.skips)] if columns.contents.chain.has_slots else []
     rows += [part if isinstance(part, Stretches) else Picked(None, part.origin) for part in located.stretches]
     source, order = located.source, None
     if source is not None:
@@ -208,7 +206,7 @@ def _values(columns: ResidentColumns, located: Located) -> _Values:
     rows = InSlots(located.anchors, located.skips)
     every = [one for plan in columns.plans for one in plan.computed]
     return _Values(
-        picked=[found.rows for found in columns.chain.in_time(located) if isinstance(found, Picked)],
+        picked=[found.rows for found in columns.contents.chain.rows(located) if isinstance(found, Picked)],
         computed=[values for one in every for values in computed_values(one, located.source, rows)],
         variates=[rows_on_host(plan, located) for plan in columns.variates],
     )
@@ -220,7 +218,7 @@ def _gathered(of: _Ungathered) -> Batch:
     rows = [one._replace(rows=next(picked)) if isinstance(one, Picked) else one for one in integers.rows]
     batch = gather(columns.plans, _sources(of.source, integers.order), rows, of.values.computed)
     for name, tensor in columns.static.items():
-        batch[name] = _typed(tensor.index_select(0, integers.static_rows), columns.chain.static[name].dtype)
+        batch[name] = _typed(tensor.index_select(0, integers.static_rows), columns.contents.static[name][1])
     for name, entry in integers.entries.items():
         batch[name] = entry.clone()  # a view would keep the values of all steps
     for variates, of_variates in zip(columns.variates, of.values.variates):
@@ -234,7 +232,7 @@ def _on_device(memory: Memory, held: Columns) -> Memory:
     def blocks() -> list[Block]:
         return [Block(as_integers(column).view(-1), (name,), len(column)) for name, column in held.items()]
 
-    return Memory(held, blocks, memory.filling)
+    return Memory(memory.stash, held, blocks, memory.filling)
 
 
 def _sources(source: Int32s | None, order: torch.Tensor | None) -> Sources:

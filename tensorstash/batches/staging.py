@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorstash.batches.contents import Batch
 from tensorstash.batches.devices import Copies, Event
 from tensorstash.batches.host import Entries, Pending, Recycled
 from tensorstash.common.dtypes import one_nan
 from tensorstash.common.records import Record, each_array
 from tensorstash.gather.gather import GatherPlan, groups_of, names_of
 from tensorstash.gather.layout import as_batch
+from tensorstash.windows.contents import Batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from tensorstash.batches.arguments import Transform
 from tensorstash.errors import unknown
 from tensorstash.transforms.cast import Cast
 from tensorstash.transforms.pack import check_packs
-from tensorstash.windows.contents import contents
-from tensorstash.windows.placement import Chain
+from tensorstash.windows.contents import Contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +23,21 @@ class TransformPlan:
 
 
 def plan_transforms(
-    transforms: tuple[Transform, ...], chain: Chain, *, staged: bool, ahead: bool, resident: bool
+    transforms: tuple[Transform, ...], contents: Contents, *, staged: bool, ahead: bool, resident: bool
 ) -> TransformPlan:
     """Decide where each transform of a loader runs.
 
     Args:
         transforms: all of them, in their order.
-        chain: the windows that are sampled.
+        contents: of the windows that are sampled.
         staged: whether batches are copied to a device.
         ahead: whether a thread makes them.
         resident: whether they are gathered on the device.
     """
-    placement = chain.placements[0]
+    placement = contents.chain.placements[0]
     casts: dict[str, torch.dtype] = {}
     if any(map(_is_host_cast, transforms)):
-        held = contents(chain)
+        held = contents.entries()
         names = *(span.name for span in placement.shown), *placement.stash.static
         casts = _casts_on_host(transforms, {name: held[name].dtype for name in names})
     check_packs(transforms, placement.spans, [time_span.shown for time_span in placement.time_spans])

@@ -9,9 +9,9 @@ from tensorstash.gather.by_torch import Sources
 from tensorstash.gather.computed import ComputedValues, computed_values
 from tensorstash.gather.gather import gather
 from tensorstash.gather.rows import InSlots
-from tensorstash.gather.variates import VariatePlan, in_slots, named, rows_of
-from tensorstash.windows.located import Located
-from tensorstash.windows.variates import keys_of
+from tensorstash.gather.variates import VariatePlan, in_slots, named
+from tensorstash.windows.chain import Located
+from tensorstash.windows.variates import rows_in
 
 Batch = dict[str, torch.Tensor]
 
@@ -30,7 +30,7 @@ class DeviceRows(NamedTuple):
 
 def rows_on_host(plan: VariatePlan, located: Located) -> DeviceRows:
     """The rows of windows, to be sent to a device."""
-    rows = rows_of(plan, located.source, len(located.ids), keys_of(plan, located.keys))
+    rows = rows_in(plan, located)
     slots = in_slots(plan, rows, located.anchors, located.skips)
     packs, counts = np.unique(rows.source, return_counts=True)
     order = np.argsort(rows.source, kind="stable")

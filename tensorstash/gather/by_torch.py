@@ -92,7 +92,7 @@ def _source(memory: Memory, layout: Sequence[SpanGroup], fragments: Mapping[int,
 
 
 def _group(memory: Memory, group: SpanGroup) -> TorchGroup:
-    block = next(block for block in memory.blocks if group.spans[0].column in block.names)
+    block = next(block for block in memory.blocks() if group.spans[0].column in block.names)
     firsts = [block.names.index(span.column) * block.stride for span in group.spans]
     items, filling = block.items, memory.filling
     columns = [as_integers(memory.columns[span.column]) for span in group.spans]

@@ -55,7 +55,7 @@ def compile_plan(
         by_kernel: the kernel gathers if it was compiled; else torch does, which any device can.
     """
     first = memories[0]
-    home = {name: block.names[0] for block in first.blocks for name in block.names}
+    home = {name: block.names[0] for block in first.blocks() for name in block.names}
     homes = {span.name: home[span.column] if together else span.name for span in spans}
     groups = span_groups(spans, first.columns, homes)
     flags = flags_of(spans) if any(memory.filling is not None for memory in memories) else None

@@ -11,6 +11,7 @@ import torch
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.native.kernel import Fragments
 from tensorstash.segments.segment import Block
+from tensorstash.stash.stash import Stash
 
 # from the numbers of slots, (n,), to the values of a column in them, (n, items of a row) integers of its width
 Compute = Callable[[Int64s], torch.Tensor]
@@ -32,16 +33,10 @@ class Filling:
 class Memory:
     """The columns of one stash, from which windows are gathered."""
 
-    columns: Mapping[str, torch.Tensor]
-    make_blocks: Callable[
-        [], Sequence[Block]
-    ]  # the same columns, side by side; made on first use, because a mix has many stashes
+    stash: Stash
+    columns: Mapping[str, torch.Tensor]  # of it, and its times, here or on a device
+    blocks: Callable[[], Sequence[Block]]  # the same columns, side by side; called late, because a mix has many stashes
     filling: Filling | None  # `None`: every slot is a row
-
-    @property
-    def blocks(self) -> Sequence[Block]:
-        """The columns of one item size side by side."""
-        return self.make_blocks()
 
 
 def never_empty(memory: Memory) -> Memory:
@@ -51,13 +46,13 @@ def never_empty(memory: Memory) -> Memory:
     columns = {name: column.new_zeros(1, *column.shape[1:]) for name, column in memory.columns.items()}
 
     def blocks() -> list[Block]:
-        widths = [math.prod(columns[block.names[0]].shape) for block in memory.blocks]
+        widths = [math.prod(columns[block.names[0]].shape) for block in memory.blocks()]
         return [
             Block(block.items.new_zeros(len(block.names) * width), block.names, width)
-            for block, width in zip(memory.blocks, widths)
+            for block, width in zip(memory.blocks(), widths)
         ]
 
-    return Memory(columns, blocks, memory.filling)
+    return Memory(memory.stash, columns, blocks, memory.filling)
 
 
 def by_source(source: Int32s | None) -> Iterator[tuple[int, Int64s | EllipsisType]]:

@@ -105,7 +105,7 @@ def _pack_of(memory: Memory, name: str, span: Span) -> Memory:
         filled = next((other for other in span.columns if other not in filling.computed), name)
         filling = replace(filling, fills={column: filling.fills[filled]}, computed=computed)
     items = as_integers(pack).view(-1)
-    return Memory({column: pack}, lambda: [Block(items, (column,), len(items))], filling)
+    return Memory(memory.stash, {column: pack}, lambda: [Block(items, (column,), len(items))], filling)
 
 
 def counted(counts: Int64s) -> Int64s:

@@ -12,7 +12,7 @@ from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Int64s
 from tensorstash.native.permutation import BLOCK
 from tensorstash.sampling.steps import Layout, Progress, Steps, Tail, share
-from tensorstash.windows.placement import Chain
+from tensorstash.windows.chain import Chain
 from tensorstash.windows.windows import Windows
 
 Ids = Callable[[Int64s], Int64s]  # positions of an epoch to ids, both `(k,)`

@@ -95,7 +95,7 @@ class TimeSpan:
         times = {name: tensor for name, tensor in every.items() if tensor is not None}
         blocks = [Block(tensor, (name,), len(tensor)) for name, tensor in times.items()]
         filling = Filling(None, 0, self.max_rows, 0, self.fills, {})
-        return never_empty(Memory(columns | times, lambda: [*stash.blocks, *blocks], filling))
+        return never_empty(Memory(stash, columns | times, lambda: [*stash.blocks, *blocks], filling))
 
     def moved(self, times: Int64s) -> tuple[Int64s, Int64s]:
         """The first tick of the stretch around each time of a window, and the first one after it."""
