@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NoReturn
 
 import torch
@@ -184,10 +184,10 @@ class Loader:
         making = self._batches(schedule, begun.start)
         copying = float if self._staging is None else self._staging.seconds  # float() is 0.0
         if self.prefetch:
-            made = ahead(timed(making, copying, times.made), self.prefetch)
-            awaited = timed(made, copying, times.waited_for)
+            made = ahead(timed(making, copying, partial(times.add, made=True, waited=False)), self.prefetch)
+            awaited = timed(made, copying, partial(times.add, made=False, waited=True))
         else:
-            made = awaited = timed(making, copying, times.made_in_loop)
+            made = awaited = timed(making, copying, partial(times.add, made=True, waited=True))
         self._making = made
         late, clock, taken = self._transform_plan.late, time.perf_counter, 0  # at exit modules may be gone
         try:
@@ -197,7 +197,8 @@ class Loader:
                     if not isinstance(batch, dict):
                         began = clock()
                         batch = batch.complete()
-                        times.completed(clock() - began, by_gather=self.resident)
+                        took = clock() - began  # for its gather, or for its copy
+                        times.add(took, 0.0 if self.resident else took, 0, made=True, waited=True)
                     if late:
                         began = clock()
                         batch = self._transformed(late, batch)

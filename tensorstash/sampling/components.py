@@ -7,14 +7,13 @@ its draw k. A component of n windows shows them in epochs of its own: draw k is 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt
-from typing import cast
 
 import numpy as np
 
 from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.native import kernel, library
-from tensorstash.native.permutation import BLOCK, feistel
+from tensorstash.native.permutation import BLOCK, walk
 from tensorstash.sampling.draw_table import as_array, by_name, checked_weights
 from tensorstash.sampling.hashes import CHUNK, Uint64s, hashes, keys
 from tensorstash.sampling.tree import Tree, choose, tree, whole_weights
@@ -23,9 +22,6 @@ _SMALL = 1 << 12  # up to here a permutation is drawn uniformly, as a whole
 _ROUNDS = 6
 _DRAWN = 1 << 18  # the most hashes sorted at a time
 _MANY_COMPONENTS = 100  # with more components, calls for more positions at a time are faster
-
-# `feistel` broadcasts: sides and keys may be arrays with one item per position
-_network = cast("Callable[[Uint64s, Uint64s, Uint64s, list[Uint64s]], Uint64s]", feistel)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,10 +216,4 @@ def permute(grids: Uint64s, which: Int32s, positions: Int64s) -> Int64s:
     if library.LIBRARY is not None:
         return kernel.permute(kernel.permutations(grids.T), positions, which)
     n, height, width, *chosen = (values[which] for values in grids)
-    ids = _network(positions.astype(np.uint64), height, width, chosen)
-    outside = np.flatnonzero(ids >= n)
-    while len(outside):
-        again = _network(ids[outside], height[outside], width[outside], [key[outside] for key in chosen])
-        ids[outside] = again
-        outside = outside[again >= n[outside]]
-    return ids.view(np.int64)
+    return walk(positions, n, height, width, chosen)

@@ -16,6 +16,7 @@ from tensorstash.windows.chain import Chain
 from tensorstash.windows.contents import Contents
 from tensorstash.windows.display import as_html, as_text
 from tensorstash.windows.during import Side
+from tensorstash.windows.folds import folds
 from tensorstash.windows.gaps import Gaps
 from tensorstash.windows.identity import fingerprint
 from tensorstash.windows.ids import Ids, check_ids
@@ -308,7 +309,7 @@ class Windows:
             >>> [(len(train), len(test)) for train, test in windows.folds(3, 3)]
             [(12, 3), (15, 3), (18, 3)]
         """
-        pairs = splits.folds(self.placement, count, step, gap, expanding=expanding)
+        pairs = folds(self.placement, count, step, gap, expanding=expanding)
         return [(self._at(train), self._at(test)) for train, test in pairs]
 
     def latest(self, of: str | None = None) -> "Windows":

@@ -60,7 +60,7 @@ def test_the_order_is_that_of_numpy(n: int, seed: int, count: int) -> None:
     positions[0], positions[-1] = n - 1, 0
     keys = epoch_keys(seed, 3)
     own = permutations((n, *grid(n), *keys))
-    assert np.array_equal(kernel.permute(own, positions), walk(positions, n, keys))
+    assert np.array_equal(kernel.permute(own, positions), walk(positions, n, *grid(n), keys))
 
 
 def test_golden_values() -> None:
@@ -81,7 +81,7 @@ def test_each_position_in_a_permutation_of_its_own(sizes: list[int], seed: int, 
     keys = [epoch_keys(seed, k) for k in range(len(sizes))]
     ids = kernel.permute(permutations(*((n, *grid(n), *own) for n, own in zip(sizes, keys))), positions, which)
     for k, n in enumerate(sizes):
-        assert np.array_equal(ids[which == k], walk(positions[which == k], n, keys[k]))
+        assert np.array_equal(ids[which == k], walk(positions[which == k], n, *grid(n), keys[k]))
 
 
 def test_positions_outside_of_an_order_are_refused() -> None:
