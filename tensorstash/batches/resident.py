@@ -6,6 +6,7 @@ asks for a batch: they wait for nothing but the integers, and their memory belon
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from threading import Lock
 from typing import Any, NamedTuple
@@ -25,12 +26,10 @@ from tensorstash.errors import NoMemoryError
 from tensorstash.gather.by_torch import Sources
 from tensorstash.gather.computed import ComputedValues, computed_values
 from tensorstash.gather.gather import compile_plan, gather
-from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches
 from tensorstash.gather.variates import variate_plans
 from tensorstash.sampling.steps import Steps
 from tensorstash.segments.limits import Limit, check_free, memory_limits
-from tensorstash.segments.segment import Block
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.chain import Located
 from tensorstash.windows.contents import Batch, Contents
@@ -156,13 +155,13 @@ class ResidentColumns:
         held = iter(self.columns)
         self.plans = [
             compile_plan(
-                spans, [_on_device(memory, next(held)) for memory in memories], together=False, by_kernel=False
+                spans, [replace(memory, columns=next(held)) for memory in memories], together=False, by_kernel=False
             )
             for spans, memories in parts
         ]
         items = {name: torch.from_numpy(items) for name, (items, _) in contents.static.items()}
         self.static = {name: as_integers(tensor).to(device, copy=True) for name, tensor in items.items()}
-        memories = [_on_device(placement.memory, next(held)) for placement in placements]
+        memories = [replace(placement.memory, columns=next(held)) for placement in placements]
         self.variates = variate_plans(placements[0].spans, memories, by_kernel=False)
         # columns may be freed with the loader, when the device still gathers from them
         used = [*self.static.values()]
@@ -224,15 +223,6 @@ def _gathered(of: _Ungathered) -> Batch:
     for variates, of_variates in zip(columns.variates, of.values.variates):
         batch |= gather_variates(variates, of_variates)
     return batch
-
-
-def _on_device(memory: Memory, held: Columns) -> Memory:
-    """The same memory on the device, where each column lies by itself."""
-
-    def blocks() -> list[Block]:
-        return [Block(as_integers(column).view(-1), (name,), len(column)) for name, column in held.items()]
-
-    return Memory(memory.stash, held, blocks, memory.filling)
 
 
 def _sources(source: Int32s | None, order: torch.Tensor | None) -> Sources:

@@ -1,6 +1,6 @@
 """Batches by a few operations of torch that every device has: for columns on a device, and hosts without the kernel.
 
-A batch whose windows are all whole is one `index_select` of a strided view for each buffer of consecutive slots, where
+A batch whose windows are all whole is one `index_select` of a strided view for each span of consecutive slots, where
 the columns are in the memory of the host: other devices may copy such a view first. Anything else is gathered by a
 matrix of rows for each span. As measured, `index_select` along dimension 0 of a strided view is several times faster
 than by such a matrix; along a later dimension it first copies the whole view; and of a view that steps over rows it is
@@ -37,8 +37,7 @@ class TorchGroup(NamedTuple):
 
     items: tuple[torch.Tensor, ...]  # of each span, (rows, ...) integers of its width; of `ts.each` (rows * columns,)
     fills: tuple[torch.Tensor, ...]  # of each span, () what an empty slot holds; none if no slot can be empty
-    strided: torch.Tensor | None  # (positions, items from the first row to the last); None: by a matrix of rows
-    offsets: torch.Tensor  # (spans, 1) from the row of an anchor to the position of the span
+    strided: tuple[torch.Tensor, ...] | None  # of each span, (rows, items of a window); None: by a matrix of rows
 
 
 class TorchSource(NamedTuple):
@@ -92,25 +91,20 @@ def _source(memory: Memory, layout: Sequence[SpanGroup], fragments: Mapping[int,
 
 
 def _group(memory: Memory, group: SpanGroup) -> TorchGroup:
-    block = next(block for block in memory.blocks() if group.spans[0].column in block.names)
-    firsts = [block.names.index(span.column) * block.stride for span in group.spans]
-    items, filling = block.items, memory.filling
-    columns = [as_integers(memory.columns[span.column]) for span in group.spans]
+    columns, filling = [as_integers(memory.columns[span.column]) for span in group.spans], memory.filling
     apart, most = 1, 1 if group.shape[1:] else _MOST_STEPS
     if group.spans[0].variates is not None:  # a window is one column of rows with several
         apart, most, columns = math.prod(columns[0].shape[1:]), 1, [column.view(-1) for column in columns]
-    return TorchGroup(
-        items=tuple(columns),
-        fills=() if filling is None else tuple(filling.fills[span.column].to(items.device) for span in group.spans),
-        strided=_strided(items, group, apart) if items.is_cpu and group.spans[0].step <= most else None,
-        offsets=torch.tensor([[at + span.start] for at, span in zip(firsts, group.spans)], device=items.device),
-    )
+    by_anchors = columns[0].is_cpu and group.spans[0].step <= most
+    fills = () if filling is None else (filling.fills[span.column].to(columns[0].device) for span in group.spans)
+    strided = tuple(_strided(column.view(-1), group, apart) for column in columns) if by_anchors else None
+    return TorchGroup(tuple(columns), tuple(fills), strided)
 
 
 def _strided(items: torch.Tensor, group: SpanGroup, apart: int) -> torch.Tensor:
-    """A window at each row of a block, whatever column it begins in; its items are `apart` from each other."""
+    """A window at each row of a column; its items are `apart` from each other."""
     slots, row = group.spans[0].slots[0], math.prod(group.shape[1:])
-    items, window = items.view(group.dtype), (slots[-1] - slots[0] + 1) * row
+    window = (slots[-1] - slots[0] + 1) * row
     positions = (items.numel() - (window - 1) * apart - 1) // row + 1
     return items.as_strided((max(0, positions), window), (row, apart))
 
@@ -178,12 +172,11 @@ def _fill(
         for tensor in flags:
             tensor.fill_(True)
     for group, columns, buffer, at in zip(plan.layout, source.groups, buffers, plan.at):
-        if anchors is not None and columns.strided is not None:
-            positions = _items(source, rows, anchors + columns.offsets)
-            _select(columns.strided, positions.view(-1), buffer, group.spans[0].step)
-            continue
         targets = as_integers(buffer).view(len(at), count_of(rows), *group.shape)
-        for k, number in enumerate(at):
+        for k, (span, number) in enumerate(zip(group.spans, at)):
+            if anchors is not None and columns.strided is not None:
+                _select(columns.strided[k], _items(source, rows, anchors + span.start), targets[k], span.step)
+                continue
             target = targets[k].view(-1, *group.shape[1:])
             torch.index_select(columns.items[k], 0, found[number].view(-1), out=target)
             if empty and columns.fills:

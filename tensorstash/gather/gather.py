@@ -51,12 +51,11 @@ def compile_plan(
     Args:
         spans: in slots, or over one stretch.
         memories: what they are gathered from.
-        together: spans of one block, length and step share a buffer; else each has its own.
+        together: spans of one item size, length and step share a buffer; else each has its own.
         by_kernel: the kernel gathers if it was compiled; else torch does, which any device can.
     """
     first = memories[0]
-    home = {name: block.names[0] for block in first.blocks() for name in block.names}
-    homes = {span.name: home[span.column] if together else span.name for span in spans}
+    homes = {span.name: _home(span, first.columns[span.column]) if together else span.name for span in spans}
     groups = span_groups(spans, first.columns, homes)
     flags = flags_of(spans) if any(memory.filling is not None for memory in memories) else None
     in_groups = [span for group in groups for span in group.spans]
@@ -76,6 +75,11 @@ def compile_plan(
         distances=tuple(k for k, group in enumerate(groups) if group.spans[0].is_distance),
         window_bytes=sum(nbytes.values()),
     )
+
+
+def _home(span: Span, column: torch.Tensor) -> str | int:
+    """What is equal for spans that may share a buffer: the size of their items, if a row has one."""
+    return span.column if column.ndim > 1 or span.is_distance else column.itemsize
 
 
 def _row_bytes(span: Span, column: torch.Tensor) -> int:

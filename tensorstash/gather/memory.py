@@ -1,7 +1,6 @@
 """The memory that windows are gathered from, and where some of their slots have no row."""
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import EllipsisType
 
@@ -10,7 +9,6 @@ import torch
 
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.native.kernel import Fragments
-from tensorstash.segments.segment import Block
 from tensorstash.stash.stash import Stash
 
 # from the numbers of slots, (n,), to the values of a column in them, (n, items of a row) integers of its width
@@ -35,24 +33,14 @@ class Memory:
 
     stash: Stash
     columns: Mapping[str, torch.Tensor]  # of it, and its times, here or on a device
-    blocks: Callable[[], Sequence[Block]]  # the same columns, side by side; called late, because a mix has many stashes
     filling: Filling | None  # `None`: every slot is a row
 
 
-def never_empty(memory: Memory) -> Memory:
-    """The memory, with a row of zeros if it has no rows: row 0 is read for empty slots, whatever it holds."""
-    if any(len(column) for column in memory.columns.values()):
-        return memory
-    columns = {name: column.new_zeros(1, *column.shape[1:]) for name, column in memory.columns.items()}
-
-    def blocks() -> list[Block]:
-        widths = [math.prod(columns[block.names[0]].shape) for block in memory.blocks()]
-        return [
-            Block(block.items.new_zeros(len(block.names) * width), block.names, width)
-            for block, width in zip(memory.blocks(), widths)
-        ]
-
-    return Memory(memory.stash, columns, blocks, memory.filling)
+def never_empty(columns: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    """The columns, or a row of zeros in place of none: row 0 is read for empty slots, whatever it holds."""
+    if any(map(len, columns.values())):
+        return columns
+    return {name: column.new_zeros(1, *column.shape[1:]) for name, column in columns.items()}
 
 
 def by_source(source: Int32s | None) -> Iterator[tuple[int, Int64s | EllipsisType]]:

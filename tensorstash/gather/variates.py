@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 
-from tensorstash.common.dtypes import Int32s, Int64s, as_integers
+from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.common.records import some_of
 from tensorstash.gather.each import Variates
 from tensorstash.gather.gather import GatherPlan, compile_plan, names_of, select
@@ -20,7 +20,6 @@ from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import InSlots
 from tensorstash.gather.span import Span, draws_of
 from tensorstash.native.permutation import Uint64s, mix
-from tensorstash.segments.segment import Block
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64 from one number to the next
 
@@ -104,8 +103,7 @@ def _pack_of(memory: Memory, name: str, span: Span) -> Memory:
         # all rows of a span are filled alike, and those of computed columns are then written over
         filled = next((other for other in span.columns if other not in filling.computed), name)
         filling = replace(filling, fills={column: filling.fills[filled]}, computed=computed)
-    items = as_integers(pack).view(-1)
-    return Memory(memory.stash, {column: pack}, lambda: [Block(items, (column,), len(items))], filling)
+    return Memory(memory.stash, {column: pack}, filling)
 
 
 def counted(counts: Int64s) -> Int64s:

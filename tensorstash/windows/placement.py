@@ -85,7 +85,7 @@ class Placement:
         if self.fills is not None:
             computed = calendar_fills(self.stash, self.spans, self.slots)
             filling = Filling(self.slots.fragments, self.slots.total, self.history, self.horizon, self.fills, computed)
-        return never_empty(Memory(self.stash, self.stash, lambda: self.stash.blocks, filling))
+        return Memory(self.stash, never_empty(self.stash), filling)
 
     def anchor_slots(self, ids: Int64s) -> Int64s:
         """The slot of each window's anchor, for ids of any shape that are known to lie in `[0, len(self))`."""

@@ -15,7 +15,6 @@ from tensorstash.gather.rows import Picked, Stretches
 from tensorstash.gather.span import Span
 from tensorstash.native.guide import first_rows
 from tensorstash.native.versions import Moments, pick
-from tensorstash.segments.segment import Block
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import During, shifts_of, slots_of
 from tensorstash.windows.fills import empty_values
@@ -93,9 +92,8 @@ class TimeSpan:
         stash, columns = self.stash, dict(self.stash)
         every = {ROW_TIMES: stash.time, KNOWN_TIMES: stash.known}
         times = {name: tensor for name, tensor in every.items() if tensor is not None}
-        blocks = [Block(tensor, (name,), len(tensor)) for name, tensor in times.items()]
         filling = Filling(None, 0, self.max_rows, 0, self.fills, {})
-        return never_empty(Memory(stash, columns | times, lambda: [*stash.blocks, *blocks], filling))
+        return Memory(stash, never_empty(columns | times), filling)
 
     def moved(self, times: Int64s) -> tuple[Int64s, Int64s]:
         """The first tick of the stretch around each time of a window, and the first one after it."""
