@@ -58,7 +58,7 @@ class Failed:
 Made = tuple[Steps, range, list[Batch | Pending]]
 
 
-class Memory(Protocol):
+class BatchMemory(Protocol):
     """Where batches are gathered: memory that stays on the host, or that is copied from."""
 
     entries: "Entries"
@@ -74,7 +74,7 @@ class Memory(Protocol):
 
 
 def host_batches(
-    contents: Contents, groups: Iterable[tuple[Steps, Located]], memory: Memory, disk: ReadAhead | None = None
+    contents: Contents, groups: Iterable[tuple[Steps, Located]], memory: BatchMemory, disk: ReadAhead | None = None
 ) -> Iterator[Made]:
     """The batches of all steps, in whichever thread iterates. `disk` asks for the pages of those that follow."""
     portions = _portions(contents, groups, memory)
@@ -88,7 +88,7 @@ def host_batches(
         yield steps, some, batches  # which the loop takes away
 
 
-def _portions(contents: Contents, groups: Iterable[tuple[Steps, Located]], memory: Memory) -> Iterator[Portion]:
+def _portions(contents: Contents, groups: Iterable[tuple[Steps, Located]], memory: BatchMemory) -> Iterator[Portion]:
     """The steps in portions that are made in one call."""
     for steps, located in groups:
         count, batch = steps.ids.shape
@@ -99,16 +99,15 @@ def _portions(contents: Contents, groups: Iterable[tuple[Steps, Located]], memor
             yield steps, some, some_of(located, steps.windows(some))
 
 
-def _gathered(contents: Contents, located: Located, steps: int, memory: Memory) -> list[Batch | Pending]:
+def _gathered(contents: Contents, located: Located, steps: int, memory: BatchMemory) -> list[Batch | Pending]:
     """The batches of some steps. Nothing else keeps their memory when this has returned."""
     buffers = memory.take(len(located.ids))
     rest = select(contents.plans, located.source, contents.chain.rows(located), buffers)
-    if not located.is_bare:
-        rest.update(contents.beside(located))
+    rest.update(contents.beside(located))
     return memory.finish(buffers, rest, _variates(contents, located, steps, memory))
 
 
-def _variates(contents: Contents, located: Located, steps: int, memory: Memory) -> list[Batch]:
+def _variates(contents: Contents, located: Located, steps: int, memory: BatchMemory) -> list[Batch]:
     """The entries of spans of `ts.each` in the batch of each step."""
     if not contents.variates:
         return [Batch()] * steps

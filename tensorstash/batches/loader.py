@@ -8,16 +8,16 @@ from typing import Any, NoReturn
 
 import torch
 
-from tensorstash.batches.arguments import Transform, bound, callables, check_windows
 from tensorstash.batches.devices import PlainCopies, copies_to, device_of
-from tensorstash.batches.display import as_html
 from tensorstash.batches.host import Entries, Failed, Made, Pending, Recycled, host_batches, together
+from tensorstash.batches.loader_arguments import Transform, bound, callables, check_windows
+from tensorstash.batches.loader_html import as_html
 from tensorstash.batches.locator import Locator
 from tensorstash.batches.prefetch import ahead
 from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
 from tensorstash.batches.resident import ResidentColumns, resident_batches
 from tensorstash.batches.staging import Staged, Staging
-from tensorstash.batches.times import Times, timed
+from tensorstash.batches.stats import Times, timed
 from tensorstash.batches.transforms import plan_transforms
 from tensorstash.common.checks import at_least, flag, shown
 from tensorstash.common.keywords import suggests_keywords
@@ -231,7 +231,8 @@ class Loader:
 
         Memory is made here, in the thread of the loop: each thread has a current device of its own.
         """
-        contents, groups = self._locator.contents, self._locator.located(schedule, start)
+        contents, locate = self._locator.contents, self._locator.locate
+        groups = ((steps, locate(steps, schedule)) for steps in schedule.groups(start))
         if self.resident:
             assert self._staging is not None
             return resident_batches(self._resident, groups, self._staging, self._values)

@@ -3,7 +3,6 @@
 Windows and mixes are sampled in the same way: windows are a mix of one.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,12 @@ from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int64s
 from tensorstash.gather.span import draws_of
-from tensorstash.sampling.passes import Position, Schedule
+from tensorstash.sampling.passes import Schedule
 from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Steps
 from tensorstash.sampling.window_keys import draws, variate_keys, window_keys
 from tensorstash.windows.chain import Located
-from tensorstash.windows.variates import drawn_packs
+from tensorstash.windows.variate_rows import drawn_packs
 from tensorstash.windows.windows import Windows
 
 Batch = dict[str, torch.Tensor]
@@ -37,10 +36,6 @@ class Locator:
         self._first_entity = np.zeros(len(placements), np.int64)  # the number of each stash's first entity
         if isinstance(windows, Several):
             self._source, self._first_entity = windows.numbers()
-
-    def located(self, schedule: Schedule, start: Position) -> Iterator[tuple[Steps, Located]]:
-        """The steps of a pass, a few at a time, and their windows."""
-        return ((steps, self.locate(steps, schedule)) for steps in schedule.groups(start))
 
     def locate(self, steps: Steps, schedule: Schedule) -> Located:
         """The windows of these steps, one step after the other, and everything that follows from their ids alone."""

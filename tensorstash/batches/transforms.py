@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tensorstash.batches.arguments import Transform
+from tensorstash.batches.loader_arguments import Transform
 from tensorstash.errors import unknown
 from tensorstash.transforms.cast import Cast
 from tensorstash.transforms.pack import check_packs

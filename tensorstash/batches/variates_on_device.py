@@ -11,7 +11,7 @@ from tensorstash.gather.gather import gather
 from tensorstash.gather.rows import InSlots
 from tensorstash.gather.variates import VariatePlan, in_slots, named
 from tensorstash.windows.chain import Located
-from tensorstash.windows.variates import rows_in
+from tensorstash.windows.variate_rows import rows_in
 
 Batch = dict[str, torch.Tensor]
 

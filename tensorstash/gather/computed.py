@@ -32,13 +32,9 @@ class Computed:
         filling = self.fillings[memory]
         return None if filling is None else filling.computed.get(self.span.column)
 
-    def slots(self, anchors: Int64s, at: Int64s) -> Int64s:
-        """The slots of a memory at the places `at` of the span, in windows with these anchors."""
-        return anchors + (self.span.start + at * self.span.step)
-
     def values(self, compute: Compute, some: InSlots, at: Int64s) -> NDArray[Any]:
         """The values at the places `at`, each of one of `some` windows, `(n, items)`."""
-        values = compute(self.slots(some.anchors, at)).numpy()
+        values = compute(some.anchors + (self.span.start + at * self.span.step)).numpy()
         return values if some.variates is None else np.take_along_axis(values, some.variates[:, None], 1)
 
 

@@ -16,11 +16,11 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.common.forks import check_threads
 from tensorstash.common.text import type_text
 from tensorstash.gather import by_torch
+from tensorstash.gather.by_kernel import as_slots, compiled
 from tensorstash.gather.by_torch import TorchPlan, torch_plan
 from tensorstash.gather.computed import Computed, ComputedValues, compute_in, computed_spans
 from tensorstash.gather.layout import Batch, Flags, SpanGroup, as_batch, flags_of, span_groups
 from tensorstash.gather.memory import Memory
-from tensorstash.gather.native import as_slots, compiled
 from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches, count_of
 from tensorstash.gather.span import Span
 from tensorstash.native import kernel, library

@@ -34,7 +34,7 @@ def new_memory(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.T
     return torch.empty(shape, dtype=dtype)
 
 
-class Rows(NamedTuple):
+class VariateRows(NamedTuple):
     """The rows of a batch: the columns of each window, one window after the other."""
 
     window: Int64s  # (rows,) the place of the window
@@ -112,7 +112,7 @@ def counted(counts: Int64s) -> Int64s:
     return np.arange(int(stops[-1]) if len(stops) else 0) - np.repeat(stops - counts, counts)
 
 
-def rows_of(plan: VariatePlan, source: Int32s | None, windows: int, keys: Uint64s | None) -> Rows:
+def rows_of(plan: VariatePlan, source: Int32s | None, windows: int, keys: Uint64s | None) -> VariateRows:
     """The rows of windows of the memories `source`, `(windows,)`.
 
     `keys`, `(packs, windows)`, decide which columns are drawn; without them, all columns are rows.
@@ -122,13 +122,13 @@ def rows_of(plan: VariatePlan, source: Int32s | None, windows: int, keys: Uint64
     window = np.repeat(np.arange(windows), counts)
     column = np.repeat(plan.first[number], counts)
     column += counted(counts)
-    rows = Rows(window, plan.variate[column], plan.pack[column], plan.source[column])
+    rows = VariateRows(window, plan.variate[column], plan.pack[column], plan.source[column])
     if keys is None or plan.variates.most is None:
         return rows
     return some_of(rows, _is_drawn(rows, keys, plan.variates.most))
 
 
-def in_slots(plan: VariatePlan, rows: Rows, anchors: Int64s, skips: Int64s | None) -> InSlots:
+def in_slots(plan: VariatePlan, rows: VariateRows, anchors: Int64s, skips: Int64s | None) -> InSlots:
     """The rows as windows of one column each.
 
     Args:
@@ -141,7 +141,7 @@ def in_slots(plan: VariatePlan, rows: Rows, anchors: Int64s, skips: Int64s | Non
     return InSlots(anchors[rows.window], skips, rows.variate)
 
 
-def _is_drawn(rows: Rows, keys: Uint64s, most: int) -> Any:
+def _is_drawn(rows: VariateRows, keys: Uint64s, most: int) -> Any:
     """Which rows are among the `most` of their window and pack with the lowest hashes, `(rows,)` bool."""
     hashes = mix(keys[rows.pack, rows.window] + (rows.variate.astype(np.uint64) + np.uint64(1)) * _STEP)
     group = rows.window * len(keys) + rows.pack  # ascending
@@ -152,7 +152,7 @@ def _is_drawn(rows: Rows, keys: Uint64s, most: int) -> Any:
 
 
 def gather_rows(
-    plan: VariatePlan, rows: Rows, anchors: Int64s, skips: Int64s | None, take: Take
+    plan: VariatePlan, rows: VariateRows, anchors: Int64s, skips: Int64s | None, take: Take
 ) -> dict[str, torch.Tensor]:
     """The spans of a batch, `(rows, time)`, their `observed` if slots may be empty, and what each row is.
 

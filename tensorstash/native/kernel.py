@@ -135,8 +135,8 @@ def pick(  # noqa: PLR0917  in the order of the structs
     numbers: tuple[int, int, int, int, bool],
     low: Int64s,
     high: Int64s,
-    begin: Int64s,
-    end: Int64s,
+    start: Int64s,
+    stop: Int64s,
     late: Int64s | None,
 ) -> Int64s:
     """The rows of windows by their times, `(windows, slots)`, -1 for an empty slot: see `native/versions.c`.
@@ -152,7 +152,7 @@ def pick(  # noqa: PLR0917  in the order of the structs
         times.size,
         *numbers,
     )
-    ranges = (_address(array, np.int64, count) for array in (low, high, begin, end))
+    ranges = (_address(array, np.int64, count) for array in (low, high, start, stop))
     moments = library.MomentsStruct(*ranges, 0 if late is None else _address(late, np.int64, count), count)
     _refuse(_call("pick", of, moments, _address(rows, np.int64)), low)
     return rows

@@ -15,7 +15,7 @@ from tensorstash.sampling.steps import Layout, Steps
 from tensorstash.windows.chain import Chain
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import run_edges
-from tensorstash.windows.variates import drawn_packs
+from tensorstash.windows.variate_rows import drawn_packs
 from tensorstash.windows.windows import Windows
 
 

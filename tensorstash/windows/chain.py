@@ -31,11 +31,6 @@ class Located(NamedTuple):
     static_rows: Int64s | None = None  # the rows of the static columns, if there are any
     entries: Mapping[str, NDArray[Any]] = MappingProxyType({})  # other entries of their batches, such as ids
 
-    @property
-    def is_bare(self) -> bool:
-        """Whether their batches hold nothing beside spans."""
-        return self.static_rows is None and not self.entries
-
 
 @dataclass(frozen=True, eq=False)
 class Chain:

@@ -21,7 +21,7 @@ from tensorstash.gather.span import Span, draws_of
 from tensorstash.gather.variates import Take, VariatePlan, gather_rows, named, new_memory, variate_plans
 from tensorstash.windows.chain import Chain, Located
 from tensorstash.windows.ids import Ids, check_ids
-from tensorstash.windows.variates import check_undrawn, one_by_one, rows_in
+from tensorstash.windows.variate_rows import check_undrawn, one_by_one, rows_in
 
 Batch = dict[str, torch.Tensor]
 

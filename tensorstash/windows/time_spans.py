@@ -19,7 +19,7 @@ from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import During, shifts_of, slots_of
 from tensorstash.windows.fills import empty_values
 from tensorstash.windows.shift import Shift
-from tensorstash.windows.tables import FARTHEST_TIME, Table, own_table, table_of
+from tensorstash.windows.tables import FARTHEST_TIME, Table, table_of
 
 # the times of the rows and the times from which they were known, as columns
 ROW_TIMES, KNOWN_TIMES = "__time", "__known"
@@ -97,7 +97,10 @@ class TimeSpan:
 
     def moved(self, times: Int64s) -> tuple[Int64s, Int64s]:
         """The first tick of the stretch around each time of a window, and the first one after it."""
-        moments, after = self.table.moments(times), int(self.closed == "right")
+        return self._around(self.table.moments(times))
+
+    def _around(self, moments: Int64s) -> tuple[Int64s, Int64s]:
+        after = int(self.closed == "right")
         return self.start.moved(moments) + after, self.stop.moved(moments) + after
 
     def find(self, entities: Int64s, times: Int64s, stop: Int64s | None = None) -> "Stretches | Candidates":
@@ -117,8 +120,7 @@ class TimeSpan:
     def pick(self, of: Candidates) -> Int64s:
         """The rows of windows, `(windows, slots)`, -1 for an empty slot."""
         table, after = self.table, int(self.closed == "right")
-        begin, end = self.start.moved(of.origin) + after, self.stop.moved(of.origin) + after
-        moments = Moments(of.low, of.high, begin, end, table.too_late(of.origin + after))
+        moments = Moments(of.low, of.high, *self._around(of.origin), table.too_late(of.origin + after))
         return pick(table.versions(), moments, self.max_rows, self.every)
 
     def picked(self, of: Candidates) -> Iterator[Int64s]:
@@ -165,7 +167,7 @@ def time_spans(
     for name, span in spans.items():
         whose = (span.table, span.by_names)
         if whose not in seen:
-            seen[whose] = own_table(stash) if span.table is None else table_of(stash, span.table, tables, span.by_names)
+            seen[whose] = table_of(stash, span.table, tables, span.by_names)
             first, last = stash.time_range
             if first is not None and last is not None:
                 seen[whose].check_moments(first, last, stash.clock)

@@ -25,7 +25,7 @@ from tensorstash.windows.predictions import to_frame
 from tensorstash.windows.selection import Where
 from tensorstash.windows.spans import make_spans
 from tensorstash.windows.tables import checked_tables
-from tensorstash.windows.variates import check_undrawn
+from tensorstash.windows.variate_rows import check_undrawn
 
 if TYPE_CHECKING:
     import polars as pl
@@ -115,9 +115,20 @@ class Windows:
     ) -> None:
         check_stash(stash)
         others = checked_tables(tables)
-        asked = make_spans(stash, history, horizon, columns, spans, others)
+        in_slots, in_time = make_spans(stash, history, horizon, columns, spans, others)
         arguments = Arguments(
-            *asked, min_history, min_horizon, stride, gaps, frequency, tolerance, require, where, closed, unmatched
+            spans=in_slots,
+            in_time=in_time,
+            min_history=min_history,
+            min_horizon=min_horizon,
+            stride=stride,
+            gaps=gaps,
+            frequency=frequency,
+            tolerance=tolerance,
+            require=require,
+            where=where,
+            closed=closed,
+            unmatched=unmatched,
         )
         self._set(arguments, windows_of(arguments, stash, at, others))
 

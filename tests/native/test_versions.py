@@ -68,7 +68,7 @@ def slow_pick(case: Case) -> list[list[int]]:
     for i in range(len(at.low)):
         seen: dict[Any, int] = {}
         for row in range(at.low[i], at.high[i]):
-            if not at.begin[i] <= of.times[row] * of.unit < at.end[i]:
+            if not at.start[i] <= of.times[row] * of.unit < at.stop[i]:
                 continue
             if of.known is not None and at.late is not None and of.known[row] >= at.late[i]:
                 continue
@@ -82,7 +82,7 @@ def slow_pick(case: Case) -> list[list[int]]:
             continue
         slots = [-1] * case.slots
         for row in rows:
-            slots[(of.times[row] * of.unit - at.begin[i]) // case.every] = row
+            slots[(of.times[row] * of.unit - at.start[i]) // case.every] = row
         picked.append(slots)
     return picked
 
@@ -166,8 +166,8 @@ def test_numpy_takes_little_memory_however_many_rows_may_matter(every: bool) -> 
         ({"low": -1}, IndexError),
         ({"high": 10**6}, IndexError),
         ({"low": 10**6}, IndexError),
-        ({"end": -(10**9)}, IndexError),
-        ({"begin": -(2**63), "end": 2**63 - 1}, IndexError),
+        ({"stop": -(10**9)}, IndexError),
+        ({"start": -(2**63), "stop": 2**63 - 1}, IndexError),
     ],
 )
 def test_the_kernel_checks_windows_before_it_looks(change: dict[str, int], error: type[Exception]) -> None:

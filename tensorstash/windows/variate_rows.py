@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from tensorstash.gather.span import Span
-from tensorstash.gather.variates import Rows, VariatePlan, rows_of
+from tensorstash.gather.variates import VariatePlan, VariateRows, rows_of
 from tensorstash.windows.chain import Located
 
 Batch = dict[str, torch.Tensor]
@@ -28,7 +28,7 @@ def check_undrawn(spans: Sequence[Span]) -> None:
             )
 
 
-def rows_in(plan: VariatePlan, located: Located) -> Rows:
+def rows_in(plan: VariatePlan, located: Located) -> VariateRows:
     """The rows of windows; without hashes, all columns of a pack."""
     keys = [located.keys[name] for name in plan.variates.columns if name in located.keys]
     return rows_of(plan, located.source, len(located.ids), np.stack(keys) if keys else None)
