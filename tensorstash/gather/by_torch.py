@@ -65,8 +65,7 @@ def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Seq
     """The plan for spans in these buffers."""
     alike = [*dict.fromkeys(span.slots for span in spans)]
     device, drawn = memories[0].columns[spans[0].column].device, draws_of(spans)
-    fillings = [memory.filling for memory in memories if memory.filling is not None]
-    filling = fillings[0] if fillings else None
+    fillings = (memory.filling for memory in memories if memory.filling is not None)
     places = {id(some.fragments): some.fragments for some in fillings}  # packs of one memory share them
     fragments = {k: as_tensors(some, device) for k, some in places.items() if some is not None}
     sources = tuple(_source(memory, layout, fragments) for memory in memories)
@@ -76,8 +75,8 @@ def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Seq
         draws=tuple(-1 if draw is None else drawn.index(draw) for _, draw in alike),
         at=tuple(tuple(alike.index(span.slots) for span in group.spans) for group in layout),
         sources=sources,
-        history=0 if filling is None else filling.history,
-        horizon=0 if filling is None else filling.horizon,
+        history=max(-span.start for span in spans),
+        horizon=max(span.stop for span in spans),
         needs_rows=any(group.strided is None for source in sources for group in source.groups),
     )
 

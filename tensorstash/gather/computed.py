@@ -89,7 +89,9 @@ def computed_values(computed: Computed, source: Int32s | None, rows: InSlots) ->
             continue
         fragments = as_tensors(filling.fragments, slots.device)
         windows = np.arange(len(rows.anchors))[which]
-        _, whole = each_array(some_of(rows, which), torch.from_numpy).whole(fragments, filling.history, filling.horizon)
+        _, whole = each_array(some_of(rows, which), torch.from_numpy).whole(
+            fragments, -computed.span.start, computed.span.stop
+        )
         if whole is not None:
             windows = windows[~whole.numpy()]
         some = some_of(rows, windows)

@@ -17,12 +17,10 @@ Compute = Callable[[Int64s], torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """How windows of `history + horizon` slots, some of them empty, are mapped to rows and filled."""
+    """How the slots of windows, some of them empty, are mapped to rows and filled."""
 
     fragments: Fragments | None  # `None`: each call brings stretches of rows
     slots: int  # how many the fragments lie in
-    history: int
-    horizon: int
     fills: Mapping[str, torch.Tensor]  # of the spans' columns, () integers of their width
     computed: Mapping[str, Compute]  # columns whose values in empty slots are computed
 

@@ -50,7 +50,6 @@ class LanesOrder(SequenceOrder):
 
     def __init__(self, count: int, windows: int) -> None:
         self.name = f"{count} lanes"
-        self.fingerprint = {}
         self.positions = windows
         self._count = count
         self._length, self._longer = divmod(windows, count)  # of a lane; the first `longer` lanes have one window more

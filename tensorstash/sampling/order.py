@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ class Order(ABC):
     name: str
     """The order in a state and in `repr(sampler)`."""
 
-    fingerprint: Mapping[str, Any]
+    fingerprint: Mapping[str, Any] = MappingProxyType({})
     """What a state must have in common with this order besides its name, as JSON values."""
 
     positions: int

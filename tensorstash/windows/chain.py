@@ -93,7 +93,7 @@ class Chain:
     @cached_property
     def _owner(self) -> Int32s:
         """The placement of each of these intervals."""
-        counts = [len(placement.intervals.base) for placement in self.placements]
+        counts = [len(placement.intervals.guide.base) for placement in self.placements]
         return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
 
     @cached_property

@@ -100,7 +100,7 @@ def _anchor_range(placement: Placement) -> tuple[int, int]:
     first, first_ids = windows.first, windows.first_ids
     run = np.searchsorted(run_starts, first, "right") - 1
     whole = (run_stops[run] - placement.slots.tail - placement.length - first) // windows.stride + 1
-    last = first + windows.stride * (np.minimum(whole, windows.ends - first_ids) - 1)
+    last = first + windows.stride * (np.minimum(whole, windows.guide.ends - first_ids) - 1)
     anchor, step = placement.history + placement.label_offset, placement.slots.frequency
     first_times = times_at(placement.slots, placement.times, first + anchor)
     last_times = times_at(placement.slots, placement.times, last[whole > 0] + anchor)

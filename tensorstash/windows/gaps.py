@@ -217,7 +217,7 @@ def _warn_of_absent(
 ) -> None:
     """Warn of entities that have rows but no window, with an example of each reason that no other warning has given."""
     slots = placement.slots
-    if placement.intervals is before_require and len(before_require.base) == np.count_nonzero(~slots.joined):
+    if placement.intervals is before_require and len(before_require.guide.base) == np.count_nonzero(~slots.joined):
         return  # each run has windows
     counts, rows = per_entity(placement)["count"], np.diff(placement.offsets)
     absent = np.flatnonzero((counts == 0) & (rows > 0))

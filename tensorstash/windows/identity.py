@@ -134,7 +134,9 @@ def widths_of(placement: Placement) -> dict[str, int]:
 def _runs(placement: Placement) -> int:
     """A checksum of where the windows are."""
     points, intervals = placement.points, placement.intervals
-    places = (intervals.base, intervals.ends) if points is None else (points.slot, points.time, points.entity)
+    places = (
+        (intervals.guide.base, intervals.guide.ends) if points is None else (points.slot, points.time, points.entity)
+    )
     return _checksum([*places, *(() if placement.fills is None else placement.slots.fragments[:2])])
 
 

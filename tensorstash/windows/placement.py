@@ -84,7 +84,7 @@ class Placement:
         filling = None
         if self.fills is not None:
             computed = calendar_fills(self.stash, self.spans, self.slots)
-            filling = Filling(self.slots.fragments, self.slots.total, self.history, self.horizon, self.fills, computed)
+            filling = Filling(self.slots.fragments, self.slots.total, self.fills, computed)
         return Memory(self.stash, never_empty(self.stash), filling)
 
     def anchor_slots(self, ids: Int64s) -> Int64s:
@@ -108,7 +108,7 @@ class Placement:
     @cached_property
     def _entity_of_interval(self) -> Int32s:
         """The entity of each interval, by its last window: the windows of one lie in one run."""
-        base, ends, stride = self.intervals.base, self.intervals.ends, self.intervals.stride
+        base, ends, stride = self.intervals.guide.base, self.intervals.guide.ends, self.intervals.stride
         entities = np.empty(len(base), np.int32)
         for start in range(0, len(base), _BLOCK):
             some = slice(start, start + _BLOCK)

@@ -92,7 +92,7 @@ class TimeSpan:
         stash, columns = self.stash, dict(self.stash)
         every = {ROW_TIMES: stash.time, KNOWN_TIMES: stash.known}
         times = {name: tensor for name, tensor in every.items() if tensor is not None}
-        filling = Filling(None, 0, self.max_rows, 0, self.fills, {})
+        filling = Filling(None, 0, self.fills, {})
         return Memory(stash, never_empty(columns | times), filling)
 
     def moved(self, times: Int64s) -> tuple[Int64s, Int64s]:

@@ -109,7 +109,7 @@ def test_look_ups_are_those_of_numpy(counts: list[int], seed: int) -> None:
     lengths = np.array(counts)
     within = intervals(np.cumsum(lengths * 3 + 7) - 7, lengths, 3)
     pieces = within.guide
-    ids = np.concatenate([rng.integers(0, len(within), 150), within.ends - 1, within.first_ids])
+    ids = np.concatenate([rng.integers(0, len(within), 150), within.guide.ends - 1, within.first_ids])
     assert np.array_equal(kernel.find(pieces, ids), find_in_numpy(within.guide, ids))
     located, found = locate_in_numpy(within.guide, 3, ids), np.empty(len(ids), np.int32)
     assert np.array_equal(kernel.locate(pieces, 3, ids), located)
