@@ -90,12 +90,20 @@ def loop(case: Case) -> Batches:
     yield from endless(ts.Loader(windows, case.batch, shuffle=True, tail="drop"))
 
 
+def side_by_side(stash: ts.Stash) -> tuple[torch.Tensor, int]:
+    """The memory of all columns as integers of 4 bytes, and how many of them lie between the beginnings of two."""
+    entries = [stash.segment.entries[name] for name in stash]
+    first, stop = min(one.start for one in entries), max(one.start + one.nbytes for one in entries)
+    items = stash.segment.items(first, (stop - first) // 4, torch.int32)
+    return items, (sorted(one.start for one in entries)[-1] - first) // 4 // max(1, len(entries) - 1)
+
+
 def raw_gather(case: Case) -> Batches:
     """`index_select` into one reused result: one call for a pack, one for all separate columns."""
-    (block,) = case.stash.blocks
+    items, stride = side_by_side(case.stash)
     row, count = (COLUMNS, 1) if case.is_packed else (1, COLUMNS)
-    view = block.items.as_strided((len(block.items) // row - case.length + 1, case.length * row), (row, 1))
-    columns = torch.arange(count)[:, None] * block.stride
+    view = items.as_strided((len(items) // row - case.length + 1, case.length * row), (row, 1))
+    columns = torch.arange(count)[:, None] * stride
     generator = torch.Generator().manual_seed(0)
     ready = [
         (columns + torch.randint(case.stash.rows - case.length + 1, (case.batch,), generator=generator)).view(-1)
@@ -113,7 +121,7 @@ def raw_gather(case: Case) -> Batches:
 
 def memcpy(case: Case) -> Batches:
     """The bytes of a batch in one piece, each time from elsewhere in the columns."""
-    source, count = case.stash.blocks[0].items, case.nbytes // 4
+    (source, _), count = side_by_side(case.stash), case.nbytes // 4
     out, begin = torch.empty(count, dtype=torch.int32), 0
     while True:
         out.copy_(source[begin : begin + count])

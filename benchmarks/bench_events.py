@@ -201,7 +201,7 @@ def finding(windows: ts.Windows, order: list[int]) -> None:
     whole = seconds_of(iter(ts.Loader(windows, BATCH, order=order)))
     began = time.perf_counter()
     for of_batch in ids:
-        windows.chain.locate(of_batch)
+        windows.contents.chain.locate(of_batch)
     alone = time.perf_counter() - began
     print(f"finding the rows: {alone / whole:.0%} of the loop, {alone / len(ids) * 1e3:.2f} ms a batch")
 

@@ -117,7 +117,7 @@ def memory(windows: ts.Windows, ids: np.ndarray, columns: int) -> float:
     """Bytes of numpy's arrays that finding a batch takes at most, beside the batch, for each of its slots."""
     windows[ids]
     tracemalloc.start()
-    windows.chain.in_time(windows.chain.locate(ids))
+    windows.contents.chain.rows(windows.contents.chain.locate(ids))
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return most / (len(ids) * AHEAD * columns)

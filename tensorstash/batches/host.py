@@ -16,16 +16,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.batches.contents import Batch
 from tensorstash.batches.read_ahead import Portion, ReadAhead
 from tensorstash.common.dtypes import DTYPES
+from tensorstash.common.records import some_of
 from tensorstash.gather.gather import GatherPlan, groups_of, names_of, select
 from tensorstash.gather.layout import as_batches
 from tensorstash.sampling.steps import Steps
 from tensorstash.segments.limits import no_room_for_batch
-from tensorstash.windows.located import Located
-from tensorstash.windows.placement import Chain
-from tensorstash.windows.variates import variate_entries
+from tensorstash.windows.chain import Located
+from tensorstash.windows.contents import Batch, Contents
 
 _CACHE_LINE = 64  # bytes
 _MOST_TOGETHER = 128  # steps: more save hardly any time
@@ -59,7 +58,7 @@ class Failed:
 Made = tuple[Steps, range, list[Batch | Pending]]
 
 
-class Memory(Protocol):
+class BatchMemory(Protocol):
     """Where batches are gathered: memory that stays on the host, or that is copied from."""
 
     entries: "Entries"
@@ -75,47 +74,46 @@ class Memory(Protocol):
 
 
 def host_batches(
-    chain: Chain, groups: Iterable[tuple[Steps, Located]], memory: Memory, disk: ReadAhead | None = None
+    contents: Contents, groups: Iterable[tuple[Steps, Located]], memory: BatchMemory, disk: ReadAhead | None = None
 ) -> Iterator[Made]:
     """The batches of all steps, in whichever thread iterates. `disk` asks for the pages of those that follow."""
-    portions = _portions(chain, groups, memory)
+    portions = _portions(contents, groups, memory)
     for portion in portions if disk is None else disk.ahead(portions):
         steps, some, located = portion
         if disk is not None:
             disk.ask()
-        batches = _gathered(chain, located, len(some), memory)
+        batches = _gathered(contents, located, len(some), memory)
         if disk is not None:
             disk.count()
         yield steps, some, batches  # which the loop takes away
 
 
-def _portions(chain: Chain, groups: Iterable[tuple[Steps, Located]], memory: Memory) -> Iterator[Portion]:
+def _portions(contents: Contents, groups: Iterable[tuple[Steps, Located]], memory: BatchMemory) -> Iterator[Portion]:
     """The steps in portions that are made in one call."""
     for steps, located in groups:
         count, batch = steps.ids.shape
         left = range(count)
-        most = memory.at_once(max(1, batch * chain.window_bytes))
+        most = memory.at_once(max(1, batch * contents.window_bytes))
         while left:
             some, left = left[:most], left[most:]
-            yield steps, some, located.of(steps.windows(some))
+            yield steps, some, some_of(located, steps.windows(some))
 
 
-def _gathered(chain: Chain, located: Located, steps: int, memory: Memory) -> list[Batch | Pending]:
+def _gathered(contents: Contents, located: Located, steps: int, memory: BatchMemory) -> list[Batch | Pending]:
     """The batches of some steps. Nothing else keeps their memory when this has returned."""
     buffers = memory.take(len(located.ids))
-    rest = select(chain.plans, located.source, chain.rows(located), buffers)
-    if not located.is_bare:
-        rest.update(chain.beside(located))
-    return memory.finish(buffers, rest, _variates(chain, located, steps, memory))
+    rest = select(contents.plans, located.source, contents.chain.rows(located), buffers)
+    rest.update(contents.beside(located))
+    return memory.finish(buffers, rest, _variates(contents, located, steps, memory))
 
 
-def _variates(chain: Chain, located: Located, steps: int, memory: Memory) -> list[Batch]:
+def _variates(contents: Contents, located: Located, steps: int, memory: BatchMemory) -> list[Batch]:
     """The entries of spans of `ts.each` in the batch of each step."""
-    if not chain.variates:
+    if not contents.variates:
         return [Batch()] * steps
     count = len(located.ids) // steps
-    of_steps = [located.of(slice(first, first + count)) for first in range(0, len(located.ids), count)]
-    return [variate_entries(chain.variates, of_step, memory.entries.take) for of_step in of_steps]
+    of_steps = [some_of(located, slice(first, first + count)) for first in range(0, len(located.ids), count)]
+    return [contents.of_rows(of_step, memory.entries.take) for of_step in of_steps]
 
 
 class _Lease(weakref.ref["NDArray[Any]"]):

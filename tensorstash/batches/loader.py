@@ -3,21 +3,21 @@
 import time
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NoReturn
 
 import torch
 
-from tensorstash.batches.arguments import Transform, bound, callables, check_windows
-from tensorstash.batches.contents import Batch, Contents
 from tensorstash.batches.devices import PlainCopies, copies_to, device_of
-from tensorstash.batches.display import as_html
 from tensorstash.batches.host import Entries, Failed, Made, Pending, Recycled, host_batches, together
+from tensorstash.batches.loader_arguments import Transform, bound, callables, check_windows
+from tensorstash.batches.loader_html import as_html
+from tensorstash.batches.locator import Locator
 from tensorstash.batches.prefetch import ahead
 from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
 from tensorstash.batches.resident import ResidentColumns, resident_batches
 from tensorstash.batches.staging import Staged, Staging
-from tensorstash.batches.times import Times, timed
+from tensorstash.batches.stats import Times, timed
 from tensorstash.batches.transforms import plan_transforms
 from tensorstash.common.checks import at_least, flag, shown
 from tensorstash.common.keywords import suggests_keywords
@@ -27,7 +27,7 @@ from tensorstash.sampling.passes import Position, Schedule
 from tensorstash.sampling.sampler import Sampler
 from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Tail
-from tensorstash.windows.contents import contents
+from tensorstash.windows.contents import Batch
 from tensorstash.windows.windows import Windows
 
 _MOST_AHEAD = 1 << 12  # batches, each of which takes memory
@@ -137,12 +137,12 @@ class Loader:
         self.with_valid = flag(with_valid, "with_valid")
         self.transform = bound(callables(transform), dataset)
         self.resident = resident = flag(resident, "resident")
-        self._contents = Contents(dataset, with_ids=self.with_ids, with_valid=self.with_valid)
+        self._locator = Locator(dataset, with_ids=self.with_ids, with_valid=self.with_valid)
         self._times = Times()
         self._making: Generator[Made, None, None] | None = None  # the batches of the last pass
         staged = copies_to(self.device) is not None and not resident  # a missing device is refused here
         self._transform_plan = plan_transforms(
-            self.transform, self._contents.chain, staged=staged, ahead=self.prefetch > 0, resident=resident
+            self.transform, dataset.contents, staged=staged, ahead=self.prefetch > 0, resident=resident
         )
         if resident:
             self._resident  # noqa: B018  columns that do not fit are refused here too
@@ -183,10 +183,10 @@ class Loader:
         making = self._batches(schedule, begun.start)
         copying = float if self._staging is None else self._staging.seconds  # float() is 0.0
         if self.prefetch:
-            made = ahead(timed(making, copying, times.made), self.prefetch)
-            awaited = timed(made, copying, times.waited_for)
+            made = ahead(timed(making, copying, partial(times.add, made=True, waited=False)), self.prefetch)
+            awaited = timed(made, copying, partial(times.add, made=False, waited=True))
         else:
-            made = awaited = timed(making, copying, times.made_in_loop)
+            made = awaited = timed(making, copying, partial(times.add, made=True, waited=True))
         self._making = made
         late, clock, taken = self._transform_plan.late, time.perf_counter, 0  # at exit modules may be gone
         try:
@@ -196,7 +196,8 @@ class Loader:
                     if not isinstance(batch, dict):
                         began = clock()
                         batch = batch.complete()
-                        times.completed(clock() - began, by_gather=self.resident)
+                        took = clock() - began  # for its gather, or for its copy
+                        times.add(took, 0.0 if self.resident else took, 0, made=True, waited=True)
                     if late:
                         began = clock()
                         batch = self._transformed(late, batch)
@@ -229,13 +230,14 @@ class Loader:
 
         Memory is made here, in the thread of the loop: each thread has a current device of its own.
         """
-        chain, groups = self._contents.chain, self._contents.located(schedule, start)
+        contents, locate = self._locator.contents, self._locator.locate
+        groups = ((steps, locate(steps, schedule)) for steps in schedule.groups(start))
         if self.resident:
             assert self._staging is not None
             return resident_batches(self._resident, groups, self._staging, self._values)
-        sources = (source for placement in chain.placements for source in placement.sources)
+        sources = (source for placement in contents.chain.placements for source in placement.sources)
         on_disk = any(is_on_disk(stash) for _, stash in sources)
-        return host_batches(chain, groups, self._memory, ReadAhead(chain) if on_disk else None)
+        return host_batches(contents, groups, self._memory, ReadAhead(contents.chain) if on_disk else None)
 
     def _transformed(self, transforms: Sequence[Transform], batch: Any) -> Any:
         for transform in transforms:
@@ -274,7 +276,7 @@ class Loader:
 
     @cached_property
     def _memory(self) -> Recycled | Staged:
-        plans = self._contents.chain.plans
+        plans = self._locator.contents.plans
         if self._staging is not None:
             before_copy = self._before_copy if self._transform_plan.early else None
             return Staged(plans, self._staging, self._transform_plan.casts, before_copy)
@@ -284,7 +286,7 @@ class Loader:
 
     @cached_property
     def _resident(self) -> ResidentColumns:
-        return ResidentColumns(self._contents.chain, self.device)
+        return ResidentColumns(self._locator.contents, self.device)
 
     @cached_property
     def _values(self) -> Staging:
@@ -294,7 +296,7 @@ class Loader:
 
     @property
     def _batch_bytes(self) -> int:
-        return max(1, self.sampler.batch_size * self._contents.chain.window_bytes)
+        return max(1, self.sampler.batch_size * self._locator.contents.window_bytes)
 
     @cached_property
     def _packed(self) -> Entries:
@@ -340,7 +342,7 @@ class Loader:
         the gather of resident columns, counts only until it is queued. For a mix also `windows`: how many of each
         component all ranks together have taken, by name.
         """
-        begun, shown = self._times.begun, self._times.stats(self._contents.chain.window_bytes)
+        begun, shown = self._times.begun, self._times.stats(self._locator.contents.window_bytes)
         return shown | self.sampler.order.stats(begun.start[:2], begun.here[:2])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -352,7 +354,7 @@ class Loader:
         return f"Loader: {self._caption()}\n  {self.sampler}\n  {self.dataset}"
 
     def _repr_html_(self) -> str:
-        return as_html(self._caption(), (self.sampler, self.dataset), contents(self._contents.chain))
+        return as_html(self._caption(), (self.sampler, self.dataset), self._locator.contents.entries())
 
     def _caption(self) -> str:
         where = f"{self.device}, resident" if self.resident else str(self.device)

@@ -8,18 +8,18 @@ import mmap
 import resource
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from tensorstash.common.dtypes import Int64s
+from tensorstash.common.records import some_of
 from tensorstash.gather.rows import Stretches
 from tensorstash.gather.span import Span
 from tensorstash.sampling.steps import Steps
 from tensorstash.segments.segment import Segment
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.located import Located
-from tensorstash.windows.placement import Chain, Placement
+from tensorstash.windows.chain import Chain, Located
+from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from
 from tensorstash.windows.time_spans import Candidates, TimeSpan
 
@@ -83,7 +83,7 @@ class ReadAhead:
     def _ask(self, portion: Portion) -> None:
         _, _, located = portion
         asked = ranges(
-            (placement, (anchors, [rows.of(which) for rows in located.stretches]))
+            (placement, (anchors, [some_of(rows, which) for rows in located.stretches]))
             for placement, which, _, anchors in self._chain.parts(located)
         )
         if sum(len(starts) for starts, _ in asked.values()) <= min(self._read) * _RANGES_PER_READ:
@@ -100,29 +100,6 @@ def pages_read(before: resource.struct_rusage, after: resource.struct_rusage) ->
     """Pages that a thread had read from a disk; where blocks are not counted, the faults that waited for one."""
     blocks = after.ru_inblock - before.ru_inblock
     return max(after.ru_majflt - before.ru_majflt, blocks * _SECTOR // mmap.PAGESIZE)
-
-
-class _Extent(NamedTuple):
-    """Consecutive slots of windows, and the columns of which they hold the rows."""
-
-    slots: tuple[int, int]  # relative to the anchor
-    start: Int64s  # (columns, 1) the first byte of each in the file
-    row: Int64s  # (columns, 1) bytes of a row
-
-
-def _extents(placement: Placement) -> list[_Extent]:
-    """What windows need of their file."""
-    entries = placement.stash.segment.entries
-    columns: dict[tuple[int, int], dict[int, int]] = {}
-    for span in placement.spans:
-        for entry in (entries[name] for name in span.columns):
-            row = entry.nbytes // max(1, entry.shape[0])
-            for slots in _slots(span, row):
-                columns.setdefault(slots, {})[entry.start] = row
-    return [
-        _Extent(slots, *(np.array([*numbers])[:, None] for numbers in (rows, rows.values())))
-        for slots, rows in columns.items()
-    ]
 
 
 def _places(stash: Stash, columns: Sequence[str]) -> tuple[Int64s, Int64s]:
@@ -156,9 +133,15 @@ def ranges(windows: Iterable[InStash]) -> dict[Segment, Ranges]:
 
 def _in_slots(placement: Placement, anchors: Int64s) -> Iterator[Ranges]:
     """The bytes of the rows in slots."""
-    for extent in _extents(placement):
-        low, high = _joined(*(rows_from(placement.slots, anchors + slot) for slot in extent.slots))
-        yield extent.start + low * extent.row, extent.start + high * extent.row
+    columns: dict[tuple[int, int], list[str]] = {}
+    for span in placement.spans:
+        for name in span.columns:
+            for slots in _slots(span, placement.stash[name][:1].nbytes):
+                columns.setdefault(slots, []).append(name)
+    for slots, names in columns.items():
+        start, row = _places(placement.stash, names)
+        low, high = _joined(*(rows_from(placement.slots, anchors + slot) for slot in slots))
+        yield start + low * row, start + high * row
 
 
 def _in_time(time_span: TimeSpan, found: Stretches | Candidates) -> Ranges:

@@ -6,41 +6,36 @@ asks for a batch: they wait for nothing but the integers, and their memory belon
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from dataclasses import replace
+from itertools import pairwise
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from tensorstash.batches.contents import Batch
 from tensorstash.batches.devices import module_of
 from tensorstash.batches.host import Made
 from tensorstash.batches.staging import Sent, Staging
 from tensorstash.batches.variates_on_device import DeviceRows, gather_variates, rows_on_host
 from tensorstash.common.dtypes import Int32s, as_integers
+from tensorstash.common.records import each_array, some_of
 from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError
-from tensorstash.gather.by_torch import Sources, TorchPlan
+from tensorstash.gather.by_torch import Sources
 from tensorstash.gather.computed import ComputedValues, computed_values
-from tensorstash.gather.gather import GatherPlan, compile_plan, gather_on_device
-from tensorstash.gather.memory import Memory
-from tensorstash.gather.rows import InSlots, Picked, Stretches
+from tensorstash.gather.gather import compile_plan, gather
+from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches
 from tensorstash.gather.variates import variate_plans
 from tensorstash.sampling.steps import Steps
 from tensorstash.segments.limits import Limit, check_free, memory_limits
-from tensorstash.segments.segment import Block
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.located import Located
-from tensorstash.windows.placement import Chain
+from tensorstash.windows.chain import Located
+from tensorstash.windows.contents import Batch, Contents
 from tensorstash.windows.time_spans import KNOWN_TIMES, ROW_TIMES
 
 _RULE = "With resident=True the columns of the spans are held in the memory of the device"
-# names that no entry of a batch has
-_ANCHORS, _STRETCH, _ORDER, _STATIC, _SKIPS = ".anchors", ".stretch ", ".order", ".static", ".skips "
 _REMEDY = "Leave resident=True out, or load fewer columns or a narrower dtype."
 
 Columns = dict[str, torch.Tensor]  # (rows, ...)
@@ -112,31 +107,36 @@ def free_bytes(device: torch.device) -> int | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class _OnDevice:
-    """The integers of a few steps on their way to the device."""
+class _Integers(NamedTuple):
+    """The integers of a few steps, `(steps * batch, ...)` each."""
 
-    source: Int32s | None  # (steps, batch) on the host: the stash of each window, ascending in each step
-    integers: Batch  # (steps * batch,) each, on the device
-    sent: Sent
+    rows: Sequence[Rows]  # of each plan; those that are picked have no rows yet
+    order: Any  # of the windows of each step, in which the numbers of their stashes ascend; `None`: one stash
+    static_rows: Any
+    entries: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Ungathered:
+class _Values(NamedTuple):
+    """What the host computes for one batch."""
+
+    picked: list[Any]  # the rows of each span in time whose rows do not follow each other
+    computed: list[ComputedValues]
+    variates: list[DeviceRows]  # of each `ts.each`
+
+
+class _Ungathered(NamedTuple):
     """A batch that the loop gathers."""
 
     columns: "ResidentColumns"
-    located: Located  # its windows
-    step: int
-    on_device: _OnDevice
-    computed: list[ComputedValues]
-    picked: Sequence[torch.Tensor]  # the rows of each span in time whose rows do not follow each other
-    rows: list[DeviceRows]  # of each `ts.each`
-    sent: Sent | None  # the tensors of all three, if there are any
+    source: Int32s | None  # (batch,) on the host: the stash of each window, ascending
+    integers: _Integers  # of all steps, on the device
+    among: slice  # those of this batch
+    values: _Values  # on the device
+    sent: tuple[Sent | None, Sent | None]
 
     def complete(self) -> Batch:
         """Gather the batch."""
-        for sent in (self.on_device.sent, self.sent):
+        for sent in self.sent:
             if sent is not None:
                 sent.wait()
         return _gathered(self)
@@ -145,27 +145,28 @@ class _Ungathered:
 class ResidentColumns:
     """All that the batches of a loader are gathered from, in the memory of its device."""
 
-    def __init__(self, chain: Chain, device: torch.device) -> None:
+    def __init__(self, contents: Contents, device: torch.device) -> None:
         device = torch.empty(0, device=device).device  # with its number
-        self.chain = chain
-        parts = chain.spans_and_memories()
-        stashes = [stash for of_part in chain.stashes() for stash in of_part]
-        columns = [[span.column for span in spans] for spans, memories in parts for _ in memories]
-        apart = [*dict.fromkeys(name for plan in chain.variates for name in plan.variates.columns)]
-        packs = [(placement.stash, apart) for placement in chain.placements]
-        self.columns = resident([*zip(stashes, columns), *packs], device)
+        self.contents, placements = contents, contents.chain.placements
+        parts = contents.spans_and_memories()
+        columns = [(one.stash, [span.column for span in spans]) for spans, memories in parts for one in memories]
+        apart = [*dict.fromkeys(name for plan in contents.variates for name in plan.variates.columns)]
+        self.columns = resident([*columns, *((placement.stash, apart) for placement in placements)], device)
         held = iter(self.columns)
         self.plans = [
             compile_plan(
-                spans, [_on_device(memory, next(held)) for memory in memories], together=False, by_kernel=False
+                spans, [replace(memory, columns=next(held)) for memory in memories], together=False, by_kernel=False
             )
             for spans, memories in parts
         ]
-        self.static = {name: as_integers(tensor).to(device, copy=True) for name, tensor in chain.static.items()}
-        memories = [_on_device(placement.memory, next(held)) for placement in chain.placements]
-        self.variates = variate_plans(chain.placements[0].spans, memories, by_kernel=False)
+        items = {name: torch.from_numpy(items) for name, (items, _) in contents.static.items()}
+        self.static = {name: as_integers(tensor).to(device, copy=True) for name, tensor in items.items()}
+        memories = [replace(placement.memory, columns=next(held)) for placement in placements]
+        self.variates = variate_plans(placements[0].spans, memories, by_kernel=False)
         # columns may be freed with the loader, when the device still gathers from them
-        used = [*self.static.values(), *_tensors([*self.plans, *(variates.gather for variates in self.variates)])]
+        used = [*self.static.values()]
+        for plan in (*self.plans, *(variates.gather for variates in self.variates)):
+            each_array(plan.executor, used.append)
         self.memory = [*{tensor.untyped_storage().data_ptr(): tensor for tensor in used}.values()]
 
 
@@ -177,91 +178,51 @@ def resident_batches(
     Staging memory for the integers of a few steps, and for what the host computes for a batch.
     """
     for steps, located in groups:
-        on_device = _sent(columns, located, len(steps.ids), integers)
+        source, of_steps = _integers(columns, located, len(steps.ids))
+        of_steps, sent = integers.copy_in(of_steps, columns.memory)
         for step in range(len(steps.ids)):
             some = range(step, step + 1)
-            of_step = located.of(steps.windows(some))
-            yield steps, some, [_ungathered(columns, of_step, step, on_device, values)]
+            among = steps.windows(some)
+            of_step, sent_of_step = values.copy_in(_values(columns, some_of(located, among)))
+            of_source = None if source is None else source[step]
+            yield steps, some, [_Ungathered(columns, of_source, of_steps, among, of_step, (sent, sent_of_step))]
 
 
-def _sent(columns: ResidentColumns, located: Located, steps: int, staging: Staging) -> _OnDevice:
-    """Send the integers of steps."""
-    source, skips = located.source, located.skips
-    integers: dict[str, NDArray[np.generic]] = {**located.entries, _ANCHORS: located.anchors}
-    for k, part in enumerate(located.stretches):
-        arrays = part if isinstance(part, Stretches) else (part.origin,)
-        integers |= {f"{_STRETCH}{k}.{number}": array for number, array in enumerate(arrays)}
+def _integers(columns: ResidentColumns, located: Located, steps: int) -> tuple[Int32s | None, _Integers]:
+    """The stash of each window, ascending in each step, `(steps, batch)`, and what is sent to the device."""
+    rows: list[Rows] = [InSlots(located.anchors, located.skips)] if columns.contents.chain.has_slots else []
+    rows += [part if isinstance(part, Stretches) else Picked(None, part.origin) for part in located.stretches]
+    source, order = located.source, None
     if source is not None:
         source = source.reshape(steps, -1)
         order = np.argsort(source, axis=1, kind="stable")
-        source = np.take_along_axis(source, order, 1)
-        integers[_ORDER] = order.reshape(-1)
-    integers |= {f"{_SKIPS}{draw}": of_draw for draw, of_draw in enumerate(() if skips is None else skips)}
-    if located.static_rows is not None:
-        integers[_STATIC] = located.static_rows
-    # a copy, because some are read-only views of one row
-    flat = [torch.from_numpy(np.array(values)) for values in integers.values()]
-    sent = staging.copy_in(flat, columns.memory)
-    return _OnDevice(source, dict(zip(integers, sent.tensors)), sent)
+        source, order = np.take_along_axis(source, order, 1), order.reshape(-1)
+    return source, _Integers(rows, order, located.static_rows, {**located.entries})
 
 
-def _ungathered(
-    columns: ResidentColumns, located: Located, step: int, on_device: _OnDevice, staging: Staging
-) -> _Ungathered:
-    """The batch of a step, after what the host computes for it was sent."""
-    chain, rows = columns.chain, InSlots(located.anchors, located.skips)
+def _values(columns: ResidentColumns, located: Located) -> _Values:
+    """What the host computes for a batch."""
+    rows = InSlots(located.anchors, located.skips)
     every = [one for plan in columns.plans for one in plan.computed]
-    computed = [values for one in every for values in computed_values(one, located.source, rows)]
-    picked = [torch.from_numpy(found.rows) for found in chain.in_time(located) if isinstance(found, Picked)]
-    of_variates = [rows_on_host(plan, located) for plan in columns.variates]
-    values = [tensor for one in computed for tensor in (one.at, one.values)]
-    values += [tensor for of_plan in of_variates for tensor in of_plan.tensors]
-    sent = staging.copy_in(picked + values) if picked or values else None
-    if sent is not None:
-        left = iter(sent.tensors)
-        picked = [*islice(left, len(picked))]
-        computed = [replace(one, at=next(left), values=next(left)) for one in computed]
-        of_variates = [one.received(left) for one in of_variates]
-    return _Ungathered(columns, located, step, on_device, computed, picked, of_variates, sent)
+    return _Values(
+        picked=[found.rows for found in columns.contents.chain.rows(located) if isinstance(found, Picked)],
+        computed=[values for one in every for values in computed_values(one, located.source, rows)],
+        variates=[rows_on_host(plan, located) for plan in columns.variates],
+    )
 
 
 def _gathered(of: _Ungathered) -> Batch:
     """Gather a batch, in the thread and the stream of the loop."""
-    columns, located, source = of.columns, of.located, of.on_device.source
-    count = len(located.ids)
-    among = slice(of.step * count, (of.step + 1) * count)
-    integers = {name: values[among] for name, values in of.on_device.integers.items()}
-    skips = [values for name, values in integers.items() if name.startswith(_SKIPS)]
-    stretches, picked = list[Stretches | Picked](), iter(of.picked)
-    for k, part in enumerate(located.stretches):
-        of_part = [values for name, values in integers.items() if name.startswith(f"{_STRETCH}{k}.")]
-        stretches.append(Stretches(*of_part) if isinstance(part, Stretches) else Picked(next(picked), *of_part))
-    slots = InSlots(integers[_ANCHORS], torch.stack(skips) if skips else None)
-    rows = [slots, *stretches] if columns.chain.has_slots else [*stretches]
-    sources = _sources(None if source is None else source[of.step], integers.get(_ORDER))
-    batch = gather_on_device(columns.plans, sources, rows, of.computed)
+    columns, integers, picked = of.columns, some_of(of.integers, of.among), iter(of.values.picked)
+    rows = [one._replace(rows=next(picked)) if isinstance(one, Picked) else one for one in integers.rows]
+    batch = gather(columns.plans, _sources(of.source, integers.order), rows, of.values.computed)
     for name, tensor in columns.static.items():
-        batch[name] = _typed(tensor.index_select(0, integers[_STATIC]), columns.chain.static[name].dtype)
-    for name in located.entries:
-        batch[name] = integers[name].clone()  # a view would keep the values of all steps
-    for variates, of_variates in zip(columns.variates, of.rows):
+        batch[name] = _typed(tensor.index_select(0, integers.static_rows), columns.contents.static[name][1])
+    for name, entry in integers.entries.items():
+        batch[name] = entry.clone()  # a view would keep the values of all steps
+    for variates, of_variates in zip(columns.variates, of.values.variates):
         batch |= gather_variates(variates, of_variates)
     return batch
-
-
-def _on_device(memory: Memory, held: Columns) -> Memory:
-    """The same memory on the device, where each column lies by itself."""
-
-    def blocks() -> list[Block]:
-        return [Block(as_integers(column).view(-1), (name,), len(column)) for name, column in held.items()]
-
-    return Memory(held, blocks, memory.filling)
-
-
-def _tensors(plans: Sequence[GatherPlan]) -> list[torch.Tensor]:
-    """All memory on the device from which plans gather."""
-    executors = [plan.executor for plan in plans if isinstance(plan.executor, TorchPlan)]
-    return [tensor for executor in executors for tensor in executor.tensors()]
 
 
 def _sources(source: Int32s | None, order: torch.Tensor | None) -> Sources:

@@ -9,15 +9,18 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import torch
 
-from tensorstash.batches.contents import Batch
 from tensorstash.batches.devices import Copies, Event
 from tensorstash.batches.host import Entries, Pending, Recycled
 from tensorstash.common.dtypes import one_nan
+from tensorstash.common.records import Record, each_array
 from tensorstash.gather.gather import GatherPlan, groups_of, names_of
 from tensorstash.gather.layout import as_batch
+from tensorstash.windows.contents import Batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +97,18 @@ class Staging:
         self._stages.rotate(-1)
         return Sent(copied, beside, self._copies, event)
 
-    def copy_in(self, tensors: Sequence[torch.Tensor], beside: Sequence[torch.Tensor] = ()) -> Sent:
-        """Copy tensors into the next staging memory, and from there to the device."""
+    def copy_in(self, record: Record, beside: Sequence[torch.Tensor] = ()) -> tuple[Record, Sent | None]:
+        """The record with its arrays on their way to the device, through the next staging memory, if it has any."""
+        arrays = list[Any]()
+        each_array(record, arrays.append)
+        if not arrays:
+            return record, None
         self.begin()
-        staged = [self.part(k, tensor.shape, tensor.dtype).copy_(tensor) for k, tensor in enumerate(tensors)]
-        return self.send(staged, beside)
+        # copied, because some are read-only views of one row
+        given = [torch.from_numpy(np.array(a)) if isinstance(a, np.ndarray) else a for a in arrays]
+        sent = self.send([self.part(k, a.shape, a.dtype).copy_(a) for k, a in enumerate(given)], beside)
+        there = iter(sent.tensors)
+        return each_array(record, lambda _: next(there)), sent
 
     def seconds(self) -> float:
         """Time so far in which the thread that fills the memory waited for copies, or made them."""

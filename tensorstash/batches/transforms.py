@@ -9,12 +9,11 @@ from dataclasses import dataclass
 
 import torch
 
-from tensorstash.batches.arguments import Transform
+from tensorstash.batches.loader_arguments import Transform
 from tensorstash.errors import unknown
 from tensorstash.transforms.cast import check_cast
 from tensorstash.transforms.entries import check_whole
-from tensorstash.windows.contents import contents
-from tensorstash.windows.placement import Chain
+from tensorstash.windows.contents import Contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +26,18 @@ class TransformPlan:
 
 
 def plan_transforms(
-    transforms: tuple[Transform, ...], chain: Chain, *, staged: bool, ahead: bool, resident: bool
+    transforms: tuple[Transform, ...], contents: Contents, *, staged: bool, ahead: bool, resident: bool
 ) -> TransformPlan:
     """Decide where each transform of a loader runs.
 
     Args:
         transforms: all of them, in their order.
-        chain: the windows that are sampled.
+        contents: of the windows that are sampled.
         staged: whether batches are copied to a device.
         ahead: whether a thread makes them.
         resident: whether they are gathered on the device.
     """
-    casts = _casts_on_host(transforms, chain)
+    casts = _casts_on_host(transforms, contents)
     _check_packs(transforms)
     host = max((k for k, step in enumerate(transforms, 1) if getattr(step, "runs_on_host", False)), default=0)
     if host and resident:
@@ -69,11 +68,11 @@ def _check_packs(transforms: Sequence[Transform]) -> None:
             packed.add(name)
 
 
-def _casts_on_host(transforms: Sequence[Transform], chain: Chain) -> dict[str, torch.dtype]:
+def _casts_on_host(transforms: Sequence[Transform], contents: Contents) -> dict[str, torch.dtype]:
     """The entries that transforms cast before the copy, and their new dtypes; such transforms come first."""
     if not any(map(_casts_of, transforms)):
         return {}
-    placement, entries = chain.placements[0], contents(chain)
+    placement, entries = contents.chain.placements[0], contents.entries()
     names = *(span.name for span in placement.shown), *placement.stash.static
     held = {name: entries[name].dtype for name in names}
     casts: dict[str, torch.dtype] = {}

@@ -17,8 +17,8 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.several import Several
 from tensorstash.transforms.fitting import Statistics
+from tensorstash.windows.contents import Contents
 from tensorstash.windows.identity import MEANINGS
-from tensorstash.windows.placement import Chain
 from tensorstash.windows.splits import Moment
 from tensorstash.windows.windows import Windows
 
@@ -166,9 +166,9 @@ class ShardedWindows(Several):
         }
 
     @property
-    def chain(self) -> Chain:  # type: ignore[override]  # an attribute there
+    def contents(self) -> Contents:  # type: ignore[override]  # an attribute there
         """What gathers the windows of this node."""
-        return self._mix_of_node().chain
+        return self._mix_of_node().contents
 
     def order(self, *, shuffle: bool) -> ShardedOrder:
         """The order of a sampler over these windows: each shard permuted in each epoch, or sequential."""

@@ -2,7 +2,7 @@
 
 import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
 from tensorstash.common.text import type_text

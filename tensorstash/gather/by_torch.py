@@ -1,6 +1,6 @@
 """Batches by a few operations of torch that every device has: for columns on a device, and hosts without the kernel.
 
-A batch whose windows are all whole is one `index_select` of a strided view for each buffer of consecutive slots, where
+A batch whose windows are all whole is one `index_select` of a strided view for each span of consecutive slots, where
 the columns are in the memory of the host: other devices may copy such a view first. Anything else is gathered by a
 matrix of rows for each span. As measured, `index_select` along dimension 0 of a strided view is several times faster
 than by such a matrix; along a later dimension it first copies the whole view; and of a view that steps over rows it is
@@ -10,50 +10,45 @@ for every dtype.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 import torch
 
-from tensorstash.common.dtypes import as_integers
+from tensorstash.common.dtypes import Int32s, as_integers
 from tensorstash.common.forks import check_threads
+from tensorstash.common.records import each_array, some_of
 from tensorstash.gather.layout import SpanGroup
-from tensorstash.gather.memory import Memory
-from tensorstash.gather.rows import FragmentTensors, InSlots, Rows
+from tensorstash.gather.memory import Memory, by_source
+from tensorstash.gather.rows import InSlots, Rows, as_tensors, count_of
 from tensorstash.gather.span import Span, draws_of
+from tensorstash.native import library
+from tensorstash.native.kernel import Fragments
 
 _MOST_STEPS = 4  # of single items: beyond it, and for packs, a matrix is faster than gathering all rows between
 _BYTES_BETWEEN = 1 << 18  # of these rows, gathered at a time: they stay in the L2 cache until they are cut
 
 # the number of each memory, and the index of its windows, (n,) int64; None: of all windows
-Sources = Sequence[tuple[int, torch.Tensor | None]]
+Sources = list[tuple[int, torch.Tensor | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class TorchGroup:
+class TorchGroup(NamedTuple):
     """The columns of a `SpanGroup` in one memory."""
 
     items: tuple[torch.Tensor, ...]  # of each span, (rows, ...) integers of its width; of `ts.each` (rows * columns,)
     fills: tuple[torch.Tensor, ...]  # of each span, () what an empty slot holds; none if no slot can be empty
-    strided: torch.Tensor | None  # (positions, items from the first row to the last); None: by a matrix of rows
-    offsets: torch.Tensor  # (spans, 1) from the row of an anchor to the position of the span
+    strided: tuple[torch.Tensor, ...] | None  # of each span, (rows, items of a window); None: by a matrix of rows
 
 
-@dataclass(frozen=True, slots=True)
-class TorchSource:
+class TorchSource(NamedTuple):
     """One memory."""
 
     groups: tuple[TorchGroup, ...]
-    fragments: FragmentTensors | None  # `None`: slots are rows, or windows are stretches of rows
+    fragments: Fragments | None  # `None`: slots are rows, or windows are stretches of rows
     width: int  # items of a row; of a pack of `ts.each`, its columns
 
-    def tensors(self) -> list[torch.Tensor]:
-        """All memory that is read of it."""
-        of_groups = [tensor for group in self.groups for tensor in (*group.items, *group.fills, group.offsets)]
-        return [*of_groups, *(self.fragments or ())]
 
-
-@dataclass(frozen=True, slots=True)
-class TorchPlan:
+class TorchPlan(NamedTuple):
     """How the spans of one kind of rows are taken from one memory or several."""
 
     layout: tuple[SpanGroup, ...]
@@ -63,22 +58,16 @@ class TorchPlan:
     sources: tuple[TorchSource, ...]
     history: int  # slots of a window
     horizon: int
-    is_on_host: bool
     needs_rows: bool  # whether a group has no strided view
-
-    def tensors(self) -> list[torch.Tensor]:
-        """All memory that is read."""
-        return [*self.slots, *(tensor for source in self.sources for tensor in source.tensors())]
 
 
 def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Sequence[Memory]) -> TorchPlan:
     """The plan for spans in these buffers."""
     alike = [*dict.fromkeys(span.slots for span in spans)]
     device, drawn = memories[0].columns[spans[0].column].device, draws_of(spans)
-    fillings = [memory.filling for memory in memories if memory.filling is not None]
-    filling = fillings[0] if fillings else None
+    fillings = (memory.filling for memory in memories if memory.filling is not None)
     places = {id(some.fragments): some.fragments for some in fillings}  # packs of one memory share them
-    fragments = {k: FragmentTensors.of(some, device) for k, some in places.items() if some is not None}
+    fragments = {k: as_tensors(some, device) for k, some in places.items() if some is not None}
     sources = tuple(_source(memory, layout, fragments) for memory in memories)
     return TorchPlan(
         layout=tuple(layout),
@@ -86,14 +75,13 @@ def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Seq
         draws=tuple(-1 if draw is None else drawn.index(draw) for _, draw in alike),
         at=tuple(tuple(alike.index(span.slots) for span in group.spans) for group in layout),
         sources=sources,
-        history=0 if filling is None else filling.history,
-        horizon=0 if filling is None else filling.horizon,
-        is_on_host=device.type == "cpu",
+        history=max(-span.start for span in spans),
+        horizon=max(span.stop for span in spans),
         needs_rows=any(group.strided is None for source in sources for group in source.groups),
     )
 
 
-def _source(memory: Memory, layout: Sequence[SpanGroup], fragments: Mapping[int, FragmentTensors]) -> TorchSource:
+def _source(memory: Memory, layout: Sequence[SpanGroup], fragments: Mapping[int, Fragments]) -> TorchSource:
     return TorchSource(
         groups=tuple(_group(memory, group) for group in layout),
         fragments=None if memory.filling is None else fragments.get(id(memory.filling.fragments)),
@@ -102,35 +90,43 @@ def _source(memory: Memory, layout: Sequence[SpanGroup], fragments: Mapping[int,
 
 
 def _group(memory: Memory, group: SpanGroup) -> TorchGroup:
-    block = next(block for block in memory.blocks if group.spans[0].column in block.names)
-    firsts = [block.names.index(span.column) * block.stride for span in group.spans]
-    items, filling = block.items, memory.filling
-    columns = [as_integers(memory.columns[span.column]) for span in group.spans]
+    columns, filling = [as_integers(memory.columns[span.column]) for span in group.spans], memory.filling
     apart, most = 1, 1 if group.shape[1:] else _MOST_STEPS
     if group.spans[0].variates is not None:  # a window is one column of rows with several
         apart, most, columns = math.prod(columns[0].shape[1:]), 1, [column.view(-1) for column in columns]
-    return TorchGroup(
-        items=tuple(columns),
-        fills=() if filling is None else tuple(filling.fills[span.column].to(items.device) for span in group.spans),
-        strided=_strided(items, group, apart) if items.is_cpu and group.spans[0].step <= most else None,
-        offsets=torch.tensor([[at + span.start] for at, span in zip(firsts, group.spans)], device=items.device),
-    )
+    by_anchors = columns[0].is_cpu and group.spans[0].step <= most
+    fills = () if filling is None else (filling.fills[span.column].to(columns[0].device) for span in group.spans)
+    strided = tuple(_strided(column.view(-1), group, apart) for column in columns) if by_anchors else None
+    return TorchGroup(tuple(columns), tuple(fills), strided)
 
 
 def _strided(items: torch.Tensor, group: SpanGroup, apart: int) -> torch.Tensor:
-    """A window at each row of a block, whatever column it begins in; its items are `apart` from each other."""
+    """A window at each row of a column; its items are `apart` from each other."""
     slots, row = group.spans[0].slots[0], math.prod(group.shape[1:])
-    items, window = items.view(group.dtype), (slots[-1] - slots[0] + 1) * row
+    window = (slots[-1] - slots[0] + 1) * row
     positions = (items.numel() - (window - 1) * apart - 1) // row + 1
     return items.as_strided((max(0, positions), window), (row, apart))
 
 
 def fill(
-    plan: TorchPlan, sources: Sources, rows: Rows, buffers: Sequence[torch.Tensor], flags: Sequence[torch.Tensor]
+    plan: TorchPlan,
+    source: Int32s | Sources | None,
+    rows: Rows,
+    buffers: Sequence[torch.Tensor],
+    flags: Sequence[torch.Tensor],
 ) -> None:
     """Fill the buffers of a batch and its flags, or no flags if no slot can be empty. All lie where the columns do."""
-    if plan.is_on_host:
+    if isinstance(source, list):
+        sources = source
+    else:
+        library.warn_of_absence()
+        index, rows = np.arange(count_of(rows)), each_array(rows, torch.from_numpy)
+        every = ((number, torch.from_numpy(index[which])) for number, which in by_source(source))
+        sources = [(0, None)] if source is None else [*every]
+    if buffers[0].is_cpu:
         check_threads()
+        # as where the kernel writes, nothing of this shows in the counters of writes of the batch
+        buffers, flags = ([tensor.data for tensor in tensors] for tensors in (buffers, flags))
     for k, which in sources:
         if which is None:
             _fill(plan, plan.sources[k], rows, buffers, flags)
@@ -150,10 +146,10 @@ def _fill_some(  # noqa: PLR0917  as `fill`
     count = len(which)
     parts = [buffer.new_empty(group.buffer_shape(count)) for group, buffer in zip(plan.layout, buffers)]
     seen = [tensor.new_empty(count, tensor.shape[1]) for tensor in flags]
-    _fill(plan, source, rows.of(which), parts, seen)
+    _fill(plan, source, some_of(rows, which), parts, seen)
     for group, buffer, part in zip(plan.layout, buffers, parts):
         spans = len(group.spans)
-        target = as_integers(buffer).view(spans, rows.windows, *group.shape)
+        target = as_integers(buffer).view(spans, count_of(rows), *group.shape)
         values = as_integers(part).view(spans, count, *group.shape)
         target.index_copy_(1, which, values)
     for tensor, part in zip(flags, seen):
@@ -163,72 +159,44 @@ def _fill_some(  # noqa: PLR0917  as `fill`
 def _fill(
     plan: TorchPlan, source: TorchSource, rows: Rows, buffers: Sequence[torch.Tensor], flags: Sequence[torch.Tensor]
 ) -> None:
-    """Fill the buffers with windows of one memory: whole ones by their anchors, and others again by their rows."""
-    if not plan.is_on_host:  # there, asking which windows are whole would wait for the device
-        _fill_by_rows(plan, source, rows, buffers, flags)
-        return
-    anchors, whole = rows.whole(source.fragments, plan.history, plan.horizon)
-    others = None if whole is None else (~whole).nonzero().view(-1)
-    if others is None or not len(others):
-        _fill_whole(plan, source, rows, anchors, buffers, flags)
-    elif 2 * len(others) > len(anchors):
-        _fill_by_rows(plan, source, rows, buffers, flags)
+    """Fill the buffers with windows of one memory: by their anchors if all are whole, else by the rows of all slots."""
+    anchors = None
+    if buffers[0].is_cpu:  # elsewhere, asking which windows are whole would wait for the device
+        anchors, inside = rows.whole(source.fragments, plan.history, plan.horizon)
+        anchors = anchors if inside is None or bool(inside.all()) else None
+    found, empty = list[torch.Tensor](), list[torch.Tensor]()
+    if anchors is None or plan.needs_rows:
+        found, empty = _matrices(plan, source, rows, flags)
     else:
-        assert whole is not None
-        _fill_whole(plan, source, rows, anchors.where(whole, anchors[whole][0]), buffers, flags)
-        _fill_some(plan, source, rows, others, buffers, flags)
-
-
-def _fill_whole(  # noqa: PLR0917  as `fill`
-    plan: TorchPlan,
-    source: TorchSource,
-    rows: Rows,
-    anchors: torch.Tensor,
-    buffers: Sequence[torch.Tensor],
-    flags: Sequence[torch.Tensor],
-) -> None:
-    """Fill the buffers with windows without an empty slot, by the rows of their anchors."""
-    variates = rows.variates if isinstance(rows, InSlots) else None
-    found = [anchors[:, None] + slots for slots in plan.slots] if plan.needs_rows else []
-    if variates is not None:
-        found = [matrix.mul_(source.width).add_(variates[:, None]) for matrix in found]
-    for tensor in flags:
-        tensor.fill_(True)
+        for tensor in flags:
+            tensor.fill_(True)
     for group, columns, buffer, at in zip(plan.layout, source.groups, buffers, plan.at):
-        if columns.strided is None:
-            targets = as_integers(buffer).view(len(at), rows.windows, *group.shape)
-            for k, number in enumerate(at):
-                _take(columns.items[k], found[number], targets[k])
-            continue
-        positions = anchors + columns.offsets
-        if variates is not None:
-            positions = positions.mul_(source.width).add_(variates)
-        _select(columns.strided, positions.view(-1), buffer, group.spans[0].step)
+        targets = as_integers(buffer).view(len(at), count_of(rows), *group.shape)
+        for k, (span, number) in enumerate(zip(group.spans, at)):
+            if anchors is not None and columns.strided is not None:
+                _select(columns.strided[k], _items(source, rows, anchors + span.start), targets[k], span.step)
+                continue
+            target = targets[k].view(-1, *group.shape[1:])
+            torch.index_select(columns.items[k], 0, found[number].view(-1), out=target)
+            if empty and columns.fills:
+                target.masked_fill_(empty[number].view(-1, *[1] * (target.ndim - 1)), columns.fills[k])
 
 
-def _fill_by_rows(
-    plan: TorchPlan, source: TorchSource, rows: Rows, buffers: Sequence[torch.Tensor], flags: Sequence[torch.Tensor]
-) -> None:
-    """Fill the buffers with the rows of all slots, and empty slots with what stands for them."""
-    variates = rows.variates if isinstance(rows, InSlots) else None
+def _matrices(
+    plan: TorchPlan, source: TorchSource, rows: Rows, flags: Sequence[torch.Tensor]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """The row of each slot, and which slots are empty, `(windows, time)` for each kind of slots; fills the flags."""
     found = [rows.matrix(source.fragments, slots, draw) for slots, draw in zip(plan.slots, plan.draws)]
-    empty = [matrix < 0 for matrix in found] if flags else []
     for tensor, matrix in zip(flags, found):
         torch.ge(matrix, 0, out=tensor)
         matrix.clamp_(min=0)  # any row; what it holds is overwritten
-    if variates is not None:
-        found = [matrix.mul_(source.width).add_(variates[:, None]) for matrix in found]
-    for group, columns, buffer, at in zip(plan.layout, source.groups, buffers, plan.at):
-        targets = as_integers(buffer).view(len(at), rows.windows, *group.shape)
-        for k, number in enumerate(at):
-            _take(columns.items[k], found[number], targets[k])
-            if empty and columns.fills:
-                shape = (*targets[k].shape[:2], *[1] * (targets[k].ndim - 2))
-                targets[k].masked_fill_(empty[number].view(shape), columns.fills[k])
+    return [_items(source, rows, matrix.T).T for matrix in found], [~tensor for tensor in flags]
 
 
-def _take(items: torch.Tensor, found: torch.Tensor, target: torch.Tensor) -> None:
-    torch.index_select(items, 0, found.view(-1), out=target.view(-1, *target.shape[2:]))
+def _items(source: TorchSource, rows: Rows, found: torch.Tensor) -> torch.Tensor:
+    """Rows of windows, `(..., windows)`, as the items of the columns of a pack that the windows hold, in place."""
+    variates = rows.variates if isinstance(rows, InSlots) else None
+    return found if variates is None else found.mul_(source.width).add_(variates)
 
 
 def _select(strided: torch.Tensor, positions: torch.Tensor, buffer: torch.Tensor, step: int) -> None:

@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s, as_integers
+from tensorstash.common.records import each_array, some_of
 from tensorstash.gather.layout import Flags, SpanGroup
 from tensorstash.gather.memory import Compute, Filling, Memory, by_source
-from tensorstash.gather.rows import FragmentTensors, InSlots
+from tensorstash.gather.rows import InSlots, as_tensors
 from tensorstash.gather.span import Span, draw_number, draws_of
 
 
@@ -31,13 +32,9 @@ class Computed:
         filling = self.fillings[memory]
         return None if filling is None else filling.computed.get(self.span.column)
 
-    def slots(self, anchors: Int64s, at: Int64s) -> Int64s:
-        """The slots of a memory at the places `at` of the span, in windows with these anchors."""
-        return anchors + (self.span.start + at * self.span.step)
-
     def values(self, compute: Compute, some: InSlots, at: Int64s) -> NDArray[Any]:
         """The values at the places `at`, each of one of `some` windows, `(n, items)`."""
-        values = compute(self.slots(some.anchors, at)).numpy()
+        values = compute(some.anchors + (self.span.start + at * self.span.step)).numpy()
         return values if some.variates is None else np.take_along_axis(values, some.variates[:, None], 1)
 
 
@@ -66,11 +63,10 @@ def compute_in(
     for k, which in by_source(None if source is None else source[window]):
         compute = computed.of(k)
         if compute is not None:
-            target[window[which], at[which]] = computed.values(compute, rows.of(window[which]), at[which])
+            target[window[which], at[which]] = computed.values(compute, some_of(rows, window[which]), at[which])
 
 
-@dataclass(frozen=True, slots=True)
-class ComputedValues:
+class ComputedValues(NamedTuple):
     """The values of empty slots of a span, computed before its batch is gathered on a device."""
 
     computed: Computed
@@ -91,14 +87,16 @@ def computed_values(computed: Computed, source: Int32s | None, rows: InSlots) ->
         compute, filling = computed.of(k), computed.fillings[k]
         if compute is None or filling is None or filling.fragments is None:
             continue
-        fragments = FragmentTensors.of(filling.fragments, slots.device)
+        fragments = as_tensors(filling.fragments, slots.device)
         windows = np.arange(len(rows.anchors))[which]
-        _, whole = rows.of(which).with_each(torch.from_numpy).whole(fragments, filling.history, filling.horizon)
+        _, whole = each_array(some_of(rows, which), torch.from_numpy).whole(
+            fragments, -computed.span.start, computed.span.stop
+        )
         if whole is not None:
             windows = windows[~whole.numpy()]
-        some = rows.of(windows)
-        found = some.with_each(torch.from_numpy).matrix(fragments, slots, computed.draw)
+        some = some_of(rows, windows)
+        found = each_array(some, torch.from_numpy).matrix(fragments, slots, computed.draw)
         window, at = np.nonzero(found.numpy() < 0)
         if len(window):
-            values = torch.from_numpy(computed.values(compute, some.of(window), at))
+            values = torch.from_numpy(computed.values(compute, some_of(some, window), at))
             yield ComputedValues(computed, torch.from_numpy(windows[window] * len(slots) + at), values)

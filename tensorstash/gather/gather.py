@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.dtypes import Int64s
 from tensorstash.common.forks import check_threads
 from tensorstash.common.text import type_text
 from tensorstash.gather import by_torch
-from tensorstash.gather.by_torch import Sources, TorchPlan, torch_plan
+from tensorstash.gather.by_kernel import as_slots, compiled
+from tensorstash.gather.by_torch import TorchPlan, torch_plan
 from tensorstash.gather.computed import Computed, ComputedValues, compute_in, computed_spans
 from tensorstash.gather.layout import Batch, Flags, SpanGroup, as_batch, flags_of, span_groups
-from tensorstash.gather.memory import Memory, by_source
-from tensorstash.gather.native import as_slots, compiled
-from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches
+from tensorstash.gather.memory import Memory
+from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches, count_of
 from tensorstash.gather.span import Span
 from tensorstash.native import kernel, library
 from tensorstash.segments.limits import no_room_for_batch
@@ -38,6 +38,7 @@ class GatherPlan:
     places: tuple[tuple[int, int], ...]  # of each span of the groups, its buffer and where it begins, in bytes a window
     flagging: tuple[int, ...]  # of each tensor of flags, the one of these spans by which the kernel writes it
     computed: tuple[Computed, ...]
+    device: torch.device  # of the columns
     distances: tuple[int, ...]  # the groups of spans that hold distances from an origin
     window_bytes: int  # of one window in a batch
 
@@ -50,12 +51,11 @@ def compile_plan(
     Args:
         spans: in slots, or over one stretch.
         memories: what they are gathered from.
-        together: spans of one block, length and step share a buffer; else each has its own.
+        together: spans of one item size, length and step share a buffer; else each has its own.
         by_kernel: the kernel gathers if it was compiled; else torch does, which any device can.
     """
     first = memories[0]
-    home = {name: block.names[0] for block in first.blocks for name in block.names}
-    homes = {span.name: home[span.column] if together else span.name for span in spans}
+    homes = {span.name: _home(span, first.columns[span.column]) if together else span.name for span in spans}
     groups = span_groups(spans, first.columns, homes)
     flags = flags_of(spans) if any(memory.filling is not None for memory in memories) else None
     in_groups = [span for group in groups for span in group.spans]
@@ -71,9 +71,15 @@ def compile_plan(
         places=tuple((k, start) for k, of_group in enumerate(starts) for start in of_group),
         flagging=() if flags is None else tuple(map(slots.index, flags.slots)),
         computed=computed_spans(spans, groups, flags, memories) if flags else (),
+        device=first.columns[spans[0].column].device,
         distances=tuple(k for k, group in enumerate(groups) if group.spans[0].is_distance),
         window_bytes=sum(nbytes.values()),
     )
+
+
+def _home(span: Span, column: torch.Tensor) -> str | int:
+    """What is equal for spans that may share a buffer: the size of their items, if a row has one."""
+    return span.column if column.ndim > 1 or span.is_distance else column.itemsize
 
 
 def _row_bytes(span: Span, column: torch.Tensor) -> int:
@@ -90,46 +96,64 @@ def names_of(plans: Sequence[GatherPlan]) -> tuple[str, ...]:
     return tuple(span.name for plan in plans for span in plan.spans)
 
 
-def gather(plans: Sequence[GatherPlan], source: Int32s | None, rows: Sequence[Rows]) -> Batch:
-    """A fresh batch of the windows at `rows` of the memories `source`, `(batch,)`; see `select`."""
-    buffers = new_buffers(plans, rows[0].windows if rows else 0)
-    flags = select(plans, source, rows, buffers)
+def gather(
+    plans: Sequence[GatherPlan],
+    source: Any,
+    rows: Sequence[Rows],
+    computed: Sequence[ComputedValues] | None = None,
+) -> Batch:
+    """A fresh batch of windows, where the columns are; see `select`."""
+    count = count_of(rows[0]) if rows else 0
+    try:
+        buffers = [
+            torch.empty(group.buffer_shape(count), dtype=group.dtype, device=plan.device)
+            for plan in plans
+            for group in plan.groups
+        ]
+    except (RuntimeError, MemoryError) as error:
+        raise no_room_for_batch(count * sum(plan.window_bytes for plan in plans)) from error
+    flags = select(plans, source, rows, buffers, computed)
     return as_batch(groups_of(plans), names_of(plans), buffers) | flags
 
 
-def new_buffers(plans: Sequence[GatherPlan], count: int, device: Any = None) -> list[torch.Tensor]:
-    """Uninitialised buffers for a batch of `count` windows."""
-    try:
-        return [torch.empty(group.buffer_shape(count), dtype=group.dtype, device=device) for group in groups_of(plans)]
-    except (RuntimeError, MemoryError) as error:
-        raise no_room_for_batch(count * sum(plan.window_bytes for plan in plans)) from error
-
-
 def select(
-    plans: Sequence[GatherPlan], source: Int32s | None, rows: Sequence[Rows], buffers: Sequence[torch.Tensor]
+    plans: Sequence[GatherPlan],
+    source: Any,
+    rows: Sequence[Rows],
+    buffers: Sequence[torch.Tensor],
+    computed: Sequence[ComputedValues] | None = None,
 ) -> Batch:
-    """Fill buffers on the host.
+    """Fill buffers, where the columns are.
 
     Returns `<span>.observed` where slots may be empty: a `(windows, time)` bool tensor per span.
 
     Args:
         plans: how windows are taken, for each kind of rows.
-        source: the number of the memory of each window, `(windows,)`; `None` if there is one memory.
+        source: the number of the memory of each window, `(windows,)`; `None` if there is one memory. For rows
+            on a device `Sources`.
         rows: of each plan, the rows of all windows.
         buffers: one per group, of its `buffer_shape` and dtype.
+        computed: for rows on a device, the values of empty slots that the host has computed.
     """
     flags: Batch = {}
     at = 0
     for plan, of_plan in zip(plans, rows):
         own = buffers[at : at + len(plan.groups)]
         at += len(plan.groups)
-        observed = [] if plan.flags is None else plan.flags.empty(of_plan.windows)
+        observed = [] if plan.flags is None else plan.flags.empty(count_of(of_plan), plan.device)
         if isinstance(plan.executor, TorchPlan):
-            _fill_by_torch(plan.executor, source, of_plan, own, observed)
+            by_torch.fill(plan.executor, source, of_plan, own, observed)
         else:
             _fill_by_kernel(plan, plan.executor, source, of_plan, own, observed)
-        if plan.computed or plan.distances:
-            _finish(plan, source, of_plan, own, observed)
+        if not isinstance(of_plan, InSlots):
+            for k in plan.distances:
+                _to_distances(plan.groups[k], own[k], of_plan.origin, observed[0])
+        elif computed is not None:
+            for values in computed:
+                values.write(own[values.computed.buffer])
+        else:
+            for one in plan.computed:
+                compute_in(one, source, of_plan, own[one.buffer], observed[one.flags])
         if plan.flags is not None:
             flags.update(plan.flags.named(observed))
     return flags
@@ -138,13 +162,13 @@ def select(
 def _fill_by_kernel(  # noqa: PLR0917  as `select`
     plan: GatherPlan,
     how: kernel.Compiled,
-    source: Int32s | None,
+    source: Any,
     rows: Rows,
     buffers: Sequence[torch.Tensor],
     observed: Sequence[torch.Tensor],
 ) -> None:
     """Fill the buffers and the flags, or no flags if no slot can be empty."""
-    count, threads = rows.windows, torch.get_num_threads()
+    count, threads = count_of(rows), torch.get_num_threads()
     begins = [buffer.data_ptr() for buffer in buffers]
     out = [begins[buffer] + start * count for buffer, start in plan.places]
     flags = [0] * len(out) if observed or isinstance(rows, Picked) else None
@@ -157,82 +181,20 @@ def _fill_by_kernel(  # noqa: PLR0917  as `select`
         how, rows = as_slots(how, rows)
     elif how.first is not None:
         source = (how.first[0] if source is None else how.first[source]) + rows.variates.astype(np.int32)
-    kernel.gather(how, rows.anchors, out, flags, source, rows.skips, threads)
+    skips = None if rows.skips is None else np.ascontiguousarray(rows.skips.T)
+    kernel.gather(how, rows.anchors, out, flags, source, skips, threads)
 
 
-def _fill_by_torch(
-    plan: TorchPlan,
-    source: Int32s | None,
-    rows: Rows,
-    buffers: Sequence[torch.Tensor],
-    flags: Sequence[torch.Tensor],
-) -> None:
-    library.warn_of_absence()
-    sources: Sources = [(0, None)]
-    if source is not None:
-        index = np.arange(len(source))
-        sources = [(number, torch.from_numpy(index[which])) for number, which in by_source(source)]
-    # as where the kernel writes, nothing of this shows in the counters of writes of the batch
-    uncounted = [[tensor.data for tensor in tensors] for tensors in (buffers, flags)]
-    by_torch.fill(plan, sources, rows.with_each(torch.from_numpy), *uncounted)
-
-
-def _finish(
-    plan: GatherPlan,
-    source: Int32s | None,
-    rows: Rows,
-    buffers: Sequence[torch.Tensor],
-    observed: Sequence[torch.Tensor],
-) -> None:
-    """Write what follows from the rows of a batch: computed values and distances. In numpy, for forked processes."""
-    if not isinstance(rows, InSlots):
-        for k in plan.distances:
-            _to_distances(plan.groups[k], buffers[k].numpy(), rows.origin, observed[0].numpy())
-        return
-    for computed in plan.computed:
-        compute_in(computed, source, rows, buffers[computed.buffer], observed[computed.flags])
-
-
-def _to_distances(group: SpanGroup, values: Any, origin: Any, observed: Any) -> None:
+def _to_distances(group: SpanGroup, buffer: torch.Tensor, origin: Any, observed: Any) -> None:
     """Subtract the values of a group, `(spans * windows, time)`, from the origins of their windows, in place.
 
-    An empty slot becomes 0.
+    An empty slot becomes 0. On the host in numpy, for forked processes.
     """
+    values: Any = buffer
+    if isinstance(origin, np.ndarray):
+        values, observed = buffer.numpy(), observed.numpy()
     by_span = values.reshape(len(group.spans), *observed.shape)
     by_span[:] = (origin[:, None] - by_span * group.spans[0].distance) * observed
-
-
-def gather_on_device(
-    plans: Sequence[GatherPlan], sources: Sources, rows: Sequence[Rows], computed: Sequence[ComputedValues]
-) -> Batch:
-    """A fresh batch of columns on a device; all tensors lie there.
-
-    Args:
-        plans: how windows are taken, for each kind of rows, `by_kernel=False`.
-        sources: the number of each memory, and which windows it has.
-        rows: of each plan, the rows of all windows.
-        computed: the values of empty slots that the host has computed.
-    """
-    if not rows:
-        return Batch()
-    device, count, at = rows[0][0].device, rows[0].windows, 0
-    buffers, flags = new_buffers(plans, count, device), Batch()
-    for plan, of_plan in zip(plans, rows):
-        own = buffers[at : at + len(plan.groups)]
-        at += len(plan.groups)
-        observed = [] if plan.flags is None else plan.flags.empty(count, device)
-        assert isinstance(plan.executor, TorchPlan)
-        by_torch.fill(plan.executor, sources, of_plan, own, observed)
-        if not isinstance(of_plan, InSlots):
-            for k in plan.distances:
-                _to_distances(plan.groups[k], own[k], of_plan.origin, observed[0])
-        else:
-            for values in computed:
-                values.write(own[values.computed.buffer])
-        if plan.flags is not None:
-            flags.update(plan.flags.named(observed))
-    fresh = [buffer.unsafe_chunk(1)[0] for buffer in buffers]  # with counters of writes of their own
-    return as_batch(groups_of(plans), names_of(plans), fresh) | flags
 
 
 def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tensor]) -> None:

@@ -13,7 +13,7 @@ Batch = dict[str, torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class SpanGroup:
-    """The spans of one block, length and step, which share a buffer."""
+    """The spans of one item size, length and step, which share a buffer."""
 
     spans: tuple[Span, ...]
     names: tuple[str, ...]  # of the spans
@@ -44,10 +44,10 @@ class Flags:
 
 
 def span_groups(
-    spans: Sequence[Span], columns: Mapping[str, torch.Tensor], homes: Mapping[str, str]
+    spans: Sequence[Span], columns: Mapping[str, torch.Tensor], homes: Mapping[str, str | int]
 ) -> list[SpanGroup]:
     """The spans that share a buffer: those of equal homes, lengths and steps. `homes` has the names of spans."""
-    alike: dict[tuple[str, int, int], list[Span]] = {}
+    alike: dict[tuple[str | int, int, int], list[Span]] = {}
     for span in spans:
         alike.setdefault((homes[span.name], len(span), span.step), []).append(span)
     return [_group(members, columns) for members in alike.values()]

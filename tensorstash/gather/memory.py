@@ -1,7 +1,6 @@
 """The memory that windows are gathered from, and where some of their slots have no row."""
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import EllipsisType
 
@@ -9,30 +8,19 @@ import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int32s, Int64s
-from tensorstash.native.guide import Guide
-from tensorstash.segments.segment import Block
+from tensorstash.native.kernel import Fragments
+from tensorstash.stash.stash import Stash
 
 # from the numbers of slots, (n,), to the values of a column in them, (n, items of a row) integers of its width
 Compute = Callable[[Int64s], torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Fragments:
-    """Fragments are consecutive rows without an empty slot between them."""
-
-    first: Int64s  # (fragments,) the slot of the first row of each
-    row: Int64s  # (fragments,) that row
-    rows: Int64s  # (fragments,)
-    guide: Guide  # fragment k from its first slot up to the next fragment's, the first from slot 0
-
-
-@dataclass(frozen=True, slots=True)
 class Filling:
-    """How windows of `history + horizon` slots, some of them empty, are mapped to rows and filled."""
+    """How the slots of windows, some of them empty, are mapped to rows and filled."""
 
-    fragments: Fragments | None  # None: each call brings stretches of rows
-    history: int
-    horizon: int
+    fragments: Fragments | None  # `None`: each call brings stretches of rows
+    slots: int  # how many the fragments lie in
     fills: Mapping[str, torch.Tensor]  # of the spans' columns, () integers of their width
     computed: Mapping[str, Compute]  # columns whose values in empty slots are computed
 
@@ -41,32 +29,16 @@ class Filling:
 class Memory:
     """The columns of one stash, from which windows are gathered."""
 
-    columns: Mapping[str, torch.Tensor]
-    make_blocks: Callable[
-        [], Sequence[Block]
-    ]  # the same columns, side by side; made on first use, because a mix has many stashes
+    stash: Stash
+    columns: Mapping[str, torch.Tensor]  # of it, and its times, here or on a device
     filling: Filling | None  # `None`: every slot is a row
 
-    @property
-    def blocks(self) -> Sequence[Block]:
-        """The columns of one item size side by side."""
-        return self.make_blocks()
 
-
-def never_empty(memory: Memory) -> Memory:
-    """The memory, with a row of zeros if it has no rows: row 0 is read for empty slots, whatever it holds."""
-    if any(len(column) for column in memory.columns.values()):
-        return memory
-    columns = {name: column.new_zeros(1, *column.shape[1:]) for name, column in memory.columns.items()}
-
-    def blocks() -> list[Block]:
-        widths = [math.prod(columns[block.names[0]].shape) for block in memory.blocks]
-        return [
-            Block(block.items.new_zeros(len(block.names) * width), block.names, width)
-            for block, width in zip(memory.blocks, widths)
-        ]
-
-    return Memory(columns, blocks, memory.filling)
+def never_empty(columns: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    """The columns, or a row of zeros in place of none: row 0 is read for empty slots, whatever it holds."""
+    if any(map(len, columns.values())):
+        return columns
+    return {name: column.new_zeros(1, *column.shape[1:]) for name, column in columns.items()}
 
 
 def by_source(source: Int32s | None) -> Iterator[tuple[int, Int64s | EllipsisType]]:

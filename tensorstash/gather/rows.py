@@ -4,7 +4,6 @@ Each kind says for every slot of a window which row it holds, or that it is empt
 that. Arrays are numpy's where the kernel gathers, and tensors, on the device of the columns, where torch does.
 """
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -12,50 +11,34 @@ import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int64s
-from tensorstash.gather.memory import Fragments
-from tensorstash.native.guide import Guide, guide
+from tensorstash.native.guide import guide
+from tensorstash.native.kernel import Fragments, Guide
 
-_NEVER = -(1 << 63)  # before every slot
+_NEVER = -(1 << 62)  # before every slot
 
 
-class FragmentTensors(NamedTuple):
-    """The fragments of a memory as tensors; fragment k stands at k + 1, behind one that has no slot."""
+def as_tensors(fragments: Fragments, device: torch.device) -> Fragments:
+    """Fragments as tensors, behind one without rows that begins before all slots."""
+    every = np.append(_NEVER, fragments.first), np.append(0, fragments.row), np.append(0, fragments.rows)
+    return Fragments(*(torch.from_numpy(array).to(device) for array in every))
 
-    first: torch.Tensor  # (fragments,) the slot of the first row of each
-    stop: torch.Tensor  # (1 + fragments,) the slot after its last row
-    shift: torch.Tensor  # (1 + fragments,) from a slot of it to the row there
 
-    @classmethod
-    def of(cls, fragments: Fragments, device: torch.device) -> "FragmentTensors":
-        """These fragments on a device."""
-        first, stop = fragments.first, np.append(_NEVER, fragments.first + fragments.rows)
-        shift = np.append(0, fragments.row - first)
-        return cls(*(torch.from_numpy(array).to(device) for array in (first, stop, shift)))
+def _fragment_at(fragments: Fragments, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Of each slot, any shape: its place in the fragment that begins at or before it, and the rows and row of that."""
+    k = torch.searchsorted(fragments.first[1:], slots, right=True).view(-1)  # `index_select` is faster than an index
+    first, row, rows = (array.index_select(0, k).view(slots.shape) for array in fragments)
+    return slots - first, rows, row
 
 
 class InSlots(NamedTuple):
     """Windows at consecutive slots of their memory."""
 
     anchors: Any  # (windows,) the slot of each anchor
-    skips: Any = None  # (draws, windows) the slots that each draw leaves out at the start of its spans; None: none
+    skips: Any = None  # (windows, draws) the slots that each draw leaves out at the start of its spans; None: none
     variates: Any = None  # (windows,) which column of the pack in its memory each one holds; None: all columns
 
-    @property
-    def windows(self) -> int:
-        """How many there are."""
-        return len(self.anchors)
-
-    def of(self, which: Any) -> "InSlots":
-        """The windows at an index."""
-        skips = None if self.skips is None else self.skips[:, which]
-        return InSlots(self.anchors[which], skips, None if self.variates is None else self.variates[which])
-
-    def with_each(self, change: Callable[[Any], Any]) -> "InSlots":
-        """The same windows with other arrays."""
-        return InSlots(*(None if array is None else change(array) for array in self))
-
     def whole(
-        self, fragments: FragmentTensors | None, history: int, horizon: int
+        self, fragments: Fragments | None, history: int, horizon: int
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The row of each anchor, and which windows lie in one fragment without a slot left out; `None`: all do.
 
@@ -63,13 +46,13 @@ class InSlots(NamedTuple):
         """
         if fragments is None:
             return self.anchors, None
-        k = torch.searchsorted(fragments.first, self.anchors - history, right=True)
-        inside = self.anchors + horizon <= fragments.stop[k]
+        within, rows, row = _fragment_at(fragments, self.anchors - history)
+        inside = within + (history + horizon) <= rows
         if self.skips is not None:
-            inside &= (self.skips == 0).all(0)
-        return self.anchors + fragments.shift[k], inside
+            inside &= (self.skips == 0).all(1)
+        return within.add_(row).add_(history), inside
 
-    def matrix(self, fragments: FragmentTensors | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
+    def matrix(self, fragments: Fragments | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
         """The row of each slot, -1 for an empty one: `(windows, time)`.
 
         Args:
@@ -80,11 +63,11 @@ class InSlots(NamedTuple):
         at = self.anchors[:, None] + slots
         if fragments is None:
             return at
-        k = torch.searchsorted(fragments.first, at, right=True).view(-1)  # `index_select` is faster than an index
-        inside = at < fragments.stop.index_select(0, k).view(at.shape)
+        within, rows, row = _fragment_at(fragments, at)
+        inside = within < rows
         if draw >= 0 and self.skips is not None:
-            inside &= slots - slots[0] >= self.skips[draw][:, None]
-        return torch.where(inside, at.add_(fragments.shift.index_select(0, k).view(at.shape)), -1)
+            inside &= slots - slots[0] >= self.skips[:, draw, None]
+        return torch.where(inside, within.add_(row), -1)
 
 
 class Stretches(NamedTuple):
@@ -94,28 +77,15 @@ class Stretches(NamedTuple):
     rows: Any
     origin: Any  # from which distances are counted
 
-    @property
-    def windows(self) -> int:
-        """How many there are."""
-        return len(self.stop)
-
-    def of(self, which: Any) -> "Stretches":
-        """The windows at an index."""
-        return Stretches(*(array[which] for array in self))
-
-    def with_each(self, change: Callable[[Any], Any]) -> "Stretches":
-        """The same windows with other arrays."""
-        return Stretches(*map(change, self))
-
     def whole(
-        self, fragments: FragmentTensors | None, history: int, horizon: int
+        self, fragments: Fragments | None, history: int, horizon: int
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The row after the last one of each window, and which windows have a row in every slot."""
         assert fragments is None
         assert not horizon
         return self.stop, self.rows == history
 
-    def matrix(self, fragments: FragmentTensors | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
+    def matrix(self, fragments: Fragments | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
         """The row of each slot, counted back from the end, -1 for an empty one: `(windows, time)`."""
         assert fragments is None
         assert draw < 0
@@ -128,28 +98,15 @@ class Picked(NamedTuple):
     rows: Any  # (windows, time) -1 for an empty slot
     origin: Any  # (windows,) from which distances are counted
 
-    @property
-    def windows(self) -> int:
-        """How many there are."""
-        return len(self.rows)
-
-    def of(self, which: Any) -> "Picked":
-        """The windows at an index."""
-        return Picked(*(array[which] for array in self))
-
-    def with_each(self, change: Callable[[Any], Any]) -> "Picked":
-        """The same windows with other arrays."""
-        return Picked(*map(change, self))
-
     def whole(
-        self, fragments: FragmentTensors | None, history: int, horizon: int
+        self, fragments: Fragments | None, history: int, horizon: int
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """No window is known to be rows that follow each other."""
         assert fragments is None
         assert (history, horizon) == (self.rows.shape[1], 0)
         return self.origin, torch.zeros(len(self.origin), dtype=torch.bool)
 
-    def matrix(self, fragments: FragmentTensors | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
+    def matrix(self, fragments: Fragments | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
         """The row of each slot, -1 for an empty one: `(windows, time)`. All spans have the same slots."""
         assert fragments is None
         assert (len(slots), draw) == (self.rows.shape[1], -1)
@@ -159,14 +116,19 @@ class Picked(NamedTuple):
 Rows = InSlots | Stretches | Picked
 
 
-def as_fragments(stretches: Stretches, length: int) -> tuple[Fragments, Int64s]:
-    """For the kernel, stretches as windows in slots: the fragments of the windows, and the slots of their anchors.
+def count_of(rows: Rows) -> int:
+    """How many windows there are."""
+    return len(rows[0])
 
-    Window i has the slots `i * length` up to `(i + 1) * length`, and one fragment, its rows.
+
+def as_fragments(stretches: Stretches, length: int) -> tuple[Fragments, Guide, Int64s]:
+    """For the kernel, stretches as windows in slots: a fragment of each, their guide, and the slots of the anchors.
+
+    Window i has the slots `i * length` up to `(i + 1) * length`.
     """
     windows = _windows(len(stretches.stop), length)
     anchors = np.ascontiguousarray(windows.ends)
-    return Fragments(anchors - stretches.rows, stretches.stop - stretches.rows, stretches.rows, windows), anchors
+    return Fragments(anchors - stretches.rows, stretches.stop - stretches.rows, stretches.rows), windows, anchors
 
 
 @lru_cache(maxsize=16)

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 
-from tensorstash.common.dtypes import Int32s, Int64s, as_integers
+from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.records import some_of
 from tensorstash.gather.each import Variates
 from tensorstash.gather.gather import GatherPlan, compile_plan, names_of, select
 from tensorstash.gather.layout import as_batch
@@ -19,7 +20,6 @@ from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import InSlots
 from tensorstash.gather.span import Span, draws_of
 from tensorstash.native.permutation import Uint64s, mix
-from tensorstash.segments.segment import Block
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64 from one number to the next
 
@@ -34,17 +34,13 @@ def new_memory(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.T
     return torch.empty(shape, dtype=dtype)
 
 
-class Rows(NamedTuple):
+class VariateRows(NamedTuple):
     """The rows of a batch: the columns of each window, one window after the other."""
 
     window: Int64s  # (rows,) the place of the window
     variate: Int64s  # the column within its pack
     pack: Int64s  # the number of the pack among those of the spans
     source: Int32s  # the number of the pack among those of all memories
-
-    def of(self, which: Any) -> "Rows":
-        """Those at an index."""
-        return Rows(*(array[which] for array in self))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -107,8 +103,7 @@ def _pack_of(memory: Memory, name: str, span: Span) -> Memory:
         # all rows of a span are filled alike, and those of computed columns are then written over
         filled = next((other for other in span.columns if other not in filling.computed), name)
         filling = replace(filling, fills={column: filling.fills[filled]}, computed=computed)
-    items = as_integers(pack).view(-1)
-    return Memory({column: pack}, lambda: [Block(items, (column,), len(items))], filling)
+    return Memory(memory.stash, {column: pack}, filling)
 
 
 def counted(counts: Int64s) -> Int64s:
@@ -117,7 +112,7 @@ def counted(counts: Int64s) -> Int64s:
     return np.arange(int(stops[-1]) if len(stops) else 0) - np.repeat(stops - counts, counts)
 
 
-def rows_of(plan: VariatePlan, source: Int32s | None, windows: int, keys: Uint64s | None) -> Rows:
+def rows_of(plan: VariatePlan, source: Int32s | None, windows: int, keys: Uint64s | None) -> VariateRows:
     """The rows of windows of the memories `source`, `(windows,)`.
 
     `keys`, `(packs, windows)`, decide which columns are drawn; without them, all columns are rows.
@@ -127,24 +122,26 @@ def rows_of(plan: VariatePlan, source: Int32s | None, windows: int, keys: Uint64
     window = np.repeat(np.arange(windows), counts)
     column = np.repeat(plan.first[number], counts)
     column += counted(counts)
-    rows = Rows(window, plan.variate[column], plan.pack[column], plan.source[column])
-    return rows if keys is None or plan.variates.most is None else rows.of(_is_drawn(rows, keys, plan.variates.most))
+    rows = VariateRows(window, plan.variate[column], plan.pack[column], plan.source[column])
+    if keys is None or plan.variates.most is None:
+        return rows
+    return some_of(rows, _is_drawn(rows, keys, plan.variates.most))
 
 
-def in_slots(plan: VariatePlan, rows: Rows, anchors: Int64s, skips: Int64s | None) -> InSlots:
+def in_slots(plan: VariatePlan, rows: VariateRows, anchors: Int64s, skips: Int64s | None) -> InSlots:
     """The rows as windows of one column each.
 
     Args:
         plan: how windows are taken.
         rows: the rows of all windows.
         anchors: the slots of the windows' anchors, `(windows,)`.
-        skips: the slots that the draws of all spans leave out, `(draws, windows)`; `None` takes the longest spans.
+        skips: the slots that the draws of all spans leave out, `(windows, draws)`; `None` takes the longest spans.
     """
-    skips = None if skips is None or not plan.draws else np.take(skips[plan.draws], rows.window, 1)
+    skips = None if skips is None or not plan.draws else skips[rows.window][:, plan.draws]
     return InSlots(anchors[rows.window], skips, rows.variate)
 
 
-def _is_drawn(rows: Rows, keys: Uint64s, most: int) -> Any:
+def _is_drawn(rows: VariateRows, keys: Uint64s, most: int) -> Any:
     """Which rows are among the `most` of their window and pack with the lowest hashes, `(rows,)` bool."""
     hashes = mix(keys[rows.pack, rows.window] + (rows.variate.astype(np.uint64) + np.uint64(1)) * _STEP)
     group = rows.window * len(keys) + rows.pack  # ascending
@@ -155,7 +152,7 @@ def _is_drawn(rows: Rows, keys: Uint64s, most: int) -> Any:
 
 
 def gather_rows(
-    plan: VariatePlan, rows: Rows, anchors: Int64s, skips: Int64s | None, take: Take
+    plan: VariatePlan, rows: VariateRows, anchors: Int64s, skips: Int64s | None, take: Take
 ) -> dict[str, torch.Tensor]:
     """The spans of a batch, `(rows, time)`, their `observed` if slots may be empty, and what each row is.
 

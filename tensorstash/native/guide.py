@@ -1,32 +1,12 @@
 """Look-up of the piece that contains a number, with a guide table that narrows the search: by the kernel or numpy."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.native import kernel, library
+from tensorstash.native.kernel import Guide
 
 _GUIDE_STEPS = 4  # beyond these a binary search is cheaper
-
-
-@dataclass(frozen=True, slots=True)
-class Guide:
-    """Consecutive pieces of the numbers from 0 on, piece k from `ends[k - 1]` to `ends[k]`, and a guide table."""
-
-    records: Int64s  # (k, 1 or 2) the end of each piece, ascending, and its base: one cache line serves both
-    shift: int
-    table: Int32s  # table[i >> shift] is the piece of the number (i >> shift) << shift
-
-    @property
-    def ends(self) -> Int64s:
-        """(k,) where each piece ends."""
-        return self.records[:, 0]
-
-    @property
-    def base(self) -> Int64s:
-        """(k,) what `locate` adds to the numbers of each piece."""
-        return self.records[:, 1]
 
 
 def guide(records: Int64s) -> Guide:
@@ -44,14 +24,14 @@ def find(pieces: Guide, numbers: Int64s) -> Int32s:
     """The piece of each number in `[0, ends[-1])`, of any shape."""
     if library.LIBRARY is None:
         return find_in_numpy(pieces, numbers)
-    return kernel.find(_for_kernel(pieces), np.ascontiguousarray(numbers))
+    return kernel.find(pieces, np.ascontiguousarray(numbers))
 
 
 def locate(pieces: Guide, stride: int, numbers: Int64s) -> Int64s:
     """`base[k] + stride * number` for each number, of any shape, where k is the piece of the number."""
     if library.LIBRARY is None:
         return locate_in_numpy(pieces, stride, numbers)
-    return kernel.locate(_for_kernel(pieces), stride, np.ascontiguousarray(numbers))
+    return kernel.locate(pieces, stride, np.ascontiguousarray(numbers))
 
 
 def find_and_locate(pieces: Guide, stride: int, numbers: Int64s) -> tuple[Int32s, Int64s]:
@@ -60,7 +40,7 @@ def find_and_locate(pieces: Guide, stride: int, numbers: Int64s) -> tuple[Int32s
         found = find_in_numpy(pieces, numbers)
         return found, pieces.base[found] + numbers * stride
     found = np.empty(numbers.shape, np.int32)
-    return found, kernel.locate(_for_kernel(pieces), stride, np.ascontiguousarray(numbers), found)
+    return found, kernel.locate(pieces, stride, np.ascontiguousarray(numbers), found)
 
 
 def find_in_numpy(pieces: Guide, numbers: Int64s) -> Int32s:
@@ -102,8 +82,3 @@ def first_rows_in_numpy(ascending: Int64s, low: Int64s, high: Int64s, bounds: In
         is_before &= low < high
         low, high = np.where(is_before, middle + 1, low), np.where(is_before, high, middle)
     return low
-
-
-def _for_kernel(pieces: Guide) -> kernel.Pieces:
-    # made anew for each call, because addresses cannot be pickled with windows
-    return kernel.pieces(pieces.records, pieces.table, pieces.shift)

@@ -1,6 +1,6 @@
 """Calls into the compiled kernel with numpy arrays; only for use if `library.LIBRARY` is not `None`.
 
-Structs that are slow to make (guides, sources, plans) are made once and keep the arrays they point to alive. Arrays
+Structs of plans are made once and keep the arrays they point to alive. Arrays
 must be contiguous and of the right dtype, which is checked here because C sees only addresses. A call releases the
 GIL.
 """
@@ -9,7 +9,7 @@ import ctypes
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +26,30 @@ _DONE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
-    """Pieces of the numbers from 0 on, with a guide table."""
+class Guide:
+    """Consecutive pieces of the numbers from 0 on, piece k from `ends[k - 1]` to `ends[k]`, and a guide table."""
 
-    records: Int64s  # (pieces, 1 or 2) the end of each, ascending, and its base
+    records: Int64s  # (k, 1 or 2) the end of each piece, ascending, and its base: one cache line serves both
+    shift: int
     table: Int32s  # table[i >> shift] is the piece of the number (i >> shift) << shift
-    struct: library.GuideStruct
+
+    @property
+    def ends(self) -> Int64s:
+        """(k,) where each piece ends."""
+        return self.records[:, 0]
+
+    @property
+    def base(self) -> Int64s:
+        """(k,) what `locate` adds to the numbers of each piece."""
+        return self.records[:, 1]
+
+
+class Fragments(NamedTuple):
+    """Consecutive rows without an empty slot between them; as tensors where torch gathers."""
+
+    first: Any  # (fragments,) the slot of the first row of each, ascending
+    row: Any  # (fragments,) that row
+    rows: Any  # (fragments,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,19 +72,8 @@ class Source:
     """Columns that windows are taken from, all with the same number of rows, and the slots of these rows."""
 
     columns: Sequence[NDArray[Any]]  # one per span, (rows, ...)
-    fragments: tuple[Int64s, Int64s, Int64s] | None  # first slot, first row and rows of each; None: slots are rows
-    pieces: Pieces | None  # of the slots, one per fragment
-
-
-@dataclass(frozen=True, slots=True)
-class SlotRange:
-    """Slots `start, start + step, ...`, `length` of them, relative to the anchor of a window."""
-
-    start: int
-    length: int
-    step: int
-    empty: int  # the bits of an item where there is no row
-    draw: int = -1  # by which windows skip its first slots
+    fragments: Fragments | None = None  # `None`: slots are rows
+    guide: Guide | None = None  # of the slots, a piece per fragment
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +81,10 @@ class Compiled:
     """How windows of `history` slots before their anchor and `horizon` from it on are taken from sources."""
 
     struct: library.PlanStruct
-    spans: int
-    length: int  # slots of a window
+    sources: NDArray[Any]  # of `library.SourceStruct`
     fragmented: bool  # whether any source has fragments
     first: Int32s | None  # with rows apart: the number of the first item of each source
-    kept: tuple[object, ...]  # the objects that the struct points to
+    kept: tuple[object, ...]  # the objects that the structs point to
 
 
 def permutations(grids: Uint64s) -> "ctypes.Array[Any]":
@@ -96,25 +102,20 @@ def permute(all_: "ctypes.Array[Any]", positions: Int64s, which: Int32s | None =
     return ids
 
 
-def pieces(records: Int64s, table: Int32s, shift: int) -> Pieces:
-    """Pieces with their guide table; `records` is `(pieces, 1)`, or `(pieces, 2)` for `locate`."""
-    addresses = _address(records, np.int64), _address(table, np.int32)
-    return Pieces(records, table, library.GuideStruct(*addresses, *records.shape, len(table), shift))
-
-
-def find(within: Pieces, numbers: Int64s) -> Int32s:
+def find(within: Guide, numbers: Int64s) -> Int32s:
     """The piece of each number, of any shape."""
     piece = np.empty(numbers.shape, np.int32)
-    _refuse(_call("find", within.struct, _address(numbers, np.int64), numbers.size, _address(piece, np.int32)), numbers)
+    pieces, to = library.GuideStruct(*_guide(within)), _address(piece, np.int32)
+    _refuse(_call("find", pieces, _address(numbers, np.int64), numbers.size, to), numbers)
     return piece
 
 
-def locate(within: Pieces, stride: int, ids: Int64s, pieces: Int32s | None = None) -> Int64s:
+def locate(within: Guide, stride: int, ids: Int64s, pieces: Int32s | None = None) -> Int64s:
     """`base + stride * id` for each id, of any shape, with the base of its piece, which is written to `pieces`."""
     slots = np.empty_like(ids)
     at, to = _address(ids, np.int64), _address(slots, np.int64)
     piece_at = 0 if pieces is None else _address(pieces, np.int32, ids.size)
-    _refuse(_call("locate", within.struct, stride, at, ids.size, to, piece_at), ids)
+    _refuse(_call("locate", library.GuideStruct(*_guide(within)), stride, at, ids.size, to, piece_at), ids)
     return slots
 
 
@@ -134,8 +135,8 @@ def pick(  # noqa: PLR0917  in the order of the structs
     numbers: tuple[int, int, int, int, bool],
     low: Int64s,
     high: Int64s,
-    begin: Int64s,
-    end: Int64s,
+    start: Int64s,
+    stop: Int64s,
     late: Int64s | None,
 ) -> Int64s:
     """The rows of windows by their times, `(windows, slots)`, -1 for an empty slot: see `native/versions.c`.
@@ -151,7 +152,7 @@ def pick(  # noqa: PLR0917  in the order of the structs
         times.size,
         *numbers,
     )
-    ranges = (_address(array, np.int64, count) for array in (low, high, begin, end))
+    ranges = (_address(array, np.int64, count) for array in (low, high, start, stop))
     moments = library.MomentsStruct(*ranges, 0 if late is None else _address(late, np.int64, count), count)
     _refuse(_call("pick", of, moments, _address(rows, np.int64)), low)
     return rows
@@ -186,7 +187,7 @@ def draw(ends: Int64s, table: Int32s | Int64s, shift: int, keys: tuple[int, int]
 
 
 def compile_plan(
-    spans: Sequence[SlotRange],
+    spans: Sequence[library.SpanStruct],
     sources: Sequence[Source],
     history: int,
     horizon: int,
@@ -194,63 +195,42 @@ def compile_plan(
     apart: bool = False,
     streamed: int = STREAMED_FROM,
 ) -> Compiled:
-    """Spans and sources as the C struct that a gather takes.
+    """Spans and sources as the C struct that a gather takes; the sizes of rows are written into the spans.
 
     With `apart` each item of a row is a source of its own, in order. From `streamed` bytes on, batches pass the caches.
     """
     first = sources[0].columns
-    row_bytes = [column.itemsize if apart else column[:1].nbytes for column in first]
-    span_structs = (library.SpanStruct * len(spans))(
-        *(
-            library.SpanStruct(span.start, span.length, span.step, nbytes, column.itemsize, span.draw, span.empty)
-            for span, column, nbytes in zip(spans, first, row_bytes)
-        )
-    )
-    described = (library.SourceStruct * len(sources))(*map(_source, sources))
+    structs = (library.SpanStruct * len(spans))(*spans)
+    for span, column in zip(structs, first):
+        span.row_bytes, span.item_bytes = column.itemsize if apart else column[:1].nbytes, column.itemsize
+    described = np.array([*map(_source, sources)], library.SourceStruct)
     columns = np.array([[_address(column, first[k].dtype) for k, column in enumerate(s.columns)] for s in sources])
-    columns = columns.astype(np.uintp)
     widths = np.array([math.prod(source.columns[0].shape[1:]) for source in sources])
     if apart:
-        described, columns = _apart(sources, described, columns, widths)
-    struct = library.PlanStruct(
-        span_structs, described, columns.ctypes.data, len(spans), len(described), history, horizon, apart, streamed
-    )
+        if any(len({column.shape[1:] for column in source.columns}) != 1 for source in sources):
+            raise ValueError("The columns of a source must have rows of one length to be taken apart.")
+        item = np.arange(widths.sum()) - (widths.cumsum() - widths).repeat(widths)
+        columns = columns.repeat(widths, axis=0) + item[:, None] * [column.itemsize for column in first]
+        described = described.repeat(widths)
+        described["width"] = widths.repeat(widths)
+    columns = columns.astype(np.uintp)
+    sizes = len(spans), len(described), history, horizon, apart, streamed
     return Compiled(
-        struct,
-        len(spans),
-        history + horizon,
+        library.PlanStruct(structs, described.ctypes.data, columns.ctypes.data, *sizes),
+        described,
         any(source.fragments is not None for source in sources),
         np.cumsum([0, *widths[:-1]], dtype=np.int32) if apart else None,
-        (span_structs, described, columns, tuple(sources)),
+        (structs, columns, *sources),
     )
 
 
-def _apart(
-    sources: Sequence[Source], described: "ctypes.Array[Any]", columns: NDArray[np.uintp], widths: Int64s
-) -> tuple["ctypes.Array[Any]", NDArray[np.uintp]]:
-    """The structs and the addresses of all items of the sources."""
-    for source in sources:
-        if len({column.shape[1:] for column in source.columns}) != 1:
-            raise ValueError("The columns of a source must have rows of one length to be taken apart.")
-    numbers = np.frombuffer(bytes(described), np.int64).reshape(len(sources), -1).repeat(widths, axis=0)
-    numbers[:, 1] = widths.repeat(widths)
-    item = np.arange(len(numbers)) - (widths.cumsum() - widths).repeat(widths)
-    itemsizes = np.array([column.itemsize for column in sources[0].columns])
-    made = (library.SourceStruct * len(numbers)).from_buffer_copy(numbers.tobytes())
-    return made, (columns.repeat(widths, axis=0) + item[:, None] * itemsizes).astype(np.uintp)
-
-
-def with_fragments(plan: Compiled, fragments: tuple[Int64s, Int64s, Int64s], within: Pieces) -> Compiled:
-    """The same plan with other fragments, the same ones in all sources: first slot, first row and rows of each."""
-    struct, count = plan.struct, len(within.records)
-    sources = (library.SourceStruct * struct.source_count)()
-    numbers = np.frombuffer(sources, np.int64).reshape(len(sources), -1)
-    numbers[:] = np.frombuffer(ctypes.string_at(struct.sources, numbers.nbytes), np.int64).reshape(numbers.shape)
-    guide = np.frombuffer(bytes(within.struct), np.int64)
-    numbers[:, 2:] = [*(_address(array, np.int64, count) for array in fragments), *guide]
-    sizes = struct.span_count, len(sources), struct.history, struct.horizon, struct.apart, struct.streamed
-    moved = library.PlanStruct(struct.spans, sources, struct.columns, *sizes)
-    return Compiled(moved, plan.spans, plan.length, True, plan.first, (plan, sources, fragments, within))
+def with_fragments(plan: Compiled, fragments: Fragments, guide: Guide) -> Compiled:
+    """The same plan with other fragments, the same ones in all sources."""
+    struct, sources = library.PlanStruct.from_buffer_copy(plan.struct), plan.sources.copy()
+    for name, value in zip(("first", "row", "count", "guide"), _fragments(fragments, guide)):
+        sources[name] = value
+    struct.sources = sources.ctypes.data
+    return Compiled(struct, sources, True, plan.first, (plan, fragments, guide))
 
 
 def gather(  # noqa: PLR0917  in the order of the struct
@@ -271,7 +251,8 @@ def gather(  # noqa: PLR0917  in the order of the struct
     """
     size, draws = len(anchors), 0 if skips is None else len(skips)
     places = np.empty_like(anchors) if plan.fragmented else None
-    to, seen = _addresses(out, plan.spans), None if observed is None else _addresses(observed, plan.spans)
+    spans = plan.struct.span_count
+    to, seen = _addresses(out, spans), None if observed is None else _addresses(observed, spans)
     batch = library.BATCH.pack(
         _address(anchors, np.int64),
         0 if which is None else _address(which, np.int32, size),
@@ -300,8 +281,8 @@ def take(  # noqa: PLR0917  as `gather`
 
     All spans of the plan have as many slots.
     """
-    size = len(rows)
-    to, seen = _addresses(out, plan.spans), _addresses(observed, plan.spans)
+    size, spans = len(rows), plan.struct.span_count
+    to, seen = _addresses(out, spans), _addresses(observed, spans)
     source = 0 if which is None else _address(which, np.int32, size)
     batch = library.BATCH.pack(0, source, 0, ctypes.addressof(to), ctypes.addressof(seen), 0, size, 0, threads)
     bad = _call("take", plan.struct, batch, _address(rows, np.int64, size * plan.struct.spans[0].length))
@@ -357,14 +338,24 @@ def mark(how: library.Packed, segments: Int32s, positions: Int32s) -> None:
     _call("mark", how, _address(numbers, np.int32), *to)
 
 
-def _source(source: Source) -> library.SourceStruct:
+def _source(source: Source) -> tuple[Any, ...]:
+    """The fields of a `library.SourceStruct`."""
     rows = {len(column) for column in source.columns}
     if len(rows) != 1:
         raise ValueError(f"The columns of a source must have one number of rows, got {sorted(rows)}.")
-    if source.fragments is None or source.pieces is None:
-        return library.SourceStruct(rows.pop(), 1)
-    counts = (_address(array, np.int64, len(source.pieces.records)) for array in source.fragments)
-    return library.SourceStruct(rows.pop(), 1, *counts, source.pieces.struct)
+    if source.fragments is None or source.guide is None:
+        return rows.pop(), 1, 0, 0, 0, (0,) * 6
+    return rows.pop(), 1, *_fragments(source.fragments, source.guide)
+
+
+def _fragments(fragments: Fragments, guide: Guide) -> tuple[Any, ...]:
+    return *(_address(array, np.int64, len(guide.records)) for array in fragments), _guide(guide)
+
+
+def _guide(guide: Guide) -> tuple[int, ...]:
+    """The fields of a `library.GuideStruct`."""
+    records, table = guide.records, guide.table
+    return _address(records, np.int64), _address(table, np.int32), *records.shape, len(table), guide.shift
 
 
 def _address(array: NDArray[Any], dtype: Any, size: int | None = None) -> int:

@@ -60,8 +60,7 @@ class PlanStruct(ctypes.Structure):
 
     _fields_ = (
         ("spans", POINTER(SpanStruct)),
-        ("sources", POINTER(SourceStruct)),
-        *_fields("columns", "span_count source_count history horizon apart streamed"),
+        *_fields("sources columns", "span_count source_count history horizon apart streamed"),
     )
 
 
@@ -74,7 +73,7 @@ class VersionsStruct(ctypes.Structure):
 class MomentsStruct(ctypes.Structure):
     """Of each window its rows, its stretch of time, and the first known time that is too late."""
 
-    _fields_ = _fields("low high begin end late", "n")
+    _fields_ = _fields("low high start stop late", "n")
 
 
 class Packed(ctypes.Structure):

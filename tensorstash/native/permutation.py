@@ -2,8 +2,9 @@
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ def shuffled(n: int, seed: int, epoch: int) -> Order:
     if n <= _SMALL:
         return lambda positions: _small(n, keys)[positions]
     if library.LIBRARY is None:
-        return lambda positions: walk(positions, n, keys)
+        return lambda positions: walk(positions, n, *grid(n), keys)
     compiled = kernel.permutations(np.array([[n, *grid(n), *keys]], np.uint64))
     return lambda positions: kernel.permute(compiled, np.ascontiguousarray(positions))
 
@@ -65,19 +66,19 @@ def grid(n: int) -> tuple[int, int]:
     return a, -(-n // a)
 
 
-def walk(positions: Int64s, n: int, keys: tuple[int, ...]) -> Int64s:
-    """The ids at positions of a large permutation, in numpy."""
-    a, b = grid(n)
+def walk(positions: Int64s, n: Any, a: Any, b: Any, keys: Sequence[Any]) -> Int64s:
+    """The ids at positions of a large permutation, in numpy; of several, by arrays with an item for each position."""
     ids = feistel(positions.astype(np.uint64), a, b, keys)
     outside = np.flatnonzero(ids >= n)
     while len(outside):
-        again = feistel(ids[outside], a, b, keys)
+        some = [value[outside] if isinstance(value, np.ndarray) else value for value in (n, a, b, *keys)]
+        again = feistel(ids[outside], some[1], some[2], some[3:])
         ids[outside] = again
-        outside = outside[again >= n]
+        outside = outside[again >= some[0]]
     return ids.view(np.int64)
 
 
-def feistel(x: Uint64s, a: int, b: int, keys: tuple[int, ...]) -> Uint64s:
+def feistel(x: Uint64s, a: Any, b: Any, keys: Sequence[Any]) -> Uint64s:
     """A bijection of `[0, a * b)`: x is the cell (left, right) of an a by b grid, and the rounds move them in turn."""
     left = x // np.uint64(b)
     right = x - left * np.uint64(b)
@@ -90,7 +91,7 @@ def feistel(x: Uint64s, a: int, b: int, keys: tuple[int, ...]) -> Uint64s:
     return left
 
 
-def _round(moved: Uint64s, by: Uint64s, size: int, key: int, scratch: tuple[Uint64s, Uint64s]) -> None:
+def _round(moved: Uint64s, by: Uint64s, size: Any, key: Any, scratch: tuple[Uint64s, Uint64s]) -> None:
     """`moved = (moved + hash(by)) % size` in place, with the hash scaled into `[0, size)`."""
     h, t = scratch
     np.bitwise_xor(by, np.uint64(key), out=h)

@@ -6,10 +6,12 @@ the newest version that was known counts.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from tensorstash.common.dtypes import Int64s
+from tensorstash.common.records import each_array, some_of
 from tensorstash.native import kernel, library
 from tensorstash.native.guide import first_rows_in_numpy
 
@@ -30,20 +32,14 @@ class Versions:
     all: bool  # whether rows of one time do not replace each other
 
 
-@dataclass(frozen=True, slots=True)
-class Moments:
+class Moments(NamedTuple):
     """Of windows, arrays `(windows,)`: their rows, their stretch in ticks, the first known time that is too late."""
 
     low: Int64s
     high: Int64s
-    begin: Int64s
-    end: Int64s
+    start: Int64s
+    stop: Int64s
     late: Int64s | None
-
-    def of(self, which: slice | Int64s) -> "Moments":
-        """Those at an index."""
-        late = None if self.late is None else self.late[which]
-        return Moments(self.low[which], self.high[which], self.begin[which], self.end[which], late)
 
 
 def pick(of: Versions, at: Moments, slots: int, every: int | None) -> Int64s:
@@ -51,9 +47,8 @@ def pick(of: Versions, at: Moments, slots: int, every: int | None) -> Int64s:
     if library.LIBRARY is None:
         return pick_in_numpy(of, at, slots, every)
     numbers = of.unit, every or 0, slots, of.apart, of.all
-    low, high, begin, end = map(np.ascontiguousarray, (at.low, at.high, at.begin, at.end))
-    late = None if at.late is None or of.known is None else np.ascontiguousarray(at.late)
-    return kernel.pick(of.times, of.known, of.reach, numbers, low, high, begin, end, late)
+    at = at._replace(late=None if of.known is None else at.late)
+    return kernel.pick(of.times, of.known, of.reach, numbers, *each_array(at, np.ascontiguousarray))
 
 
 def pick_in_numpy(of: Versions, at: Moments, slots: int, every: int | None) -> Int64s:
@@ -64,7 +59,7 @@ def pick_in_numpy(of: Versions, at: Moments, slots: int, every: int | None) -> I
     near = np.maximum(first, stop - 2 * slots)
     rows = _pick_from(of, at, (near, stop), slots, every)
     rest = np.flatnonzero((rows < 0).any(1) & (first < near))
-    rows[rest] = _pick_from(of, at.of(rest), (first[rest], stop[rest]), slots, every)
+    rows[rest] = _pick_from(of, some_of(at, rest), (first[rest], stop[rest]), slots, every)
     return rows
 
 
@@ -78,12 +73,12 @@ def _pick_from(of: Versions, at: Moments, ranges: tuple[Int64s, Int64s], slots: 
     first, stop = ranges
     rows = np.full((len(first), slots), -1)
     for some in _together(stop - first + slots):
-        into, window_at = rows[some], at.of(some)
+        into, window_at = rows[some], some_of(at, some)
         window, row = _visible(of, window_at, first[some], stop[some])
         if every is None:
             _put_newest(of, window, row, into)
         else:
-            slot = window * slots + (of.times[row] * of.unit - window_at.begin[window]) // every
+            slot = window * slots + (of.times[row] * of.unit - window_at.start[window]) // every
             _put_into_buckets(of, slot, row, into.reshape(-1), last_counts=_last_counts(of, every))
     return rows
 
@@ -95,8 +90,8 @@ def _visible(of: Versions, at: Moments, first: Int64s, stop: Int64s) -> tuple[In
     row += np.arange(len(row))
     if of.reach is not None:  # all were known
         times = of.times[row]
-        inside = times >= np.repeat(_units(of, at.begin), counts)
-        inside &= times < np.repeat(_units(of, at.end), counts)
+        inside = times >= np.repeat(_units(of, at.start), counts)
+        inside &= times < np.repeat(_units(of, at.stop), counts)
     elif of.known is not None and at.late is not None:  # all lie in the stretch
         inside = of.known[row] < np.repeat(at.late, counts)
     else:
@@ -133,11 +128,11 @@ def _put_newest(of: Versions, window: Int64s, row: Int64s, rows: Int64s) -> None
 def _candidates(of: Versions, at: Moments) -> tuple[Int64s, Int64s]:
     """The first row of each window that may matter, and the row after the last one."""
     if of.reach is None or of.known is None or at.late is None:
-        first = first_rows_in_numpy(of.times, at.low, at.high, _units(of, at.begin))
-        return first, first_rows_in_numpy(of.times, first, at.high, _units(of, at.end))
+        first = first_rows_in_numpy(of.times, at.low, at.high, _units(of, at.start))
+        return first, first_rows_in_numpy(of.times, first, at.high, _units(of, at.stop))
     stop = first_rows_in_numpy(of.known, at.low, at.high, at.late)
     low = at.low // BLOCK
-    blocks = first_rows_in_numpy(of.reach, low, np.maximum(low, stop // BLOCK), _units(of, at.begin))
+    blocks = first_rows_in_numpy(of.reach, low, np.maximum(low, stop // BLOCK), _units(of, at.start))
     return np.minimum(np.maximum(at.low, blocks * BLOCK), stop), stop
 
 

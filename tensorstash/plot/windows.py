@@ -100,7 +100,7 @@ def _covered(placement: Placement) -> tuple[Int64s, Int64s, Int64s, Int64s, Int6
         return placement.window_entities(ids), first, moments, moments, last
     within = placement.intervals
     first = within.first
-    last = first + within.stride * (np.diff(within.ends, prepend=0) - 1)
+    last = first + within.stride * (np.diff(within.guide.ends, prepend=0) - 1)
     judged = placement.history if placement.horizon else 0  # the first slot whose time decides the part of a split
     edges = (first, last + max(placement.history, 1) - 1, first + judged, last + placement.length - 1)
     first_past, last_past, first_future, last_future = (slot_times(placement, edge) for edge in edges)

@@ -4,17 +4,16 @@
 its draw k. A component of n windows shows them in epochs of its own: draw k is at `k % n` of its epoch `k // n`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isqrt
-from typing import cast
 
 import numpy as np
 
 from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.native import kernel, library
-from tensorstash.native.permutation import BLOCK, feistel
+from tensorstash.native.permutation import BLOCK, walk
 from tensorstash.sampling.draw_table import as_array, by_name, checked_weights
 from tensorstash.sampling.hashes import CHUNK, Uint64s, hashes, keys
 from tensorstash.sampling.tree import Tree, choose, tree, whole_weights
@@ -23,9 +22,6 @@ _SMALL = 1 << 12  # up to here a permutation is drawn uniformly, as a whole
 _ROUNDS = 6
 _DRAWN = 1 << 18  # the most hashes sorted at a time
 _MANY_COMPONENTS = 100  # with more components, calls for more positions at a time are faster
-
-# `feistel` broadcasts: sides and keys may be arrays with one item per position
-_network = cast("Callable[[Uint64s, Uint64s, Uint64s, list[Uint64s]], Uint64s]", feistel)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +106,7 @@ class _Permuted:
     """The permutations of all components and their epochs: `_Drawn` for small ones, `_Networks` for large ones."""
 
     def __init__(self, of: Components, seed: int) -> None:
-        keys_of = _Keys(of.names, seed)
+        keys_of = np.stack([keys(f"tensorstash mix 1, seed {seed}, component {name}") for name in of.names])
         self._is_small = of.sizes <= _SMALL
         self._small = _Drawn(keys_of, np.where(self._is_small, of.sizes, 0))
         self._large = _Networks(keys_of, np.maximum(of.sizes, 1))  # a component without windows is never drawn
@@ -128,26 +124,19 @@ class _Permuted:
         return ids
 
 
-class _Keys:
-    """Keys of components and epochs.
+def _keys(of_components: Uint64s, component: Int32s, epoch: Int64s, count: int) -> list[Uint64s]:
+    """The first `count` keys of epochs of components, from the eight keys of each component.
 
-    The seed and the name of a component give eight keys. Key k of epoch e is the hash of e with keys k and k + 1 of
-    these eight.
+    Key k of epoch e is the hash of e with keys k and k + 1 of these eight.
     """
-
-    def __init__(self, names: Sequence[str], seed: int) -> None:
-        self._of_component = np.stack([keys(f"tensorstash mix 1, seed {seed}, component {name}") for name in names])
-
-    def first(self, component: Int32s, epoch: Int64s, count: int) -> list[Uint64s]:
-        """The first `count` keys of epochs of components."""
-        base = self._of_component[component]
-        return [hashes(epoch, base[:, k], base[:, k + 1]) for k in range(count)]
+    base = of_components[component]
+    return [hashes(epoch, base[:, k], base[:, k + 1]) for k in range(count)]
 
 
 class _Drawn:
     """Permutations that are drawn as a whole: the order of keyed hashes. It keeps the latest one of each component."""
 
-    def __init__(self, keys_of: _Keys, sizes: Int64s) -> None:
+    def __init__(self, keys_of: Uint64s, sizes: Int64s) -> None:
         self._keys_of = keys_of
         self._sizes = sizes
         self._first = np.cumsum(sizes) - sizes
@@ -178,14 +167,14 @@ class _Drawn:
         return ids
 
     def _permutations(self, component: int, epochs: Int64s, n: int) -> Int64s:
-        first, second = self._keys_of.first(np.full(len(epochs), component, np.int32), epochs, 2)
+        first, second = _keys(self._keys_of, np.full(len(epochs), component, np.int32), epochs, 2)
         return np.argsort(hashes(np.arange(n), first[:, None], second[:, None]), axis=1, kind="stable")
 
 
 class _Networks:
     """Permutations by the network of `shuffled`. It keeps the grids of the latest epochs, which the next call needs."""
 
-    def __init__(self, keys_of: _Keys, sizes: Int64s) -> None:
+    def __init__(self, keys_of: Uint64s, sizes: Int64s) -> None:
         self._keys_of = keys_of
         self._sizes = sizes.astype(np.uint64)
         sides = [isqrt(size - 1) + 1 for size in sizes.tolist()]
@@ -209,7 +198,7 @@ class _Networks:
 
     def _grids(self, component: Int32s, epoch: Int64s) -> Uint64s:
         sides = self._sizes[component], self._height[component], self._width[component]
-        return np.stack([*sides, *self._keys_of.first(component, epoch, _ROUNDS)])
+        return np.stack([*sides, *_keys(self._keys_of, component, epoch, _ROUNDS)])
 
 
 def permute(grids: Uint64s, which: Int32s, positions: Int64s) -> Int64s:
@@ -220,10 +209,4 @@ def permute(grids: Uint64s, which: Int32s, positions: Int64s) -> Int64s:
     if library.LIBRARY is not None:
         return kernel.permute(kernel.permutations(grids.T), positions, which)
     n, height, width, *chosen = (values[which] for values in grids)
-    ids = _network(positions.astype(np.uint64), height, width, chosen)
-    outside = np.flatnonzero(ids >= n)
-    while len(outside):
-        again = _network(ids[outside], height[outside], width[outside], [key[outside] for key in chosen])
-        ids[outside] = again
-        outside = outside[again >= n[outside]]
-    return ids.view(np.int64)
+    return walk(positions, n, height, width, chosen)

@@ -9,11 +9,13 @@ from numpy.typing import NDArray
 
 from tensorstash.common.checks import MOST_COUNT, at_least
 from tensorstash.common.dtypes import Bools, Int64s
+from tensorstash.gather.span import draws_of
 from tensorstash.sampling.order import Ids, SequenceOrder
 from tensorstash.sampling.steps import Layout, Steps
-from tensorstash.windows.placement import Chain, Placement
+from tensorstash.windows.chain import Chain
+from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import run_edges
-from tensorstash.windows.variates import drawn_packs
+from tensorstash.windows.variate_rows import drawn_packs
 from tensorstash.windows.windows import Windows
 
 
@@ -48,7 +50,6 @@ class LanesOrder(SequenceOrder):
 
     def __init__(self, count: int, windows: int) -> None:
         self.name = f"{count} lanes"
-        self.fingerprint = {}
         self.positions = windows
         self._count = count
         self._length, self._longer = divmod(windows, count)  # of a lane; the first `longer` lanes have one window more
@@ -101,7 +102,7 @@ def _check_continued(windows: Windows) -> None:
             "ts.Lanes needs windows of slots, each of which continues the one before; windows at given points and "
             "spans in time do not. Use another order."
         )
-    if windows.chain.drawn:
+    if draws_of(windows.spans):
         raise ValueError(
             "With ts.Lanes each window begins where the past of the window before it ended, so no start may be a "
             f"ts.Draw, got {', '.join(map(str, windows.spans))}. Give a fixed start, or take another order."

@@ -17,10 +17,11 @@ from tensorstash.errors import SchemaError
 from tensorstash.sampling.components import components
 from tensorstash.sampling.mixed import MixedOrder
 from tensorstash.sampling.several import Several
-from tensorstash.windows.contents import each_window, window_or_batch
+from tensorstash.windows.chain import Chain
+from tensorstash.windows.contents import Contents
 from tensorstash.windows.identity import columns_of, meanings, where, widths_of
 from tensorstash.windows.ids import Ids
-from tensorstash.windows.placement import Chain, Placement
+from tensorstash.windows.placement import Placement
 from tensorstash.windows.traits import Trait, clock_traits, column_traits, static_trait
 from tensorstash.windows.windows import Windows
 
@@ -80,7 +81,7 @@ class Mix(Several):
                 raise TypeError(f"Components of a mix must be ts.Windows; {name!r} is {type_text(component)}.")
         self.parts = self.windows = dict(windows)
         self.components = components({name: len(component) for name, component in windows.items()}, weights)
-        self.chain = Chain(tuple(component.placement for component in windows.values()))
+        self.contents = Contents(Chain(tuple(component.placement for component in windows.values())))
         self.epoch_size = len(self) if epoch_size is None else at_least(1, epoch_size, "epoch_size", below=MOST_COUNT)
         self._meanings = self._checked_meanings()
 
@@ -92,11 +93,11 @@ class Mix(Several):
 
     def __getitem__(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
-        return window_or_batch(self.chain, ids)
+        return self.contents.window_or_batch(ids)
 
     def __getitems__(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
         """Windows one by one, as PyTorch's `DataLoader` asks for them with `batch_size=`."""
-        return each_window(self.chain, ids)
+        return self.contents.each_window(ids)
 
     def fingerprint(self) -> dict[str, Any]:
         """A small JSON identity: equal mixes have equal fingerprints."""

@@ -13,7 +13,6 @@ class MixedOrder(SequenceOrder):
 
     def __init__(self, components: Components, epoch_size: int, *, shuffle: bool) -> None:
         self.name = f"mix, {'shuffled' if shuffle else 'interleaved'}"
-        self.fingerprint = {}
         self.positions = epoch_size
         self.block = components.block
         self.is_seeded = shuffle

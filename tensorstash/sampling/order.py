@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Int64s
 from tensorstash.native.permutation import BLOCK
 from tensorstash.sampling.steps import Layout, Progress, Steps, Tail, share
-from tensorstash.windows.placement import Chain
+from tensorstash.windows.chain import Chain
 from tensorstash.windows.windows import Windows
 
 Ids = Callable[[Int64s], Int64s]  # positions of an epoch to ids, both `(k,)`
@@ -32,7 +33,7 @@ class Order(ABC):
     name: str
     """The order in a state and in `repr(sampler)`."""
 
-    fingerprint: Mapping[str, Any]
+    fingerprint: Mapping[str, Any] = MappingProxyType({})
     """What a state must have in common with this order besides its name, as JSON values."""
 
     positions: int

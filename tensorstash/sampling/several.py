@@ -6,7 +6,7 @@ from typing import Any
 
 from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.order import Order
-from tensorstash.windows.placement import Chain
+from tensorstash.windows.contents import Contents
 from tensorstash.windows.windows import Windows
 
 
@@ -15,7 +15,7 @@ class Several(ABC):
 
     kind: str  # what messages call them
     parts: Mapping[Any, Windows]  # the windows of each stash that this process has
-    chain: Chain  # gathers the windows of all parts
+    contents: Contents  # gathers the windows of all parts
 
     @abstractmethod
     def __len__(self) -> int:

@@ -10,36 +10,25 @@ import sys
 import warnings
 import weakref
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import cast
 
 import numpy as np
 import psutil
 import torch
 
-from tensorstash.common.dtypes import INTEGERS, Int64s
+from tensorstash.common.dtypes import Int64s
 from tensorstash.common.threads import each, threads
 from tensorstash.errors import SegmentError
 from tensorstash.segments.directory import Directory, Name, check_label, listed, name_of, open_segment, opened
-from tensorstash.segments.format import damaged, pages, parse
+from tensorstash.segments.format import damaged, parse
 from tensorstash.segments.limits import map_file
 
 _CHUNK = 1 << 24
 POPULATE_READ, POPULATE_WRITE = 22, 23  # MADV_POPULATE_... of Linux 5.14, which mmap does not name
 _POPULATED = 1 << 26  # bytes whose pages are mapped at a time
 _NORESERVE = 0x4000 if sys.platform == "linux" else 0  # Python's mmap has a name for it from 3.13 on
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Columns of one item size side by side: column k begins at item `k * stride` of `items`."""
-
-    items: torch.Tensor  # (n,) the memory of all these columns, as integers of the item size
-    names: tuple[str, ...]
-    stride: int
 
 
 class Segment:
@@ -89,23 +78,6 @@ class Segment:
         with warnings.catch_warnings():  # torch has no read-only tensors, and warns about that
             warnings.simplefilter("ignore", UserWarning)
             return torch.frombuffer(self.memory, dtype=dtype, count=count, offset=start)
-
-    def blocks(self, columns: Mapping[str, torch.Tensor]) -> list[Block]:
-        """The memory as gather needs it: one block per item size, and one per column of more dimensions."""
-        together: dict[int | str, list[str]] = {}
-        for name, tensor in sorted(columns.items(), key=lambda column: column[1].ndim > 1):
-            together.setdefault(name if tensor.ndim > 1 else tensor.itemsize, []).append(name)
-        return [self._block(names) for names in together.values()]
-
-    def _block(self, names: list[str]) -> Block:
-        entries = sorted((self.entries[name] for name in names), key=lambda entry: entry.start)
-        size = entries[0].dtype.itemsize
-        stride = pages(entries[0].nbytes)
-        if any(after.start - before.start != stride for before, after in pairwise(entries)):
-            raise SegmentError("Columns of one item size must stand side by side in a segment. Save the stash again.")
-        count = ((len(entries) - 1) * stride + entries[-1].nbytes) // size
-        items = self.items(entries[0].start, count, INTEGERS[size])
-        return Block(items, tuple(entry.name for entry in entries), stride // size)
 
     def damaged(self, why: str) -> SegmentError:
         """The error for content that contradicts itself."""

@@ -16,7 +16,7 @@ from tensorstash.errors import ColumnError, unknown
 from tensorstash.segments.directory import check_label
 from tensorstash.segments.on_disk import save
 from tensorstash.segments.publish import share_copy
-from tensorstash.segments.segment import Block, Segment
+from tensorstash.segments.segment import Segment
 from tensorstash.stash.header import checked_offsets, checked_vocabulary, info_of, read_names, times_checksum
 from tensorstash.stash.printed import as_html, as_text
 from tensorstash.stash.without_rows import without_rows
@@ -345,11 +345,6 @@ class Stash(Mapping[str, torch.Tensor]):
             {'t': tensor([2]), 'y': tensor([7.], dtype=torch.float64)}
         """
         return Stash(without_rows(self))
-
-    @cached_property
-    def blocks(self) -> list[Block]:
-        """The columns side by side, as gather needs them."""
-        return self.segment.blocks(self)
 
     @cached_property
     def _entity_index(self) -> dict[Any, int]:

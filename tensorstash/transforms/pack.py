@@ -99,7 +99,7 @@ class PackSequences:
             raise TypeError(
                 f"Windows or a mix have the spans to pack, got {type_text(windows)}. Take those of batches."
             )
-        placement = windows.chain.placements[0]
+        placement = windows.contents.chain.placements[0]
         slots: dict[str, tuple[int, object]] = {
             one.name: (len(one), (one.slots, one.variates)) for one in placement.spans
         }

@@ -25,7 +25,7 @@ from tensorstash.windows.time_spans import time_spans
 from tensorstash.windows.traits import check_same, tables_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
     """What windows were asked for: the arguments of `Windows` that are not data."""
 

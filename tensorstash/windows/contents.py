@@ -5,19 +5,23 @@ frame; the spans of `ts.each`, with what each of their rows is. A `Loader` adds 
 before the columns of the frame.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from tensorstash.gather.gather import GatherPlan, copy_into, gather, gather_into, names_of
-from tensorstash.gather.span import draws_of
-from tensorstash.gather.variates import named, new_memory
+from tensorstash.common.dtypes import as_array
+from tensorstash.gather.gather import GatherPlan, compile_plan, copy_into, gather, gather_into, names_of
+from tensorstash.gather.memory import Memory
+from tensorstash.gather.span import Span, draws_of
+from tensorstash.gather.variates import Take, VariatePlan, gather_rows, named, new_memory, variate_plans
+from tensorstash.windows.chain import Chain, Located
 from tensorstash.windows.ids import Ids, check_ids
-from tensorstash.windows.located import Located
-from tensorstash.windows.placement import Chain
-from tensorstash.windows.variates import check_undrawn, one_by_one, variate_entries
+from tensorstash.windows.variate_rows import check_undrawn, one_by_one, rows_in
 
 Batch = dict[str, torch.Tensor]
 
@@ -29,18 +33,134 @@ class Entry(NamedTuple):
     shape: tuple[int, ...]
 
 
-def contents(chain: Chain) -> dict[str, Entry]:
-    """The entries of a batch of windows, in their order. Those of `ts.each` have rows in place of windows."""
-    spans, observed = _gathered(chain.plans)
-    static = {name: Entry(tensor.dtype, tuple(tensor.shape[1:])) for name, tensor in chain.static.items()}
-    nothing = chain.labels(chain.locate(np.empty(0, np.int64)))
-    labels = {name: Entry(torch.from_numpy(values).dtype, ()) for name, values in nothing.items()}
-    found = spans | observed | static | labels
-    for plan in chain.variates:
-        spans, observed = _gathered([plan.gather])
-        number = Entry(torch.int64, ())
-        found |= spans | observed | named(plan, {"window": number, "variate": number, "pack": number})
-    return found
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """What the batches of windows hold, and how that is gathered."""
+
+    chain: Chain
+
+    @cached_property
+    def plans(self) -> list[GatherPlan]:
+        """How batches are gathered, for each kind of rows that windows have; compiled for the first batch."""
+        return [compile_plan(spans, memories) for spans, memories in self.spans_and_memories()]
+
+    @cached_property
+    def plan_apart(self) -> GatherPlan:
+        """How windows in slots are gathered into a buffer for each span."""
+        ((spans, memories),) = self.spans_and_memories()
+        return compile_plan(spans, memories, together=False)
+
+    def spans_and_memories(self) -> list[tuple[Sequence[Span], list[Memory]]]:
+        """The spans in slots, and those of each stretch of time, and what they are gathered from."""
+        first, parts = self.chain.placements[0], list[tuple[Sequence[Span], list[Memory]]]()
+        if self.chain.has_slots:
+            parts.append((first.whole_spans, [placement.memory for placement in self.chain.placements]))
+        for time_spans in self.chain.time_spans:
+            parts.append((time_spans[0].spans, [time_span.memory for time_span in time_spans]))
+        return parts
+
+    @cached_property
+    def variates(self) -> tuple[VariatePlan, ...]:
+        """How spans of `ts.each` are gathered."""
+        spans = self.chain.placements[0].spans
+        if all(span.variates is None for span in spans):
+            return ()
+        return variate_plans(spans, [placement.memory for placement in self.chain.placements])
+
+    @cached_property
+    def window_bytes(self) -> int:
+        """Of a window in a batch; where windows have different numbers of rows, their mean."""
+        counts = np.array([len(placement) for placement in self.chain.placements])
+        rows = [int(counts @ plan.most_rows) * plan.gather.window_bytes for plan in self.variates]
+        return sum(plan.window_bytes for plan in self.plans) + sum(rows) // max(1, len(self.chain))
+
+    @cached_property
+    def static(self) -> dict[str, tuple[NDArray[Any], torch.dtype]]:
+        """The static columns as arrays, with the entities of all stashes one after the other, and their types."""
+        first, *more = (placement.stash.static for placement in self.chain.placements)
+        every = {name: [as_array(part[name]) for part in (first, *more)] for name in first}  # by numpy, as in `beside`
+        return {name: (np.concatenate(parts) if more else parts[0], first[name].dtype) for name, parts in every.items()}
+
+    def entries(self) -> dict[str, Entry]:
+        """The entries of a batch of windows, in their order. Those of `ts.each` have rows in place of windows."""
+        spans, observed = _gathered(self.plans)
+        static = {name: Entry(dtype, items.shape[1:]) for name, (items, dtype) in self.static.items()}
+        nothing = self.chain.labels(self.chain.locate(np.empty(0, np.int64)))
+        labels = {name: Entry(torch.from_numpy(values).dtype, ()) for name, values in nothing.items()}
+        found = spans | observed | static | labels
+        for plan in self.variates:
+            spans, observed = _gathered([plan.gather])
+            number = Entry(torch.int64, ())
+            found |= spans | observed | named(plan, {"window": number, "variate": number, "pack": number})
+        return found
+
+    def beside(self, located: Located) -> Batch:
+        """The entries of a batch that are not gathered in windows: its static columns, and other arrays.
+
+        By numpy, because torch's threads do not survive a fork. Arrays are copied, as they may be parts of larger ones.
+        """
+        batch: Batch = {}
+        if located.static_rows is not None:
+            for name, (items, dtype) in self.static.items():
+                values = torch.from_numpy(items.take(located.static_rows, 0))
+                batch[name] = values if values.dtype == dtype else values.view(dtype)
+        for name, entry in located.entries.items():
+            batch[name] = torch.from_numpy(entry.copy())
+        return batch
+
+    def of_rows(self, located: Located, take: Take) -> Batch:
+        """The entries of all spans of `ts.each` in a batch, `(rows, ...)`, their values in memory that `take` gives."""
+        batch: Batch = {}
+        for plan in self.variates:
+            batch |= gather_rows(plan, rows_in(plan, located), located.anchors, located.skips, take)
+        return batch
+
+    def batch(self, ids: Ids) -> Batch:
+        """The batch of windows in fresh memory."""
+        located = self._locate(ids)
+        batch = gather(self.plans, located.source, self.chain.rows(located)) | self.beside(located)
+        return batch | self.of_rows(located, new_memory)
+
+    def _locate(self, ids: Ids) -> Located:
+        chain, located = self.chain, self.chain.locate(check_ids(ids, len(self.chain)))
+        rows = chain.static_rows(located, chain.entities(located)) if self.static else None
+        return located._replace(static_rows=rows, entries=chain.labels(located))
+
+    def batch_into(self, ids: Ids, out: Mapping[str, torch.Tensor]) -> Batch:
+        """The batch in the tensors of an earlier one of as many windows."""
+        first = self.chain.placements[0]
+        if first.time_spans or first.points is not None or self.variates:
+            copy_into(self.batch(ids), out)
+        else:
+            located = self._locate(ids)
+            gather_into(self.plan_apart, located.anchors, out)
+            copy_into(self.beside(located), out)
+        return dict(out)
+
+    def window_or_batch(self, ids: int | Ids) -> Batch:
+        """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
+        check_undrawn(self.chain.placements[0].spans)
+        if isinstance(ids, int) and not isinstance(ids, bool):
+            ids = np.array(ids)
+        if isinstance(ids, (np.ndarray, np.integer, torch.Tensor)) and not ids.ndim:
+            return one_by_one(self.variates, self.batch(ids.reshape(1)), 1)[0]
+        return self.batch(ids)  # type: ignore[arg-type]  # a boolean is refused there
+
+    def each_window(self, ids: Ids) -> list[Batch]:
+        """The windows of a batch one by one, which share its memory: PyTorch's `__getitems__`."""
+        spans = self.chain.placements[0].spans
+        for draw in draws_of(spans):
+            raise TypeError(
+                "A ts.Draw needs the position of each window in the run, which PyTorch's DataLoader does not pass on; "
+                f"got {draw}. Use ts.Loader."
+            )
+        check_undrawn(spans)
+        numbers = check_ids(ids, len(self.chain))
+        return one_by_one(self.variates, self.batch(numbers), len(numbers))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the cached properties, which hold addresses."""
+        return {"chain": self.chain}
 
 
 def _gathered(plans: list[GatherPlan]) -> tuple[dict[str, Entry], dict[str, Entry]]:
@@ -53,51 +173,3 @@ def _gathered(plans: list[GatherPlan]) -> tuple[dict[str, Entry], dict[str, Entr
             lengths = [len(slots) for slots, _ in plan.flags.slots]
             observed |= {name: Entry(torch.bool, (lengths[k],)) for name, k in plan.flags.names.items()}
     return {name: spans[name] for name in names_of(plans)}, observed
-
-
-def batch_of(chain: Chain, ids: Ids) -> Batch:
-    """The batch of windows in fresh memory."""
-    located = _locate(chain, ids)
-    batch = gather(chain.plans, located.source, chain.rows(located)) | chain.beside(located)
-    return batch | variate_entries(chain.variates, located, new_memory)
-
-
-def _locate(chain: Chain, ids: Ids) -> Located:
-    located = chain.locate(check_ids(ids, len(chain)))
-    rows = chain.static_rows(located, chain.entities(located)) if chain.static else None
-    return located._replace(static_rows=rows, entries=chain.labels(located))
-
-
-def batch_into(chain: Chain, ids: Ids, out: Mapping[str, torch.Tensor]) -> Batch:
-    """The batch in the tensors of an earlier one of as many windows."""
-    if chain.placements[0].time_spans or chain.placements[0].points is not None or chain.variates:
-        copy_into(batch_of(chain, ids), out)
-    else:
-        located = _locate(chain, ids)
-        gather_into(chain.plan_apart, located.anchors, out)
-        copy_into(chain.beside(located), out)
-    return dict(out)
-
-
-def window_or_batch(chain: Chain, ids: int | Ids) -> Batch:
-    """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
-    if chain.variates:
-        check_undrawn(chain.placements[0].spans)
-    if isinstance(ids, int) and not isinstance(ids, bool):
-        ids = np.array(ids)
-    if isinstance(ids, (np.ndarray, np.integer, torch.Tensor)) and not ids.ndim:
-        return one_by_one(chain.variates, batch_of(chain, ids.reshape(1)), 1)[0]
-    return batch_of(chain, ids)  # type: ignore[arg-type]  # a boolean is refused there
-
-
-def each_window(chain: Chain, ids: Ids) -> list[Batch]:
-    """The windows of a batch one by one, which share its memory: PyTorch's `__getitems__`."""
-    if chain.drawn:
-        (draw, *_) = draws_of(chain.placements[0].spans)
-        raise TypeError(
-            "A ts.Draw needs the position of each window in the run, which PyTorch's DataLoader does not pass on; "
-            f"got {draw}. Use ts.Loader."
-        )
-    check_undrawn(chain.placements[0].spans)
-    numbers = check_ids(ids, len(chain))
-    return one_by_one(chain.variates, batch_of(chain, numbers), len(numbers))

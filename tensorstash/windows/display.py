@@ -32,7 +32,9 @@ def as_html(placement: Placement) -> str:
 def _caption(placement: Placement) -> str:
     frequency, intervals, count = placement.slots.frequency, placement.intervals, len(placement.offsets) - 1
     units = ("rows" if placement.fills is None else "slots") + (f" every {frequency.text}" if frequency else "")
-    where = f"stride {intervals.stride}, in {counted(len(intervals.base), 'interval')} of {counted(count, 'entity')}"
+    where = (
+        f"stride {intervals.stride}, in {counted(len(intervals.guide.base), 'interval')} of {counted(count, 'entity')}"
+    )
     if placement.points is not None:
         where = f"at points in time of {counted(len(np.unique(placement.points.entity)), 'entity')}"
     sizes = f" of {placement.history} + {placement.horizon} {units}," if placement.spans else ""

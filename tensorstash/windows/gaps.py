@@ -14,12 +14,12 @@ from tensorstash.errors import DataError, NoWindowError
 from tensorstash.gather.span import Span
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.gap_causes import remedy_of
-from tensorstash.windows.intervals import Intervals, count_before, drop, intervals, windows_in
+from tensorstash.windows.intervals import Intervals, drop, intervals, windows_in
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.runs import Runs, entity_runs, find_runs
 from tensorstash.windows.selection import complete, incomplete
 from tensorstash.windows.slots import run_edges
-from tensorstash.windows.splits import entity_edges
+from tensorstash.windows.splits import per_entity
 
 Gaps = Literal["split", "mask", "ignore"]
 
@@ -180,7 +180,7 @@ def _warn_of_gaps(placement: Placement, runs: Runs) -> bool:
 def _left_out(placement: Placement) -> str:
     """The entities that gaps leave without a window, as a sentence after another one; most often another step."""
     slots, rows = placement.slots, np.diff(placement.offsets)
-    counts = np.diff(count_before(placement.intervals, entity_edges(placement)))
+    counts = per_entity(placement)["count"]
     absent = np.flatnonzero((counts == 0) & (rows >= max(2, placement.length - slots.lead - slots.tail)))
     if not len(absent):
         return ""
@@ -199,8 +199,7 @@ def _warn_of_require(placement: Placement, before: Placement, judged: Sequence[S
     alone = {span.name: every - len(drop(before.intervals, *incomplete(before, [span]))) for span in judged}
     worst = max(alone, key=lambda name: alone[name])
     more = f" {worst!r} alone costs {alone[worst]:,}." if len(alone) > 1 else ""
-    edges = entity_edges(placement)
-    had, has = (np.diff(count_before(each.intervals, edges)) > 0 for each in (before, placement))
+    had, has = (per_entity(each)["count"] > 0 for each in (before, placement))
     if (had & ~has).any():
         name = placement.stash.entities[(had & ~has).argmax()]
         more += f" {np.count_nonzero(had & ~has):,} of {len(had):,} entities have no window left, such as {name!r}."
@@ -218,13 +217,12 @@ def _warn_of_absent(
 ) -> None:
     """Warn of entities that have rows but no window, with an example of each reason that no other warning has given."""
     slots = placement.slots
-    if placement.intervals is before_require and len(before_require.base) == np.count_nonzero(~slots.joined):
+    if placement.intervals is before_require and len(before_require.guide.base) == np.count_nonzero(~slots.joined):
         return  # each run has windows
-    edges, rows = entity_edges(placement), np.diff(placement.offsets)
-    counts = np.diff(count_before(placement.intervals, edges))
+    counts, rows = per_entity(placement)["count"], np.diff(placement.offsets)
     absent = np.flatnonzero((counts == 0) & (rows > 0))
     needed = max(1, placement.length - slots.lead - slots.tail)
-    is_incomplete = np.diff(count_before(before_require, edges))[absent] > 0
+    is_incomplete = per_entity(replace(placement, intervals=before_require))["count"][absent] > 0
     is_short = ~is_incomplete & (rows[absent] < needed)
     short, lost = absent[is_short], absent[:0] if without_require else absent[is_incomplete]
     apart = absent[:0] if without_gaps else absent[~is_incomplete & ~is_short]

@@ -2,7 +2,7 @@
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -116,7 +116,9 @@ def where(placement: Placement) -> dict[str, Any]:
             found["known_times"] = stash.known_checksum
     if others := [time_span for time_span in placement.time_spans if time_span.table.name is not None]:
         found["tables"] = {time_span.table.name: _table(time_span.stash) for time_span in others}
-        found["entities_in_tables"] = _entities_in(others)
+        # which entity of its table each entity of the windows has
+        numbers = (time_span.table.entity for time_span in others)
+        found["entities_in_tables"] = _checksum(array for array in numbers if array is not None)
     step = placement.slots.frequency
     if placement.fills is not None and step is not None:  # the times of empty slots, and what is found by them
         found["frequency"] = f"{step.count} {step.kind}"
@@ -131,20 +133,15 @@ def widths_of(placement: Placement) -> dict[str, int]:
 
 def _runs(placement: Placement) -> int:
     """A checksum of where the windows are."""
-    points, arrays = placement.points, list[NDArray[Any]]()
-    if points is None:
-        arrays += [placement.intervals.base, placement.intervals.ends]
-    else:
-        arrays += [points.slot, points.time, points.entity]
-    if placement.fills is not None:
-        arrays += [placement.slots.first, placement.slots.row]
+    points, intervals = placement.points, placement.intervals
+    places = (
+        (intervals.guide.base, intervals.guide.ends) if points is None else (points.slot, points.time, points.entity)
+    )
+    return _checksum([*places, *(() if placement.fills is None else placement.slots.fragments[:2])])
+
+
+def _checksum(arrays: Iterable[NDArray[Any]]) -> int:
     return reduce(lambda crc, array: zlib.crc32(array.tobytes(), crc), arrays, 0)
-
-
-def _entities_in(time_spans: Sequence[TimeSpan]) -> int:
-    """A checksum of which entity of its table each entity of the windows has."""
-    numbers = [time_span.table.entity for time_span in time_spans if time_span.table.entity is not None]
-    return reduce(lambda crc, array: zlib.crc32(array.tobytes(), crc), numbers, 0)
 
 
 def _table(stash: Stash) -> dict[str, Any]:

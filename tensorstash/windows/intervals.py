@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tensorstash.common.dtypes import Int64s
-from tensorstash.native.guide import Guide, guide
+from tensorstash.native.guide import guide
 from tensorstash.native.guide import locate as locate_pieces
+from tensorstash.native.kernel import Guide
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,27 +18,17 @@ class Intervals:
     stride: int
 
     def __len__(self) -> int:
-        return int(self.ends[-1]) if len(self.ends) else 0
-
-    @property
-    def ends(self) -> Int64s:
-        """(k,) the number of windows up to the end of each interval."""
-        return self.guide.ends
-
-    @property
-    def base(self) -> Int64s:
-        """(k,) the slot at which id 0 would start if it lay in the interval."""
-        return self.guide.base
+        return int(self.guide.ends[-1]) if len(self.guide.ends) else 0
 
     @property
     def first_ids(self) -> Int64s:
         """(k,) the first id of each interval."""
-        return np.concatenate([[0], self.ends[:-1]]).astype(np.int64)
+        return np.concatenate([[0], self.guide.ends[:-1]]).astype(np.int64)
 
     @property
     def first(self) -> Int64s:
         """(k,) the slot at which the first window of each interval starts."""
-        return self.base + self.stride * self.first_ids
+        return self.guide.base + self.stride * self.first_ids
 
 
 def intervals(first: Int64s, counts: Int64s, stride: int) -> Intervals:
@@ -69,8 +60,8 @@ def windows_in(slots: Int64s, length: int, stride: int) -> Int64s:
 
 def locate(within: Intervals, ids: Int64s) -> Int64s:
     """The slot at which each window starts."""
-    if len(within.base) == 1:
-        return (ids if within.stride == 1 else ids * within.stride) + within.base[0]
+    if len(within.guide.base) == 1:
+        return (ids if within.stride == 1 else ids * within.stride) + within.guide.base[0]
     return locate_pieces(within.guide, within.stride, ids)
 
 
@@ -79,7 +70,7 @@ def covered(within: Intervals, length: int) -> tuple[Int64s, Int64s]:
     if within.stride > length:
         low = locate(within, np.arange(len(within)))
         return low, low + length
-    return union(within.first, within.base + within.stride * (within.ends - 1) + length)
+    return union(within.first, within.guide.base + within.stride * (within.guide.ends - 1) + length)
 
 
 def keep(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
@@ -100,7 +91,7 @@ def count_before(within: Intervals, slots: Int64s) -> Int64s:
     first, first_ids = within.first, within.first_ids
     k = np.maximum(np.searchsorted(first, slots, "right") - 1, 0)
     inside = -((first[k] - slots) // within.stride)
-    return first_ids[k] + np.clip(inside, 0, within.ends[k] - first_ids[k])
+    return first_ids[k] + np.clip(inside, 0, within.guide.ends[k] - first_ids[k])
 
 
 def cut_ranges(bounds: Int64s, low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:

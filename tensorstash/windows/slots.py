@@ -15,8 +15,7 @@ from tensorstash.common.checks import at_least, is_integer
 from tensorstash.common.dtypes import Bools, Int8s, Int64s
 from tensorstash.common.frequency import Frequency
 from tensorstash.errors import DataError
-from tensorstash.gather.memory import Fragments
-from tensorstash.native.guide import guide
+from tensorstash.native.kernel import Fragments
 from tensorstash.stash.month_days import month_days
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import Runs
@@ -28,19 +27,19 @@ _MOST_SLOTS = 1 << 62
 class Slots:
     """Where the fragments lie among the slots, which are numbered from 0 over all runs."""
 
-    first: Int64s  # (fragments,) the slot of the first row of each
-    row: Int64s  # (fragments,) that row
-    rows: Int64s  # (fragments,)
+    fragments: Fragments
     joined: Bools  # (fragments,) whether it continues the run of the fragment before it
     frequency: Frequency | None
     lead: int
     tail: int
     days: Int8s | None = None  # (fragments,) the day of the month that steps of months keep
+    are_rows: bool = False  # whether every slot is the row of its number
 
     @property
     def total(self) -> int:
         """The number of slots."""
-        return int(self.first[-1] + self.rows[-1]) + self.tail if len(self.first) else 0
+        first, _, rows = self.fragments
+        return int(first[-1] + rows[-1]) + self.tail if len(first) else 0
 
 
 def lead_and_tail(min_history: int | None, min_horizon: int | None, history: int, horizon: int) -> tuple[int, int]:
@@ -65,20 +64,21 @@ def _most_empty(least: int | None, whole: int, lowest: int, what: str) -> int:
     return whole - inside
 
 
-def place(fragments: Runs, stash: Stash, *, masked: bool, lead: int, tail: int) -> Slots:
-    """Number the slots; with `masked`, fragments a whole number of steps apart become one run with empty slots."""
-    apart = np.zeros(len(fragments.first), np.int64)  # steps of time from the fragment before, 0 where a run begins
+def place(runs: Runs, stash: Stash, *, masked: bool, lead: int, tail: int) -> Slots:
+    """Number the slots; with `masked`, runs of rows a whole number of steps apart become one run with empty slots."""
+    apart = np.zeros(len(runs.first), np.int64)  # steps of time from the fragment before, 0 where a run begins
     offsets, days = stash.offsets.numpy(), None
-    if stash.time is not None and fragments.frequency is not None and fragments.frequency.kind == "months":
-        days = month_days(stash)[np.searchsorted(offsets, fragments.first, "right") - 1]
+    if stash.time is not None and runs.frequency is not None and runs.frequency.kind == "months":
+        days = month_days(stash)[np.searchsorted(offsets, runs.first, "right") - 1]
     if not len(apart) or (not masked and not lead and not tail):
-        return Slots(fragments.first, fragments.first, fragments.rows, apart > 0, fragments.frequency, 0, 0, days)
-    if masked and stash.time is not None and fragments.frequency is not None:
+        fragments = Fragments(runs.first, runs.first, runs.rows)
+        return Slots(fragments, apart > 0, runs.frequency, 0, 0, days, are_rows=True)
+    if masked and stash.time is not None and runs.frequency is not None:
         times = stash.time.numpy()
         # both ascend; numpy's own isin is ten times slower
-        after = np.flatnonzero(offsets[np.searchsorted(offsets, fragments.first)] != fragments.first)
-        rows = fragments.first[after]
-        apart[after] = fragments.frequency.steps(times[rows - 1], times[rows])
+        after = np.flatnonzero(offsets[np.searchsorted(offsets, runs.first)] != runs.first)
+        rows = runs.first[after]
+        apart[after] = runs.frequency.steps(times[rows - 1], times[rows])
     between = np.where(apart > 0, apart - 1, lead + tail)
     if between.sum(dtype=np.float64) > _MOST_SLOTS:
         raise DataError(
@@ -86,8 +86,8 @@ def place(fragments: Runs, stash: Stash, *, masked: bool, lead: int, tail: int) 
             "take gaps='split'."
         )
     between[:1] = lead
-    first = np.cumsum(between + np.concatenate([[0], fragments.rows[:-1]])[: len(between)], dtype=np.int64)
-    slots = Slots(first, fragments.first, fragments.rows, apart > 0, fragments.frequency, lead, tail, days)
+    first = np.cumsum(between + np.concatenate([[0], runs.rows[:-1]])[: len(between)], dtype=np.int64)
+    slots = Slots(Fragments(first, runs.first, runs.rows), apart > 0, runs.frequency, lead, tail, days)
     _check_outer_times(slots, stash)
     return slots
 
@@ -95,7 +95,8 @@ def place(fragments: Runs, stash: Stash, *, masked: bool, lead: int, tail: int) 
 def with_tail(slots: Slots, stash: Stash, tail: int) -> Slots:
     """The same runs with another number of empty slots after each."""
     run = np.cumsum(~slots.joined) - 1
-    slots = replace(slots, first=slots.first + (tail - slots.tail) * run, tail=tail)
+    first = slots.fragments.first + (tail - slots.tail) * run
+    slots = replace(slots, fragments=slots.fragments._replace(first=first), tail=tail, are_rows=False)
     _check_outer_times(slots, stash)
     return slots
 
@@ -119,24 +120,19 @@ def _check_outer_times(slots: Slots, stash: Stash) -> None:
 
 def run_edges(slots: Slots) -> tuple[Int64s, Int64s]:
     """The first slot of each run and the one after its last, lead and tail included, both `(runs,)`."""
-    starts = slots.first[~slots.joined] - slots.lead
+    starts = slots.fragments.first[~slots.joined] - slots.lead
     return starts, np.append(starts[1:], slots.total)
 
 
 def run_rows(slots: Slots, rows: int) -> tuple[Int64s, Int64s]:
     """The first row of each run and the one after its last, of `rows` in all, both `(runs,)`."""
-    first = slots.row[~slots.joined]
+    first = slots.fragments.row[~slots.joined]
     return first, np.append(first[1:], rows)[: len(first)]
 
 
 def runs_at(slots: Slots, rows: Int64s) -> NDArray[np.intp]:
     """The number of the run of each row."""
-    return np.searchsorted(slots.row[~slots.joined], rows, "right") - 1
-
-
-def fragments_of(slots: Slots) -> Fragments:
-    """The fragments with a guide, to find them fast."""
-    return Fragments(slots.first, slots.row, slots.rows, guide(np.append(slots.first[1:], slots.total)[:, None]))
+    return np.searchsorted(slots.fragments.row[~slots.joined], rows, "right") - 1
 
 
 def _fragment(edges: Int64s, at: Int64s) -> NDArray[np.intp]:
@@ -149,40 +145,40 @@ def nearest_rows(slots: Slots, at: Int64s) -> tuple[Int64s, Int64s]:
 
     In the lead of a run it is the run's first row, and the distance is negative.
     """
-    if slots.first is slots.row:
+    if slots.are_rows:
         rows = np.clip(at, 0, slots.total - 1)
         return rows, at - rows
-    k = _fragment(slots.first, at)
-    if slots.lead and len(slots.first) > 1:
-        following = np.minimum(k + 1, len(slots.first) - 1)
-        past_tail = at >= slots.first[k] + slots.rows[k] + slots.tail
+    k = _fragment(slots.fragments.first, at)
+    if slots.lead and len(slots.fragments.first) > 1:
+        following = np.minimum(k + 1, len(slots.fragments.first) - 1)
+        past_tail = at >= slots.fragments.first[k] + slots.fragments.rows[k] + slots.tail
         k = np.where(past_tail & ~slots.joined[following], following, k)
-    after = at - slots.first[k]
-    inside = np.clip(after, 0, slots.rows[k] - 1)
-    return slots.row[k] + inside, after - inside
+    after = at - slots.fragments.first[k]
+    inside = np.clip(after, 0, slots.fragments.rows[k] - 1)
+    return slots.fragments.row[k] + inside, after - inside
 
 
 def rows_from(slots: Slots, at: Int64s) -> Int64s:
     """The first row at or after each slot."""
-    if slots.first is slots.row:
+    if slots.are_rows:
         return np.clip(at, 0, slots.total)
-    k = _fragment(slots.first, at)
-    return slots.row[k] + np.clip(at - slots.first[k], 0, slots.rows[k])
+    k = _fragment(slots.fragments.first, at)
+    return slots.fragments.row[k] + np.clip(at - slots.fragments.first[k], 0, slots.fragments.rows[k])
 
 
 def slots_at(slots: Slots, rows: Int64s) -> Int64s:
     """The slot of each row; for the row number after the last one, the slot after the last row."""
-    if slots.first is slots.row:
+    if slots.are_rows:
         return rows
-    k = _fragment(slots.row, rows)
-    return slots.first[k] + rows - slots.row[k]
+    k = _fragment(slots.fragments.row, rows)
+    return slots.fragments.first[k] + rows - slots.fragments.row[k]
 
 
 def empty_slots(slots: Slots) -> tuple[Int64s, Int64s]:
     """The ranges `[low, high)` of slots without a row, in gaps and before runs but not after them."""
-    stops = slots.first + slots.rows
+    stops = slots.fragments.first + slots.fragments.rows
     stops[:-1] += np.where(slots.joined[1:], 0, slots.tail)
-    low, high = np.concatenate([np.zeros(min(1, len(stops)), np.int64), stops[:-1]]), slots.first
+    low, high = np.concatenate([np.zeros(min(1, len(stops)), np.int64), stops[:-1]]), slots.fragments.first
     inside = low < high
     return low[inside], high[inside]
 
@@ -190,7 +186,7 @@ def empty_slots(slots: Slots) -> tuple[Int64s, Int64s]:
 def steps_after(slots: Slots, times: Int64s, rows: Int64s, steps: Int64s) -> Int64s:
     """The time that many steps after each row, or before it; all `(n,)`."""
     assert slots.frequency is not None
-    days = 0 if slots.days is None else slots.days[_fragment(slots.row, rows)]
+    days = 0 if slots.days is None else slots.days[_fragment(slots.fragments.row, rows)]
     return slots.frequency.advance(times[rows], steps, days)
 
 

@@ -1,19 +1,17 @@
-"""Parts of windows, before, between and from cuts, and the folds of a backtest."""
+"""Parts of windows, before, between and from cuts."""
 
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date
 from functools import partial
 from itertools import pairwise
-from typing import SupportsIndex, cast
+from typing import SupportsIndex
 
 import numpy as np
 
-from tensorstash.common.checks import at_least, flag, integer, is_integer, shown
+from tensorstash.common.checks import integer, is_integer, shown
 from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.common.frequency import Duration, Frequency, frequency, is_zero
-from tensorstash.errors import DataError
 from tensorstash.native.guide import first_rows
 from tensorstash.native.permutation import shuffled
 from tensorstash.stash.stash import Stash
@@ -21,15 +19,14 @@ from tensorstash.windows.intervals import count_before, keep
 from tensorstash.windows.known_ahead import warn_of_missing
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.selection import chosen, of_entities
-from tensorstash.windows.shift import FARTHEST, Shift
-from tensorstash.windows.slots import run_edges, run_rows, runs_at, slots_at, steps_until, times_at
+from tensorstash.windows.slots import run_edges, run_rows, runs_at, slots_at, steps_until
 from tensorstash.windows.time_spans import TimeSpan
 
 Moment = SupportsIndex | str | date | np.datetime64
-Length = SupportsIndex | str | timedelta  # of time: slots, or a duration
 
 
-def _check_timed(stash: Stash, what: str) -> None:
+def check_timed(stash: Stash, what: str) -> None:
+    """Raise `ValueError` for a stash without times."""
     if stash.time is None:
         raise ValueError(f"{what} needs times, and this stash has none. Load it with time=.")
 
@@ -66,13 +63,11 @@ class Cut:
     moments: Int64s | None
 
 
-def _cut_at_times(placement: Placement, moments: Int64s) -> Cut:
+def cut_at(placement: Placement, moments: Int64s | int) -> Cut:
+    """A cut at a time of each entity, or at one time."""
     offsets = placement.offsets
-    return Cut(first_rows(placement.times, offsets[:-1], offsets[1:], moments), moments)
-
-
-def _cut_at_time(placement: Placement, moment: int) -> Cut:
-    return _cut_at_times(placement, np.full(len(placement.offsets) - 1, moment))
+    times = np.broadcast_to(np.asarray(moments, np.int64), len(offsets) - 1)
+    return Cut(first_rows(placement.times, offsets[:-1], offsets[1:], times), times)
 
 
 def _cut_at_rows(placement: Placement, rows: Int64s) -> Cut:
@@ -85,10 +80,10 @@ def _cut_at_rows(placement: Placement, rows: Int64s) -> Cut:
     moments[inside] = placement.times[rows[inside]]
     last = placement.times[stops[behind] - 1]
     moments[behind] = last + (last < np.iinfo(np.int64).max)
-    return _cut_at_times(placement, moments)
+    return cut_at(placement, moments)
 
 
-def _first_slots(placement: Placement, cut: Cut) -> Int64s:
+def first_slots(placement: Placement, cut: Cut) -> Int64s:
     """The first slot of each run after a cut, or its end: `(runs,)`. Empty slots between rows have times as well."""
     slots, (low, high) = placement.slots, run_rows(placement.slots, placement.stash.rows)
     entities = placement.entities_at(low)
@@ -125,7 +120,7 @@ def _check_apart(cuts: Sequence[object]) -> None:
 
 def parts_at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Placement]:
     """The parts before, between and from times, which ascend."""
-    _check_timed(placement.stash, "split")
+    check_timed(placement.stash, "split")
     _check_apart(cuts)
     if fractions := [cut for cut in cuts if isinstance(cut, (float, np.floating))]:
         raise ValueError(
@@ -135,7 +130,7 @@ def parts_at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Placeme
     moments = [placement.stash.clock.parse(cut) for cut in cuts]
     if any(earlier >= later for earlier, later in pairwise(moments)):
         raise ValueError(f"Cuts must ascend, got {', '.join(map(str, cuts))}.")
-    parts = _parts_of(placement, [_cut_at_time(placement, moment) for moment in moments])
+    parts = _parts_of(placement, [cut_at(placement, moment) for moment in moments])
     _warn_of_empty(placement, parts, _between_moments(placement, moments))
     warn_of_missing([(f"Part {k} of {len(parts)}", parts[0], part) for k, part in enumerate(parts[1:], 2)])
     return parts
@@ -223,13 +218,18 @@ def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: in
 
 def _parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
     """Part k: the windows that lie from cut k-1 on and before cut k; histories may reach back across a cut."""
-    slots = [_first_slots(placement, cut) for cut in cuts]
+    slots = [first_slots(placement, cut) for cut in cuts]
     if placement.points is not None:
-        parts = _parts_by_points(placement, cuts, slots)
-    elif placement.horizon:
-        parts = _parts_by_horizons(placement, slots)
+        bounds = pairwise([None, *zip(cuts, slots), None])
+        parts = [chosen(placement, partial(_between_cuts, placement, low, high)) for low, high in bounds]
     else:
-        parts = _parts_by_histories(placement, slots)
+        if not placement.horizon:  # all slots lie in a part, and those before a run in that of its first row: nothing
+            # was observed in them
+            starts, lead = run_edges(placement.slots)[0], placement.slots.lead
+            slots = [np.where(first == starts + lead, starts, first) for first in slots]
+        first = placement.history if placement.horizon else 0
+        edges = pairwise([None, *slots, None])
+        parts = [between(placement, low, high, first, placement.length - 1) for low, high in edges]
     for time_span in placement.time_spans:
         if time_span.is_ahead:
             for k, cut in enumerate(cuts):
@@ -237,29 +237,7 @@ def _parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
     return parts
 
 
-def _parts_by_horizons(placement: Placement, slots: Sequence[Int64s]) -> list[Placement]:
-    """The windows whose whole horizon lies in a part, which is bounded by the first slots of each run after cuts."""
-    bounds = pairwise([None, *slots, None])
-    return [_between(placement, low, high, placement.history, placement.length - 1) for low, high in bounds]
-
-
-def _parts_by_histories(placement: Placement, slots: Sequence[Int64s]) -> list[Placement]:
-    """Without a horizon, the windows of which all slots lie in a part.
-
-    The empty slots before a run belong to the part of its first row, because nothing was observed in them.
-    """
-    starts, lead = run_edges(placement.slots)[0], placement.slots.lead
-    bounds = pairwise([None, *(np.where(first == starts + lead, starts, first) for first in slots), None])
-    return [_between(placement, low, high, 0, placement.length - 1) for low, high in bounds]
-
-
 Bound = tuple[Cut, Int64s] | None  # a cut and the first slot of each run after it
-
-
-def _parts_by_points(placement: Placement, cuts: Sequence[Cut], slots: Sequence[Int64s]) -> list[Placement]:
-    """The windows at given points whose time, and the end of their horizon, lies in a part."""
-    bounds = pairwise([None, *zip(cuts, slots), None])
-    return [chosen(placement, partial(_between_cuts, placement, low, high)) for low, high in bounds]
 
 
 def _between_cuts(placement: Placement, low: Bound, high: Bound, ids: Int64s, anchors: Int64s) -> Bools:
@@ -284,99 +262,7 @@ def _ends_before(placement: Placement, time_span: TimeSpan, cut: Cut, ids: Int64
     return -(-stops // time_span.table.window_ticks) <= cut.moments[placement.window_entities(ids)]
 
 
-def folds(
-    placement: Placement, count: SupportsIndex, step: Length, gap: Length, *, expanding: bool
-) -> list[tuple[Placement, Placement]]:
-    """The training and the test windows of each fold, the earliest fold first."""
-    _check_timed(placement.stash, "folds")
-    check_intervals(placement, "folds", "Cut with split.")
-    if any(time_span.is_ahead for time_span in placement.time_spans):
-        raise ValueError("folds go by slots, and a span in time of these windows reaches into the future. Use split.")
-    expanding = flag(expanding, "expanding")
-    number, by = at_least(1, count, "count"), _shift(placement, step, 1, "step")
-    pause = _shift(placement, gap, 0, "gap")
-    _check_length(by, number, f"{number} x step={step!r}")
-    _check_length(pause, 1, f"gap={gap!r}")
-    start, stop = _anchor_range(placement)
-    anchor = placement.history + placement.label_offset
-    made = []
-    for k in range(number):
-        cut = _moved(stop, by, k - number)
-        times = _moved(start, by, k), _moved(cut, pause, -1), cut, _moved(stop, by, k + 1 - number)
-        train_start, train_stop, low, high = (_first_slots(placement, _cut_at_time(placement, time)) for time in times)
-        train = _between(placement, None if expanding else train_start, train_stop, anchor, placement.length - 1)
-        test = _between(placement, low, high, anchor, anchor)
-        for part, name in ((train, "training"), (test, "test")):
-            if not len(part):
-                form = placement.stash.clock.format
-                raise DataError(
-                    f"A fold must have windows in both parts; fold {k} of {number}, with its cut at {form(cut)}, has "
-                    f"no {name} window. Anchors lie in [{form(start)}, {form(stop)}). Take fewer folds, or another "
-                    "step= or gap=."
-                )
-        made.append((train, test))
-    warn_of_missing([(f"The test part of fold {k} of {number}", *pair) for k, pair in enumerate(made)])
-    return made
-
-
-def _moved(time: int, by: Shift, times: int) -> int:
-    moved = by.step.advance_one(time, by.steps * times)
-    if moved is None:
-        far = "after" if by.steps * times > 0 else "before"
-        raise DataError(
-            f"The cuts of folds must be times that fit into 64 bits; {abs(by.steps * times):,} x {by.step.text!r} "
-            f"{far} {by.step.clock.format(time)} does not. Convert the times to a coarser unit, or leave rows so far "
-            "away out with filter=."
-        )
-    return moved
-
-
-def _shift(placement: Placement, length: Length, least: int, what: str) -> Shift:
-    """A number of slots, each a step of the frequency, or a duration as polars writes it."""
-    clock, slot_step = placement.stash.clock, placement.slots.frequency
-    if not least and is_zero(length):
-        return Shift(str(length), Frequency("", "ticks", 1, 0, clock), 0)
-    if not is_integer(length):
-        return Shift(str(length), frequency(cast("Duration", length), clock, None, what), 1)
-    slots = at_least(least, length, what)
-    if slot_step is None and slots:
-        raise ValueError(
-            f"{what} in slots needs the step of time, which gaps='ignore' and spans in time alone lack. Give a "
-            "duration."
-        )
-    return Shift(str(length), slot_step or _tick(placement.stash), slots)
-
-
-def _tick(stash: Stash) -> Frequency:
-    return Frequency("1 tick", "ticks", 1, 0, stash.clock)
-
-
-def _check_length(shift: Shift, times: int, text: str) -> None:
-    if times * shift.most_ticks > FARTHEST:
-        raise ValueError(
-            f"The cuts of folds must lie within 2**61 ticks before the last anchor; {text} is longer. Take fewer "
-            "folds, or a shorter step= or gap=."
-        )
-
-
-def _anchor_range(placement: Placement) -> tuple[int, int]:
-    """The time of the first anchor, and that of the slot after the last anchor with a whole horizon."""
-    windows = placement.intervals
-    run_starts, run_stops = run_edges(placement.slots)
-    first, first_ids = windows.first, windows.first_ids
-    run = np.searchsorted(run_starts, first, "right") - 1
-    whole = (run_stops[run] - placement.slots.tail - placement.length - first) // windows.stride + 1
-    last = first + windows.stride * (np.minimum(whole, windows.ends - first_ids) - 1)
-    anchor, step = placement.history + placement.label_offset, placement.slots.frequency
-    first_times = times_at(placement.slots, placement.times, first + anchor)
-    last_times = times_at(placement.slots, placement.times, last[whole > 0] + anchor)
-    if not len(last_times):
-        raise DataError("Folds need windows with a whole horizon; none of these windows has one.")
-    newest = int(last_times.max())
-    return int(first_times.min()), _moved(newest, Shift("", step or _tick(placement.stash), 1), 1)
-
-
-def _between(placement: Placement, low: Int64s | None, high: Int64s | None, first: int, last: int) -> Placement:
+def between(placement: Placement, low: Int64s | None, high: Int64s | None, first: int, last: int) -> Placement:
     """The windows whose slot `first` is at or after `low` and whose slot `last` is before `high`; both count from 0."""
     starts, stops = run_edges(placement.slots)
     lowest = starts if low is None else np.clip(low - first, starts, stops)

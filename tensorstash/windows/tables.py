@@ -99,25 +99,18 @@ def _order_of(stash: Stash) -> tuple[Int64s, int]:
     return _orders[stash]
 
 
-def own_table(stash: Stash) -> Table:
-    """The windows' own stash."""
-    if stash.time is None:
-        raise ValueError("Spans in time need times, and this stash has none. Load it with time=.")
-    clock = _common_clock(stash.clock, stash.clock, stash, "the stash")
-    return Table(None, None, stash, None, clock, *_ticks(clock, stash, stash))
-
-
-def table_of(stash: Stash, name: str, tables: Mapping[str, Stash], by: tuple[str, ...] | None) -> Table:
-    """A table as the windows of a stash see it."""
-    table = tables[name]
+def table_of(stash: Stash, name: str | None, tables: Mapping[str, Stash], by: tuple[str, ...] | None) -> Table:
+    """A table as the windows of a stash see it; without a name, their own stash."""
+    table = stash if name is None else tables[name]
     if stash.time is None:
         raise ValueError("Spans in time need times, and this stash has none. Load it with time=.")
     if table.time is None:
         raise ValueError(
             f"A table must have times, by which spans find its rows, and {name!r} has none. Load it with time=."
         )
-    clock = _common_clock(stash.clock, table.clock, table, name)
-    return Table(name, by, table, _entities(stash, table, name, by), clock, *_ticks(clock, stash, table))
+    clock = _common_clock(stash.clock, table.clock, table, str(name))
+    entity = None if name is None else _entities(stash, table, name, by)
+    return Table(name, by, table, entity, clock, *_ticks(clock, stash, table))
 
 
 def checked_tables(tables: object) -> dict[str, Stash]:

@@ -1,25 +1,25 @@
 """Spans in time over one stretch: where the rows of each window are."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.records import some_of
 from tensorstash.errors import DataError
 from tensorstash.gather.memory import Filling, Memory, by_source, never_empty
 from tensorstash.gather.rows import Picked, Stretches
 from tensorstash.gather.span import Span
 from tensorstash.native.guide import first_rows
 from tensorstash.native.versions import Moments, pick
-from tensorstash.segments.segment import Block
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import During, shifts_of, slots_of
 from tensorstash.windows.fills import empty_values
 from tensorstash.windows.shift import Shift
-from tensorstash.windows.tables import FARTHEST_TIME, Table, own_table, table_of
+from tensorstash.windows.tables import FARTHEST_TIME, Table, table_of
 
 # the times of the rows and the times from which they were known, as columns
 ROW_TIMES, KNOWN_TIMES = "__time", "__known"
@@ -32,14 +32,6 @@ class Candidates(NamedTuple):
     low: Int64s
     high: Int64s
     origin: Int64s
-
-    def of(self, which: Any) -> "Candidates":
-        """Those at an index."""
-        return Candidates(*(array[which] for array in self))
-
-    def with_each(self, change: Callable[[Any], Any]) -> "Candidates":
-        """The same as arrays of another shape."""
-        return Candidates(*map(change, self))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -100,13 +92,15 @@ class TimeSpan:
         stash, columns = self.stash, dict(self.stash)
         every = {ROW_TIMES: stash.time, KNOWN_TIMES: stash.known}
         times = {name: tensor for name, tensor in every.items() if tensor is not None}
-        blocks = [Block(tensor, (name,), len(tensor)) for name, tensor in times.items()]
-        filling = Filling(None, self.max_rows, 0, self.fills, {})
-        return never_empty(Memory(columns | times, lambda: [*stash.blocks, *blocks], filling))
+        filling = Filling(None, 0, self.fills, {})
+        return Memory(stash, never_empty(columns | times), filling)
 
     def moved(self, times: Int64s) -> tuple[Int64s, Int64s]:
         """The first tick of the stretch around each time of a window, and the first one after it."""
-        moments, after = self.table.moments(times), int(self.closed == "right")
+        return self._around(self.table.moments(times))
+
+    def _around(self, moments: Int64s) -> tuple[Int64s, Int64s]:
+        after = int(self.closed == "right")
         return self.start.moved(moments) + after, self.stop.moved(moments) + after
 
     def find(self, entities: Int64s, times: Int64s, stop: Int64s | None = None) -> "Stretches | Candidates":
@@ -126,15 +120,14 @@ class TimeSpan:
     def pick(self, of: Candidates) -> Int64s:
         """The rows of windows, `(windows, slots)`, -1 for an empty slot."""
         table, after = self.table, int(self.closed == "right")
-        begin, end = self.start.moved(of.origin) + after, self.stop.moved(of.origin) + after
-        moments = Moments(of.low, of.high, begin, end, table.too_late(of.origin + after))
+        moments = Moments(of.low, of.high, *self._around(of.origin), table.too_late(of.origin + after))
         return pick(table.versions(), moments, self.max_rows, self.every)
 
     def picked(self, of: Candidates) -> Iterator[Int64s]:
         """The same of few windows at a time."""
         some = max(1, _SLOTS // self.max_rows)
         for start in range(0, len(of.low), some):
-            yield self.pick(of.of(slice(start, start + some)))
+            yield self.pick(some_of(of, slice(start, start + some)))
 
     def count(self, found: Stretches | Candidates) -> Int64s:
         """How many slots of each window have a row."""
@@ -158,7 +151,7 @@ def picked_of(parts: Sequence[TimeSpan], candidates: Candidates, source: Int32s 
         return Picked(parts[0].pick(candidates), candidates.origin)
     rows = np.empty((len(source), parts[0].max_rows), np.int64)
     for k, which in by_source(source):
-        rows[which] = parts[k].pick(candidates.of(which))
+        rows[which] = parts[k].pick(some_of(candidates, which))
     return Picked(rows, candidates.origin)
 
 
@@ -174,7 +167,7 @@ def time_spans(
     for name, span in spans.items():
         whose = (span.table, span.by_names)
         if whose not in seen:
-            seen[whose] = own_table(stash) if span.table is None else table_of(stash, span.table, tables, span.by_names)
+            seen[whose] = table_of(stash, span.table, tables, span.by_names)
             first, last = stash.time_range
             if first is not None and last is not None:
                 seen[whose].check_moments(first, last, stash.clock)

@@ -9,20 +9,23 @@ import torch
 from tensorstash.common.frequency import Duration
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.stash.stash import Stash
-from tensorstash.windows import contents, splits
+from tensorstash.windows import splits
 from tensorstash.windows.arguments import Arguments, check_stash, moved, needs, newest, windows_of
 from tensorstash.windows.at import Unmatched
+from tensorstash.windows.chain import Chain
+from tensorstash.windows.contents import Contents
 from tensorstash.windows.display import as_html, as_text
 from tensorstash.windows.during import Side
+from tensorstash.windows.folds import folds
 from tensorstash.windows.gaps import Gaps
 from tensorstash.windows.identity import fingerprint
 from tensorstash.windows.ids import Ids, check_ids
-from tensorstash.windows.placement import Chain, Placement
+from tensorstash.windows.placement import Placement
 from tensorstash.windows.predictions import to_frame
 from tensorstash.windows.selection import Where
 from tensorstash.windows.spans import make_spans
 from tensorstash.windows.tables import checked_tables
-from tensorstash.windows.variates import check_undrawn
+from tensorstash.windows.variate_rows import check_undrawn
 
 if TYPE_CHECKING:
     import polars as pl
@@ -112,9 +115,20 @@ class Windows:
     ) -> None:
         check_stash(stash)
         others = checked_tables(tables)
-        asked = make_spans(stash, history, horizon, columns, spans, others)
+        in_slots, in_time = make_spans(stash, history, horizon, columns, spans, others)
         arguments = Arguments(
-            *asked, min_history, min_horizon, stride, gaps, frequency, tolerance, require, where, closed, unmatched
+            spans=in_slots,
+            in_time=in_time,
+            min_history=min_history,
+            min_horizon=min_horizon,
+            stride=stride,
+            gaps=gaps,
+            frequency=frequency,
+            tolerance=tolerance,
+            require=require,
+            where=where,
+            closed=closed,
+            unmatched=unmatched,
         )
         self._set(arguments, windows_of(arguments, stash, at, others))
 
@@ -126,7 +140,7 @@ class Windows:
 
     def _place(self, placement: Placement) -> None:
         self.placement = placement  # where these windows are; read by the other rooms
-        self.chain = Chain((placement,))  # a mix of one
+        self.contents = Contents(Chain((placement,)))  # a mix of one
 
     @property
     def length(self) -> int:
@@ -138,11 +152,11 @@ class Windows:
 
     def __getitem__(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
-        return contents.window_or_batch(self.chain, ids)
+        return self.contents.window_or_batch(ids)
 
     def __getitems__(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
         """Windows one by one, as PyTorch's `DataLoader` asks for them with `batch_size=`."""
-        return contents.each_window(self.chain, ids)
+        return self.contents.each_window(ids)
 
     def gather(self, ids: Ids, out: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
         """The batch of the windows `ids`: a fresh `(batch, time, ...)` tensor per span, in the dtype of its column.
@@ -161,7 +175,7 @@ class Windows:
                     [2, 3]])
         """
         check_undrawn(self.placement.spans)
-        return contents.batch_of(self.chain, ids) if out is None else contents.batch_into(self.chain, ids, out)
+        return self.contents.batch(ids) if out is None else self.contents.batch_into(ids, out)
 
     def anchors(self, ids: Ids) -> dict[str, torch.Tensor]:
         """The `entity` (index into `stash.entities`) and the `time` of each window's anchor, both `(batch,)` int64.
@@ -306,7 +320,7 @@ class Windows:
             >>> [(len(train), len(test)) for train, test in windows.folds(3, 3)]
             [(12, 3), (15, 3), (18, 3)]
         """
-        pairs = splits.folds(self.placement, count, step, gap, expanding=expanding)
+        pairs = folds(self.placement, count, step, gap, expanding=expanding)
         return [(self._at(train), self._at(test)) for train, test in pairs]
 
     def latest(self, of: str | None = None) -> "Windows":

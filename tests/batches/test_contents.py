@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tensorstash.windows.contents import Entry, contents
+from tensorstash.windows.contents import Entry
 from tests.batches.golden import SPANS, mix_of, stash_of, windows_of
 
 EACH = {"past": (ts.each("pack", "f32"), -4, 0), "whole": ("pack", -4, 0), "next": (ts.each("f32"), 0, 2)}
@@ -37,7 +37,7 @@ def test_names_order_dtypes_and_shapes_are_those_of_batches(world: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         windows = WORLDS[world]()
-    said = contents(windows.chain)
+    said = windows.contents.entries()
     assert [*said.items()] == [*_found(windows[[0, 3]]).items()]
     batch = next(iter(ts.Loader(windows, 3, with_ids=True, with_valid=True)))
     own = {"valid", "source", "window", "entity", "anchor", "window.key"}

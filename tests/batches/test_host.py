@@ -20,7 +20,7 @@ pytestmark = pytest.mark.host("it looks at memory of the host")
 
 def pool_of_two() -> Pool:
     windows = ts.Windows(ts.load({"y": np.arange(100.0)}), 3, 1)
-    group = windows.chain.plans[0].groups[0]
+    group = windows.contents.plans[0].groups[0]
     return Pool(group.buffer_shape(1), group.dtype, 2)
 
 

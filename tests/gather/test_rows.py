@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensorstash.gather.memory import Fragments
-from tensorstash.gather.rows import FragmentTensors, InSlots, Stretches
-from tensorstash.native.guide import guide
+from tensorstash.common.records import some_of
+from tensorstash.gather.rows import InSlots, Stretches, as_tensors, count_of
+from tensorstash.native.kernel import Fragments
 
 FRAGMENTS = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 6)), min_size=1, max_size=6)
 
@@ -16,7 +16,7 @@ def numbers(values: list[int]) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int64)
 
 
-def fragments_of(counts: list[tuple[int, int]], behind: int) -> tuple[FragmentTensors, list[int]]:
+def fragments_of(counts: list[tuple[int, int]], behind: int) -> tuple[Fragments, list[int]]:
     """Fragments of (empty slots, rows), and the row of every slot, -1 for an empty one."""
     slots: list[int] = []
     first: list[int] = []
@@ -29,8 +29,7 @@ def fragments_of(counts: list[tuple[int, int]], behind: int) -> tuple[FragmentTe
         slots += range(done, done + count)
     slots += [-1] * behind
     begins, at, rows = (np.array(one, np.int64) for one in (first, row, [count for _, count in counts]))
-    pieces = guide(np.append(begins[1:], len(slots))[:, None])
-    return FragmentTensors.of(Fragments(begins, at, rows, pieces), torch.device("cpu")), slots
+    return as_tensors(Fragments(begins, at, rows), torch.device("cpu")), slots
 
 
 @settings(max_examples=200)
@@ -46,7 +45,7 @@ def test_rows_of_windows_are_those_of_their_slots(
     skipped = data.draw(st.lists(st.integers(0, length - 1), min_size=len(windows), max_size=len(windows)))
     every = torch.arange(-history, horizon)
     for draw in (-1, 0):
-        rows = InSlots(numbers([history + k for k in range(len(windows))]), numbers(skipped)[None])
+        rows = InSlots(numbers([history + k for k in range(len(windows))]), numbers(skipped)[:, None])
         found = rows.matrix(fragments, every, draw).tolist()
         left_out = skipped if draw == 0 else [0] * len(windows)
         assert found == [[-1] * n + window[n:] for n, window in zip(left_out, windows)]
@@ -77,5 +76,5 @@ def test_a_stretch_stands_at_the_end_of_its_slots(stretches: list[tuple[int, int
     assert whole is not None
     assert whole.tolist() == [-1 not in window for window in expected]
     assert anchors.tolist() == stop
-    some = rows.of(np.array([0]))
-    assert (some.windows, some.stop.tolist()) == (1, stop[:1])
+    some = some_of(rows, np.array([0]))
+    assert (count_of(some), some.stop.tolist()) == (1, stop[:1])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorstash.native import kernel, library
-from tests.native.test_kernel import DTYPES, Int32s, Int64s, Results, World, seeds
+from tests.native.test_kernel import DTYPES, Int32s, Int64s, Results, World, seeds, span_of
 
 pytestmark = pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
 
@@ -21,7 +21,7 @@ class Apart(World):
         self.packs = [self._source([(dtype, (width,)) for dtype in kinds], masked) for width in widths]
         # the oracle sees a source for each column, with its numbers side by side
         self.sources = [
-            kernel.Source([np.ascontiguousarray(pack[:, k]) for pack in of.columns], of.fragments, of.pieces)
+            kernel.Source([np.ascontiguousarray(pack[:, k]) for pack in of.columns], of.fragments, of.guide)
             for of, width in zip(self.packs, widths)
             for k in range(width)
         ]
@@ -77,8 +77,8 @@ def test_columns_of_packs_are_those_of_separate_columns(
 def test_large_batches_of_long_windows() -> None:
     """So large that threads share them, and with rows of more than a cache line."""
     packs = [np.random.default_rng(width).random((3000, width)).astype(np.float32) for width in (30, 1, 7)]
-    sources = [kernel.Source([pack], None, None) for pack in packs]
-    plan = kernel.compile_plan([kernel.SlotRange(-512, 512, 1, 0)], sources, 512, 0, apart=True)
+    sources = [kernel.Source([pack]) for pack in packs]
+    plan = kernel.compile_plan([span_of(-512, 512, 1, 0)], sources, 512, 0, apart=True)
     rng = np.random.default_rng(0)
     which, anchors = np.tile(np.arange(38, dtype=np.int32), 24)[:900], rng.integers(512, 3000, 90).repeat(10)
     out = np.empty((900, 512), np.float32)
@@ -90,22 +90,22 @@ def test_large_batches_of_long_windows() -> None:
 
 def test_the_number_of_a_column_that_is_not_there_is_refused() -> None:
     column = np.arange(20.0).reshape(10, 2)
-    plan = kernel.compile_plan([kernel.SlotRange(0, 3, 1, 0)], [kernel.Source([column], None, None)], 0, 3, apart=True)
+    plan = kernel.compile_plan([span_of(0, 3, 1, 0)], [kernel.Source([column])], 0, 3, apart=True)
     for bad in (-1, 2):
         with pytest.raises(IndexError, match=r"window 0, with the anchor 5, does not\."):
             kernel.gather(plan, np.array([5]), [0], None, np.array([bad], np.int32))
 
 
 def test_a_source_without_columns_is_refused() -> None:
-    source = kernel.Source([np.arange(9)], None, None)
-    plan = kernel.compile_plan([kernel.SlotRange(0, 3, 1, 0)], [source], 0, 3, apart=True)
-    plan.struct.sources[0].width = 0
+    source = kernel.Source([np.arange(9)])
+    plan = kernel.compile_plan([span_of(0, 3, 1, 0)], [source], 0, 3, apart=True)
+    plan.sources["width"] = 0
     with pytest.raises(IndexError, match=r"window 0, with the anchor 5, does not\."):
         kernel.gather(plan, np.array([5]), [0])
 
 
 def test_columns_of_different_widths_are_no_source_to_take_apart() -> None:
-    source = kernel.Source([np.zeros((9, 2)), np.zeros((9, 3))], None, None)
-    spans = [kernel.SlotRange(0, 1, 1, 0)] * 2
+    source = kernel.Source([np.zeros((9, 2)), np.zeros((9, 3))])
+    spans = [span_of(0, 1, 1, 0)] * 2
     with pytest.raises(ValueError, match="rows of one length"):
         kernel.compile_plan(spans, [source], 0, 1, apart=True)

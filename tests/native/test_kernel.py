@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tensorstash.native import kernel, library
-from tensorstash.native.guide import Guide, find_in_numpy, first_rows, first_rows_in_numpy, guide, locate_in_numpy
+from tensorstash.native.guide import find_in_numpy, first_rows, first_rows_in_numpy, guide, locate_in_numpy
 from tensorstash.native.permutation import epoch_keys, grid, walk
 from tensorstash.sampling.draw_table import draw_table, owners
 from tensorstash.sampling.hashes import hashes
@@ -31,12 +30,12 @@ DTYPES = (np.int8, np.int16, np.float32, np.float64)
 seeds = st.integers(0, 2**32 - 1)
 
 
-def pieces_of(ends: Int64s) -> kernel.Pieces:
-    return described(guide(ends[:, None]))
+def pieces_of(ends: Int64s) -> kernel.Guide:
+    return guide(ends[:, None])
 
 
-def described(of: Guide) -> kernel.Pieces:
-    return kernel.pieces(of.records, of.table, of.shift)
+def span_of(start: int, length: int, step: int = 1, empty: int = 0, draw: int = -1) -> library.SpanStruct:
+    return library.SpanStruct(start=start, length=length, step=step, draw=draw, empty=empty)
 
 
 # ---- Order ----
@@ -61,7 +60,7 @@ def test_the_order_is_that_of_numpy(n: int, seed: int, count: int) -> None:
     positions[0], positions[-1] = n - 1, 0
     keys = epoch_keys(seed, 3)
     own = permutations((n, *grid(n), *keys))
-    assert np.array_equal(kernel.permute(own, positions), walk(positions, n, keys))
+    assert np.array_equal(kernel.permute(own, positions), walk(positions, n, *grid(n), keys))
 
 
 def test_golden_values() -> None:
@@ -82,7 +81,7 @@ def test_each_position_in_a_permutation_of_its_own(sizes: list[int], seed: int, 
     keys = [epoch_keys(seed, k) for k in range(len(sizes))]
     ids = kernel.permute(permutations(*((n, *grid(n), *own) for n, own in zip(sizes, keys))), positions, which)
     for k, n in enumerate(sizes):
-        assert np.array_equal(ids[which == k], walk(positions[which == k], n, keys[k]))
+        assert np.array_equal(ids[which == k], walk(positions[which == k], n, *grid(n), keys[k]))
 
 
 def test_positions_outside_of_an_order_are_refused() -> None:
@@ -109,8 +108,8 @@ def test_look_ups_are_those_of_numpy(counts: list[int], seed: int) -> None:
     rng = np.random.default_rng(seed)
     lengths = np.array(counts)
     within = intervals(np.cumsum(lengths * 3 + 7) - 7, lengths, 3)
-    pieces = described(within.guide)
-    ids = np.concatenate([rng.integers(0, len(within), 150), within.ends - 1, within.first_ids])
+    pieces = within.guide
+    ids = np.concatenate([rng.integers(0, len(within), 150), within.guide.ends - 1, within.first_ids])
     assert np.array_equal(kernel.find(pieces, ids), find_in_numpy(within.guide, ids))
     located, found = locate_in_numpy(within.guide, 3, ids), np.empty(len(ids), np.int32)
     assert np.array_equal(kernel.locate(pieces, 3, ids), located)
@@ -120,7 +119,7 @@ def test_look_ups_are_those_of_numpy(counts: list[int], seed: int) -> None:
 
 def test_numbers_outside_of_the_pieces_are_refused() -> None:
     pieces = pieces_of(np.array([3, 10]))
-    based = described(guide(np.array([[3, 0], [10, 5]])))
+    based = guide(np.array([[3, 0], [10, 5]]))
     for bad in (-1, 10, 2**62, -(2**63)):
         numbers = np.append(np.zeros(100, np.int64), bad)
         with pytest.raises(IndexError, match=rf"got {bad} at index 100\."):
@@ -129,7 +128,7 @@ def test_numbers_outside_of_the_pieces_are_refused() -> None:
             kernel.locate(based, 1, numbers)
     with pytest.raises(IndexError, match=r"got 0 at index 0\."):
         kernel.find(pieces_of(np.empty(0, np.int64)), np.array([0]))
-    broken = kernel.pieces(np.array([[3], [10]]), np.array([7, 7], np.int32), 3)
+    broken = kernel.Guide(np.array([[3], [10]]), 3, np.array([7, 7], np.int32))
     with pytest.raises(IndexError, match=r"got 9 at index 0\."):
         kernel.find(broken, np.array([9]))
     with pytest.raises(ValueError, match="The arguments of the kernel's locate contradict each other"):
@@ -208,18 +207,21 @@ class World:
         self.history, self.horizon = int(rng.integers(1, 40)), int(rng.integers(1, 40))
         self.spans = [self._span() for _ in range(rng.integers(1, 5))]
         if draws:  # also spans of equal slots that begin at other ones
-            self.spans = [replace(s, draw=int(rng.integers(-1, draws))) for s in (*self.spans, *self.spans[:1])]
+            self.spans = [
+                span_of(s.start, s.length, s.step, s.empty, int(rng.integers(-1, draws)))
+                for s in (*self.spans, *self.spans[:1])
+            ]
         shapes = [(), (3,), (2, 2), (40,)] if packs else [()]
         kinds = [(DTYPES[rng.integers(4)], shapes[rng.integers(len(shapes))]) for _ in self.spans]
         self.sources = [self._source(kinds, masked) for _ in range(sources)]
         self.kinds = kinds
         self.streamed = int(rng.choice([0, 1 << 62]))  # whether batches are written past the caches
 
-    def _span(self) -> kernel.SlotRange:
+    def _span(self) -> library.SpanStruct:
         begin = int(self.rng.integers(-self.history, self.horizon))
         step = int(self.rng.choice([1, 1, 2, 3, 7]))
         length = int(self.rng.integers(1, (self.horizon - 1 - begin) // step + 2))
-        return kernel.SlotRange(begin, length, step, int(self.rng.integers(0, 2**63)))
+        return span_of(begin, length, step, int(self.rng.integers(0, 2**63)))
 
     def _source(self, kinds: Sequence[tuple[Any, tuple[int, ...]]], masked: bool) -> kernel.Source:
         rng = self.rng
@@ -229,7 +231,7 @@ class World:
             bits = rng.integers(0, 256, (rows, math.prod(tail) * np.dtype(dtype).itemsize), np.uint8)
             columns.append(bits.view(dtype).reshape(rows, *tail))
         if not masked:
-            return kernel.Source(columns, None, None)
+            return kernel.Source(columns)
         cuts = np.unique(np.append(rng.integers(0, rows, rng.integers(1, 30)), 0))
         counts = np.diff(cuts, append=rows)
         counts -= rng.integers(0, 2) * rng.integers(0, counts)  # in half of the worlds, rows that lie in no fragment
@@ -237,12 +239,12 @@ class World:
         first = np.cumsum(gaps + np.append(0, counts[:-1]))
         behind = rows - counts.sum() + rng.integers(0, 50)  # and behind the last one
         ends = np.append(first[1:], first[-1] + counts[-1] + behind)
-        return kernel.Source(columns, (first, cuts, counts), pieces_of(ends))
+        return kernel.Source(columns, kernel.Fragments(first, cuts, counts), pieces_of(ends))
 
     def bounds(self, source: int) -> tuple[int, int]:
         """The first and the last anchor with all slots."""
         own = self.sources[source]
-        total = len(own.columns[0]) if own.pieces is None else int(own.pieces.records[-1, 0])
+        total = len(own.columns[0]) if own.guide is None else int(own.guide.ends[-1])
         return self.history, total - self.horizon
 
     def anchors(self, shape: tuple[int, ...], which: Int32s) -> Int64s:
@@ -344,8 +346,8 @@ def test_windows_whose_first_slots_are_skipped(seed: int, size: int, masked: boo
 
 @pytest.mark.parametrize("skip", [-1, 5, 2**62])
 def test_a_window_that_skips_all_slots_is_refused(skip: int) -> None:
-    source, out = kernel.Source([np.arange(20)], None, None), np.full(5, -1)
-    plan = kernel.compile_plan([kernel.SlotRange(-5, 5, 1, 0, 0)], [source], 5, 0)
+    source, out = kernel.Source([np.arange(20)]), np.full(5, -1)
+    plan = kernel.compile_plan([span_of(-5, 5, 1, 0, 0)], [source], 5, 0)
     with pytest.raises(ValueError, match="contradict each other"):
         kernel.gather(plan, np.array([9]), [out.ctypes.data], skips=np.array([[skip]]))
     assert (out == -1).all()
@@ -418,17 +420,17 @@ def test_fragments_with_rows_that_are_not_there_are_refused() -> None:
     column = np.arange(10)
     rows = np.array([5, 6])
     for row in (np.array([0, 5]), np.array([-1, 4]), np.array([0, 2**62])):
-        fragments = np.array([0, 5]), row, rows
+        fragments = kernel.Fragments(np.array([0, 5]), row, rows)
         source = kernel.Source([column], fragments, pieces_of(np.array([5, 11])))
-        plan = kernel.compile_plan([kernel.SlotRange(0, 3, 1, 0)], [source], 0, 3)
+        plan = kernel.compile_plan([span_of(0, 3, 1, 0)], [source], 0, 3)
         with pytest.raises(IndexError, match=r"window 0, with the anchor .*, does not\."):
             kernel.gather(plan, np.array([0 if row[0] < 0 else 7]), [0])
 
 
 def test_spans_outside_of_the_window_contradict_the_plan() -> None:
-    source = kernel.Source([np.arange(10)], None, None)
+    source = kernel.Source([np.arange(10)])
     for span in ((-3, 1, 1), (0, 4, 1), (3, 1, 1), (0, 2, 3), (0, 0, 1), (0, 1, 0), (0, 2, 2**62), (0, 2**62, 1)):
-        plan = kernel.compile_plan([kernel.SlotRange(*span, 0)], [source], 2, 3)
+        plan = kernel.compile_plan([span_of(*span, 0)], [source], 2, 3)
         with pytest.raises(ValueError, match="The arguments of the kernel's gather contradict each other"):
             kernel.gather(plan, np.array([5]), [0])
 
@@ -436,8 +438,8 @@ def test_spans_outside_of_the_window_contradict_the_plan() -> None:
 def test_long_windows_and_long_rows() -> None:
     """Longer than what is prefetched, and with rows of many cache lines."""
     rows = np.random.default_rng(0).random((500, 300))
-    spans = [kernel.SlotRange(0, 200, 1, 0), kernel.SlotRange(-3, 40, 5, 0), kernel.SlotRange(7, 1, 1, 0)]
-    plan = kernel.compile_plan(spans, [kernel.Source([rows] * 3, None, None)], 3, 200)
+    spans = [span_of(0, 200, 1, 0), span_of(-3, 40, 5, 0), span_of(7, 1, 1, 0)]
+    plan = kernel.compile_plan(spans, [kernel.Source([rows] * 3)], 3, 200)
     anchors = np.array([3, 150, 300, 77])
     out = [np.empty((4, span.length, 300)) for span in spans]
     kernel.gather(plan, anchors, [one.ctypes.data for one in out])
@@ -458,9 +460,11 @@ def test_long_windows_with_empty_slots() -> None:
     row_of = np.full(total, -1)
     row_of[slot[rows]] = rows
     columns = [rng.integers(1, 100, len(slot)).astype(dtype) for dtype in (np.int8, np.int16, np.int32, np.int64)] * 2
-    spans = [kernel.SlotRange(0, 90_000, 1, 0)] * 4 + [kernel.SlotRange(7, 30_000, 3, 0)] * 4
+    spans = [span_of(0, 90_000, 1, 0)] * 4 + [span_of(7, 30_000, 3, 0)] * 4
     pieces = pieces_of(np.append(first[1:], total))
-    plan = kernel.compile_plan(spans, [kernel.Source(columns, (first, row, counts), pieces)], 0, 100_000)
+    plan = kernel.compile_plan(
+        spans, [kernel.Source(columns, kernel.Fragments(first, row, counts), pieces)], 0, 100_000
+    )
     anchors = rng.integers(0, total - 100_000, 3)
     out = [np.empty((3, span.length), column.dtype) for span, column in zip(spans, columns)]
     seen = [np.empty(one.shape, np.bool_) for one in out]
@@ -474,8 +478,8 @@ def test_long_windows_with_empty_slots() -> None:
 
 
 def test_arrays_that_c_would_read_wrongly_are_refused() -> None:
-    source = kernel.Source([np.arange(10)], None, None)
-    plan = kernel.compile_plan([kernel.SlotRange(0, 1, 1, 0)], [source], 0, 1)
+    source = kernel.Source([np.arange(10)])
+    plan = kernel.compile_plan([span_of(0, 1, 1, 0)], [source], 0, 1)
     message = "The kernel takes arrays in one piece of {}.*; got {} items of {}. Use np.ascontiguousarray"
     with pytest.raises(TypeError, match=message.format("int64", 1, "int32")):
         kernel.gather(plan, np.array([5], np.int32), [0])
@@ -484,9 +488,9 @@ def test_arrays_that_c_would_read_wrongly_are_refused() -> None:
     with pytest.raises(TypeError, match=r"The kernel takes 1 addresses, got 2\."):
         kernel.gather(plan, np.array([5]), [0, 0])
     with pytest.raises(TypeError, match=message.format("int64", 5, "int64")):
-        kernel.compile_plan([kernel.SlotRange(0, 1, 1, 0)], [kernel.Source([np.arange(10)[::2]], None, None)], 0, 1)
+        kernel.compile_plan([span_of(0, 1, 1, 0)], [kernel.Source([np.arange(10)[::2]])], 0, 1)
     with pytest.raises(ValueError, match=r"The columns of a source must have one number of rows, got \[1, 2\]\."):
-        kernel.compile_plan([], [kernel.Source([np.arange(1), np.arange(2)], None, None)], 0, 1)
+        kernel.compile_plan([], [kernel.Source([np.arange(1), np.arange(2)])], 0, 1)
 
 
 @settings(max_examples=60)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tensorstash.native import kernel, library
+from tests.native.test_kernel import span_of
 
 ROOT = Path(__file__).parents[2]
 SOURCES = Path(library.__file__).parent
@@ -83,7 +84,7 @@ def test_it_compiles_without_a_warning(tmp_path: Path, level: str) -> None:
 def test_a_forked_child_gathers() -> None:
     """Nothing in the library has threads or locks that a fork would leave behind."""
     column, out = np.arange(100.0), np.empty((2, 3))
-    plan = kernel.compile_plan([kernel.SlotRange(0, 3, 1, 0)], [kernel.Source([column], None, None)], 0, 3)
+    plan = kernel.compile_plan([span_of(0, 3, 1, 0)], [kernel.Source([column])], 0, 3)
     child = os.fork()
     if not child:
         kernel.gather(plan, np.array([5, 97]), [out.ctypes.data])

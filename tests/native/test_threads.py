@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tensorstash.native import kernel, library
-from tests.native.test_kernel import Int64s, Results, World
+from tests.native.test_kernel import Int64s, Results, World, span_of
 
 pytestmark = pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
 def shared_work(rows: int = 4000) -> tuple[kernel.Compiled, Int64s, NDArray[Any], list[int]]:
     """A plan, anchors, room for a batch that is large enough for several threads, and its address."""
     column = np.arange(rows * 8, dtype=np.float64).reshape(rows, 8)
-    plan = kernel.compile_plan([kernel.SlotRange(0, 50, 1, 0)], [kernel.Source([column], None, None)], 0, 50)
+    plan = kernel.compile_plan([span_of(0, 50, 1, 0)], [kernel.Source([column])], 0, 50)
     anchors = np.random.default_rng(0).integers(0, rows - 50, 1500)
     out = np.zeros((len(anchors), 50, 8))
     return plan, anchors, out, [out.ctypes.data]

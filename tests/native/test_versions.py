@@ -10,8 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tensorstash.common.records import some_of
 from tensorstash.native import kernel, library
 from tensorstash.native.versions import BLOCK, Moments, Versions, apart_of, pick, pick_in_numpy, reach_of
+from tests.native.test_kernel import span_of
 
 Int64s = NDArray[np.int64]
 seeds = st.integers(0, 2**32 - 1)
@@ -66,7 +68,7 @@ def slow_pick(case: Case) -> list[list[int]]:
     for i in range(len(at.low)):
         seen: dict[Any, int] = {}
         for row in range(at.low[i], at.high[i]):
-            if not at.begin[i] <= of.times[row] * of.unit < at.end[i]:
+            if not at.start[i] <= of.times[row] * of.unit < at.stop[i]:
                 continue
             if of.known is not None and at.late is not None and of.known[row] >= at.late[i]:
                 continue
@@ -80,7 +82,7 @@ def slow_pick(case: Case) -> list[list[int]]:
             continue
         slots = [-1] * case.slots
         for row in rows:
-            slots[(of.times[row] * of.unit - at.begin[i]) // case.every] = row
+            slots[(of.times[row] * of.unit - at.start[i]) // case.every] = row
         picked.append(slots)
     return picked
 
@@ -109,7 +111,7 @@ def test_each_window_has_the_newest_known_rows(case: Case) -> None:
 @settings(max_examples=40)
 def test_a_window_has_the_same_rows_among_many(case: Case, seed: int) -> None:
     which = np.random.default_rng(seed).integers(0, len(case.at.low), 700)
-    many = case.at.of(which)
+    many = some_of(case.at, which)
     slow = slow_pick(case)
     expected = [slow[i] for i in which]
     assert pick_in_numpy(case.of, many, case.slots, case.every).tolist() == expected
@@ -148,7 +150,7 @@ def test_many_windows_are_looked_at_a_few_at_a_time(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("every", [False, True])
 def test_numpy_takes_little_memory_however_many_rows_may_matter(every: bool) -> None:
     case = case_of(5, "by known", 1, every, 900, 60)
-    many = case.at.of(np.random.default_rng(0).integers(0, len(case.at.low), 4000))
+    many = some_of(case.at, np.random.default_rng(0).integers(0, len(case.at.low), 4000))
     tracemalloc.start()
     try:
         picked = pick_in_numpy(case.of, many, case.slots, case.every)
@@ -164,13 +166,13 @@ def test_numpy_takes_little_memory_however_many_rows_may_matter(every: bool) -> 
         ({"low": -1}, IndexError),
         ({"high": 10**6}, IndexError),
         ({"low": 10**6}, IndexError),
-        ({"end": -(10**9)}, IndexError),
-        ({"begin": -(2**63), "end": 2**63 - 1}, IndexError),
+        ({"stop": -(10**9)}, IndexError),
+        ({"start": -(2**63), "stop": 2**63 - 1}, IndexError),
     ],
 )
 def test_the_kernel_checks_windows_before_it_looks(change: dict[str, int], error: type[Exception]) -> None:
     case = case_of(3, "by known", 1, False, 200, 12)
-    at = replace(case.at, **{name: np.full_like(case.at.low, value) for name, value in change.items()})
+    at = case.at._replace(**{name: np.full_like(case.at.low, value) for name, value in change.items()})
     with pytest.raises(error):
         pick(case.of, at, case.slots, None)
 
@@ -214,8 +216,8 @@ def test_rows_in_any_order_are_copied_and_other_slots_filled(
     rows = np.where(rows < total[which][:, None], rows, -1)
     empty = [int.from_bytes(np.array(3, dtype).tobytes(), "little") for dtype in dtypes]
     plan = kernel.compile_plan(
-        [kernel.SlotRange(-slots, slots, 1, bits) for bits in empty],
-        [kernel.Source(of_source, None, None) for of_source in columns],
+        [span_of(-slots, slots, 1, bits) for bits in empty],
+        [kernel.Source(of_source) for of_source in columns],
         history=slots,
         horizon=0,
         streamed=streamed,
@@ -238,7 +240,7 @@ def test_rows_in_any_order_are_copied_and_other_slots_filled(
 @pytest.mark.parametrize("row", [-2, 5, 2**62])
 def test_the_kernel_copies_no_row_that_is_not_there(row: int) -> None:
     column, target = np.arange(5.0), np.zeros(3)
-    plan = kernel.compile_plan([kernel.SlotRange(-3, 3, 1, 0)], [kernel.Source([column], None, None)], 3, 0)
+    plan = kernel.compile_plan([span_of(-3, 3, 1, 0)], [kernel.Source([column])], 3, 0)
     with pytest.raises(IndexError, match="Rows must lie in their source"):
         kernel.take(plan, np.array([[0, row, 1]]), [target.ctypes.data], [0])
     assert not target.any()
@@ -247,9 +249,9 @@ def test_the_kernel_copies_no_row_that_is_not_there(row: int) -> None:
 @pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
 def test_all_spans_of_rows_in_any_order_have_as_many_slots() -> None:
     column, target = np.arange(5.0), np.zeros(3)
-    source = kernel.Source([column, column], None, None)
-    for other in (kernel.SlotRange(-2, 2, 1, 0), kernel.SlotRange(-6, 3, 2, 0)):
-        plan = kernel.compile_plan([kernel.SlotRange(-3, 3, 1, 0), other], [source], 6, 0)
+    source = kernel.Source([column, column])
+    for other in (span_of(-2, 2, 1, 0), span_of(-6, 3, 2, 0)):
+        plan = kernel.compile_plan([span_of(-3, 3, 1, 0), other], [source], 6, 0)
         with pytest.raises(ValueError, match="contradict"):
             kernel.take(plan, np.array([[0, 1, 2]]), [target.ctypes.data] * 2, [0, 0])
     assert not target.any()

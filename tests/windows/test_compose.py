@@ -189,7 +189,7 @@ def test_choices_in_any_order_leave_what_the_oracle_leaves(
         st.none() | st.lists(st.sampled_from([True, True, True, False]), min_size=stash.rows, max_size=stash.rows)
     )
     whole, every = built(stash, history, horizon, stride, where, require)
-    rows, parts, pieces = rows_of(stash), [whole], len(whole.windows.placement.intervals.base)
+    rows, parts, pieces = rows_of(stash), [whole], len(whole.windows.placement.intervals.guide.base)
     for way, cuts in divisions:
         groups = [divided(part, way, cuts, rows) for part in parts]
         for group in groups:
@@ -202,7 +202,7 @@ def test_choices_in_any_order_leave_what_the_oracle_leaves(
         # the stride goes on from the first window of each run, whatever was left out
         assert set(starts) <= set(whole.starts) <= set(every)
         # intervals are cut, never listed window by window
-        assert sum(len(part.windows.placement.intervals.base) for part in parts) <= pieces
+        assert sum(len(part.windows.placement.intervals.guide.base) for part in parts) <= pieces
     for part in parts:
         check_part(part)
 
@@ -265,7 +265,7 @@ def large(entities: int) -> ts.Stash:
 
 def array_sizes(windows: ts.Windows) -> list[int]:
     within = windows.placement.intervals
-    return [len(within.base), len(within.ends), len(within.guide.table)]
+    return [len(within.guide.base), len(within.guide.ends), len(within.guide.table)]
 
 
 @pytest.mark.parametrize("entities", [1, 10])

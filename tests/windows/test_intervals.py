@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tensorstash.native.guide import Guide
+from tensorstash.native.kernel import Guide
 from tensorstash.windows.intervals import Intervals, intervals, locate
 
 _BATCH = 64
@@ -71,11 +71,13 @@ def uneven(runs: int, windows: int) -> Intervals:
 def test_finding_the_windows_of_a_batch_touches_as_many_pages_however_many_there_are(runs: int, windows: int) -> None:
     within, watch = watched(uneven(runs, max(windows, 2 * runs)))
     ids = np.random.default_rng(0).integers(len(within), size=_BATCH)
-    expected = within.base[np.searchsorted(within.ends, ids, "right")] + ids * within.stride
+    expected = within.guide.base[np.searchsorted(within.guide.ends, ids, "right")] + ids * within.stride
     found = []
     pages = watch.touched(lambda: found.append(locate(within, ids)))
     np.testing.assert_array_equal(found[0], expected)
     # a look into the table, a few ends, a base: each on a page of its own
     assert 0 < pages <= 8 * _BATCH
     if runs == 10**6:
-        assert watch.touched(lambda: within.ends.sum()) * _PAGE >= within.ends.nbytes > 3 * 8 * _BATCH * _PAGE
+        assert (
+            watch.touched(lambda: within.guide.ends.sum()) * _PAGE >= within.guide.ends.nbytes > 3 * 8 * _BATCH * _PAGE
+        )

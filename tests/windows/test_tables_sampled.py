@@ -316,7 +316,7 @@ def test_a_batch_takes_little_memory_beside_the_stashes() -> None:
     slots = 50 * (4 + 2 + 2 * 6 + 2 * 5 + 6 + 5)
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    windows.chain.in_time(windows.chain.locate(np.arange(50)))
+    windows.contents.chain.rows(windows.contents.chain.locate(np.arange(50)))
     most = tracemalloc.get_traced_memory()[1] - before
     tracemalloc.stop()
     assert most <= 16 * slots + 20_000

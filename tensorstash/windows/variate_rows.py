@@ -1,14 +1,13 @@
 """Spans of `ts.each` in batches of windows: their entries, which have a row for each column of each window."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from tensorstash.gather.span import Span
-from tensorstash.gather.variates import Take, VariatePlan, gather_rows, rows_of
-from tensorstash.native.permutation import Uint64s
-from tensorstash.windows.located import Located
+from tensorstash.gather.variates import VariatePlan, VariateRows, rows_of
+from tensorstash.windows.chain import Located
 
 Batch = dict[str, torch.Tensor]
 
@@ -29,26 +28,10 @@ def check_undrawn(spans: Sequence[Span]) -> None:
             )
 
 
-def variate_entries(plans: Sequence[VariatePlan], located: Located, take: Take) -> Batch:
-    """The entries of all spans of `ts.each` in a batch of windows, `(rows, ...)`.
-
-    Args:
-        plans: how the spans are gathered.
-        located: the windows. Without hashes, all columns of a pack are rows.
-        take: memory for the values.
-    """
-    batch: Batch = {}
-    for plan in plans:
-        rows = rows_of(plan, located.source, len(located.ids), keys_of(plan, located.keys))
-        batch |= gather_rows(plan, rows, located.anchors, located.skips, take)
-    return batch
-
-
-def keys_of(plan: VariatePlan, keys: Mapping[str, Uint64s]) -> Uint64s | None:
-    """The hashes by which the columns of a plan are drawn, `(packs, windows)`; `None`: all columns are rows."""
-    if plan.variates.most is None or not keys:
-        return None
-    return np.stack([keys[name] for name in plan.variates.columns])
+def rows_in(plan: VariatePlan, located: Located) -> VariateRows:
+    """The rows of windows; without hashes, all columns of a pack."""
+    keys = [located.keys[name] for name in plan.variates.columns if name in located.keys]
+    return rows_of(plan, located.source, len(located.ids), np.stack(keys) if keys else None)
 
 
 def _of_rows(span: Span) -> list[str]:

@@ -25,31 +25,15 @@ class Times:
     copied: float = 0.0
     windows: int = 0  # that were gathered
 
-    def made(self, seconds: float, copying: float, windows: int) -> None:
-        """Some batches were made in so much time, a part of which went into copies."""
-        self.copied += copying
-        self.gathered += seconds - copying
-        self.windows += windows
-
-    def waited_for(self, seconds: float, copying: float, _: int) -> None:
-        """The loop waited for them."""
-        self.waited += seconds
-        self.waited_for_copies += copying
-
-    def made_in_loop(self, seconds: float, copying: float, windows: int) -> None:
-        """The loop made them itself."""
-        self.waited += seconds
-        self.waited_for_copies += copying
-        self.made(seconds, copying, windows)
-
-    def completed(self, seconds: float, *, by_gather: bool) -> None:
-        """The loop completed a batch: it gathered, or waited for a copy."""
-        self.waited += seconds
-        if by_gather:
-            self.gathered += seconds
-        else:
-            self.copied += seconds
-            self.waited_for_copies += seconds
+    def add(self, seconds: float, copying: float, windows: int, *, made: bool, waited: bool) -> None:
+        """Batches were made in so much time, a part of which went into copies, or the loop waited for it, or both."""
+        if made:
+            self.copied += copying
+            self.gathered += seconds - copying
+            self.windows += windows
+        if waited:
+            self.waited += seconds
+            self.waited_for_copies += copying
 
     def changed(self, seconds: float) -> None:
         """A batch went through the transforms of the loop."""

@@ -1,0 +1,168 @@
+"""The windows of one or several stashes as one sequence, and where some of them are."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.gather.memory import by_source
+from tensorstash.gather.rows import InSlots, Rows, Stretches
+from tensorstash.native.guide import find, find_and_locate, guide
+from tensorstash.native.kernel import Guide
+from tensorstash.native.permutation import Uint64s
+from tensorstash.windows.placement import Placement
+from tensorstash.windows.time_spans import Candidates, TimeSpan, picked_of
+
+
+class Located(NamedTuple):
+    """Windows of a chain, all arrays `(windows, ...)`."""
+
+    source: Int32s | None  # the number of the placement of each; None if there is one
+    ids: Int64s  # in the chain
+    anchors: Int64s  # the slots of their anchors
+    stretches: tuple[Stretches | Candidates, ...] = ()  # the rows of their spans in time, one for each time span
+    skips: Int64s | None = None  # (windows, draws) the slots that each `ts.Draw` leaves out, if there are any
+    keys: Mapping[str, Uint64s] = MappingProxyType({})  # hashes by which columns of packs are drawn, by pack
+    static_rows: Int64s | None = None  # the rows of the static columns, if there are any
+    entries: Mapping[str, NDArray[Any]] = MappingProxyType({})  # other entries of their batches, such as ids
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """The windows of one or several stashes, numbered one after the other. All have the same spans."""
+
+    placements: tuple[Placement, ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.placements))
+
+    def locate(self, ids: Int64s) -> Located:
+        """Where windows are, by ids `(k,)` that are known to lie in `[0, len(self))`."""
+        if len(self.placements) == 1:  # looking up the placement would double the cost
+            return self._with_stretches(Located(None, ids, self.placements[0].anchor_slots(ids)))
+        if any(placement.points is not None for placement in self.placements):
+            source, anchors = find(self._ends, ids), np.empty_like(ids)
+            for k, which in by_source(source):
+                anchors[which] = self.placements[k].anchor_slots(ids[which] - self._first[k])
+        else:
+            stride, more = self._stride
+            interval, anchors = find_and_locate(self._bases, stride, ids)
+            source = self._owner.take(interval)
+            if more is not None:
+                anchors += more[source] * (ids - self._first[source])
+        return self._with_stretches(Located(source, ids, anchors))
+
+    def within(self, located: Located) -> Int64s:
+        """The ids of windows in their own placements."""
+        return located.ids if located.source is None else located.ids - self._first[located.source]
+
+    def _with_stretches(self, located: Located) -> Located:
+        made = []
+        for number in range(len(self.placements[0].time_spans)):
+            kind = Candidates if self.placements[0].time_spans[number].is_picked else Stretches
+            arrays = kind(*(np.empty_like(located.ids) for _ in range(3)))
+            for placement, which, ids, anchors in self.parts(located):
+                part = placement.stretches(placement.time_spans[number], ids, anchors)
+                for array, values in zip(arrays, part):
+                    array[which] = values
+            made.append(arrays)
+        return located._replace(stretches=tuple(made)) if made else located
+
+    @cached_property
+    def _ends(self) -> Guide:
+        return guide(np.cumsum([len(placement) for placement in self.placements])[:, None])
+
+    @cached_property
+    def _first(self) -> Int64s:
+        """(placements,) the id of the first window of each."""
+        return np.append(0, self._ends.ends[:-1])
+
+    @cached_property
+    def _bases(self) -> Guide:
+        """The intervals of all placements, each with the anchor that window 0 of the chain would have in it."""
+        records = [placement.intervals.guide.records for placement in self.placements]
+        first, (stride, _) = self._first, self._stride
+        moved = np.stack([first, self.placements[0].history - stride * first], 1)
+        return guide(np.concatenate(records) + np.repeat(moved, [*map(len, records)], axis=0))
+
+    @cached_property
+    def _owner(self) -> Int32s:
+        """The placement of each of these intervals."""
+        counts = [len(placement.intervals.guide.base) for placement in self.placements]
+        return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+
+    @cached_property
+    def _stride(self) -> tuple[int, Int64s | None]:
+        """The stride of the first placement, and by how much the others' are larger; `None` if all are equal."""
+        strides = np.array([placement.intervals.stride for placement in self.placements], np.int64)
+        more = strides - strides[0]
+        return int(strides[0]), more if more.any() else None
+
+    def parts(self, located: Located) -> Iterator[tuple[Placement, Any, Int64s, Int64s]]:
+        """Each placement that occurs, the index of its windows, their ids in it and the slots of their anchors."""
+        for k, which in by_source(located.source):
+            yield self.placements[k], which, located.ids[which] - self._first[k], located.anchors[which]
+
+    def entities(self, located: Located) -> Int64s:
+        """The entity of each window in its own stash."""
+        entities = np.empty_like(located.anchors)
+        for placement, which, ids, _ in self.parts(located):
+            entities[which] = placement.window_entities(ids)
+        return entities
+
+    def moments(self, located: Located) -> Int64s:
+        """The anchor time of each window, or without a time column the row of its anchor."""
+        moments = np.empty_like(located.anchors)
+        for placement, which, ids, anchors in self.parts(located):
+            timed = placement.stash.time is not None
+            moments[which] = placement.window_times(ids, anchors) if timed else placement.label_rows(anchors)
+        return moments
+
+    def labels(self, located: Located) -> dict[str, NDArray[Any]]:
+        """The other columns of the `at=` frame, in the shape of the ids."""
+        first = self.placements[0].points
+        names = {} if first is None else first.labels
+        labels = {name: np.empty(located.ids.shape, values.dtype) for name, values in names.items()}
+        for placement, which, ids, _ in self.parts(located) if labels else ():
+            if placement.points is not None:
+                rows = placement.points.row[ids]
+                for name, values in labels.items():
+                    values[which] = placement.points.labels[name][rows]
+        return labels
+
+    def rows(self, located: Located) -> list[Rows]:
+        """The rows of windows: at their slots, if they have spans of whole columns there, and in each span in time.
+
+        Those that do not follow each other are picked now.
+        """
+        rows: list[Rows] = [InSlots(located.anchors, located.skips)] if self.has_slots else []
+        for found, parts in zip(located.stretches, self.time_spans):
+            rows.append(found if isinstance(found, Stretches) else picked_of(parts, found, located.source))
+        return rows
+
+    @cached_property
+    def has_slots(self) -> bool:
+        """Whether windows have spans in slots that hold whole columns."""
+        return bool(self.placements[0].whole_spans)
+
+    @cached_property
+    def time_spans(self) -> list[tuple[TimeSpan, ...]]:
+        """Those of all placements, of each span in time."""
+        return [*zip(*(placement.time_spans for placement in self.placements))]
+
+    def static_rows(self, located: Located, entities: Int64s) -> Int64s:
+        """The rows of static columns that windows have, by the entities in their own stashes."""
+        return entities if located.source is None else entities + self._first_entity[located.source]
+
+    @cached_property
+    def _first_entity(self) -> Int64s:
+        return np.cumsum([0, *(len(placement.offsets) - 1 for placement in self.placements[:-1])])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the cached properties, which are computed again."""
+        return {"placements": self.placements}
