@@ -160,9 +160,8 @@ def load_command(share: str | None, file: str | None, overwrite: bool, **options
     source, given = arguments(options)
     start = time.perf_counter()
     stash = load(source, share=share or file is None, file=file, overwrite=overwrite, **given)
-    label = stash.segment.label
-    click.echo(f"{label or file}: ready in {time.perf_counter() - start:.4f} s: {stash.path}\n{stash}")
-    if label is not None:
+    click.echo(f"{stash.path}: ready in {time.perf_counter() - start:.4f} s\n{stash}")
+    if (label := stash.segment.label) is not None:
         click.echo(f"It stays until it is removed (tensorstash rm {label}) or the machine restarts.")
 
 
