@@ -2,7 +2,8 @@
 
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from tensorstash.windows.windows import Windows
 
 Batch = dict[str, torch.Tensor]
 
-_PASSES = 5
-_ENDLESS = 1 << 40  # steps of a pass, which ends by time
+_LEAST_SECONDS = 0.1  # of a pass, beside which its beginning is short
+_LEAST_STEPS = 20  # of a pass: more than the batches that workers make ahead
+_LEAST_PASSES = 3
 
 
 class Items(Dataset[Batch]):
@@ -44,7 +46,7 @@ def bench(windows: Windows, batch_size: int, workers: int, seconds: float) -> li
         windows: without empty slots, as with `gaps="split"`.
         batch_size: windows of a batch.
         workers: processes of the last `DataLoader`.
-        seconds: how long each runs.
+        seconds: how long each runs, but for at least three passes.
 
     Raises:
         RuntimeError: the two make different windows.
@@ -54,35 +56,55 @@ def bench(windows: Windows, batch_size: int, workers: int, seconds: float) -> li
         ours, theirs = windows[k], items[k]
         if not all(torch.equal(ours[name].view(torch.uint8), theirs[name].view(torch.uint8)) for name in theirs):
             raise RuntimeError(f"The Dataset must make the windows of tensorstash; window {k} differs.")
-    loaders: dict[str, Iterable[Batch]] = {"tensorstash": Loader(windows, batch_size, shuffle=True, steps=_ENDLESS)}
-    for count in (0, workers):
-        drawn = RandomSampler(items, replacement=True, num_samples=_ENDLESS)
-        loader = DataLoader(items, batch_size, sampler=drawn, num_workers=count, persistent_workers=count > 0)
-        loaders[f"DataLoader, {count} workers"] = loader
-    length = seconds / _PASSES
-    begun = {way: first_and_speed(loader, length)[0] for way, loader in loaders.items()}  # starts workers too
-    turns = [{way: first_and_speed(loader, length)[1] for way, loader in loaders.items()} for _ in range(_PASSES)]
+
+    def ours_of(steps: int) -> Iterable[Batch]:
+        return Loader(windows, batch_size, shuffle=True, steps=steps)
+
+    def theirs_of(count: int, steps: int) -> Iterable[Batch]:
+        drawn = RandomSampler(items, replacement=True, num_samples=steps * batch_size)
+        return DataLoader(items, batch_size, sampler=drawn, num_workers=count, persistent_workers=count > 0)
+
+    ways = {"tensorstash": ours_of} | {f"DataLoader, {k} workers": partial(theirs_of, k) for k in (0, workers)}
+    first = {way: whole_pass(loader_of(_LEAST_STEPS))[0] for way, loader_of in ways.items()}
+    loaders = {way: long_enough(loader_of) for way, loader_of in ways.items()}
+    speeds: dict[str, list[float]] = {way: [] for way in ways}
+    began, passes = time.perf_counter(), 0
+    while passes < _LEAST_PASSES or time.perf_counter() - began < seconds * len(ways):
+        for way, loader in loaders.items():
+            speeds[way].append(whole_pass(loader)[1])
+        passes += 1
     return [
         {
             "way": way,
-            "seconds_to_first_batch": first,
-            "windows_per_second": statistics.median(turn[way] for turn in turns),
-            "slowest": min(turn[way] for turn in turns),
-            "fastest": max(turn[way] for turn in turns),
+            "seconds_to_first_batch": first[way],
+            "windows_per_second": statistics.median(found),
+            "slowest": min(found),
+            "fastest": max(found),
         }
-        for way, first in begun.items()
+        for way, found in speeds.items()
     ]
 
 
-def first_and_speed(loader: Iterable[Batch], seconds: float) -> tuple[float, float]:
-    """The seconds to the first batch of a pass, and its windows per second.
+def long_enough(loader_of: Callable[[int], Iterable[Batch]]) -> Iterable[Batch]:
+    """A loader, from a number of steps, whose passes are long enough."""
+    steps = _LEAST_STEPS
+    while True:
+        loader = loader_of(steps)
+        whole_pass(loader)  # warms up and starts workers
+        began = time.perf_counter()
+        whole_pass(loader)
+        if time.perf_counter() - began >= _LEAST_SECONDS:
+            return loader
+        steps *= 2
+
+
+def whole_pass(loader: Iterable[Batch]) -> tuple[float, float]:
+    """The seconds to the first batch of a pass, and the windows per second of all of it.
 
     The first batch counts too, because others may have been made with it.
     """
     began, windows, first = time.perf_counter(), 0, 0.0
     for batch in loader:
-        gone = time.perf_counter() - began
-        first, windows = first or gone, windows + len(next(iter(batch.values())))
-        if gone >= seconds:
-            break
-    return first, windows / gone
+        first = first or time.perf_counter() - began
+        windows += len(next(iter(batch.values())))
+    return first, windows / (time.perf_counter() - began)

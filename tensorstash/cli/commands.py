@@ -265,8 +265,9 @@ def bench_command(
 ) -> None:
     """Compare batches of FILE with those of a DataLoader.
 
-    Its Dataset slices the same columns in memory for each window. They take turns, five passes each, which begin before
-    their first batch. The column windows/s is the median of the passes, with the slowest and the fastest.
+    Its Dataset slices the same columns in memory for each window. They take turns, one whole pass
+    each, which begins before its first batch. The column windows/s is the median of the passes, with the slowest and
+    the fastest.
     """
     from tensorstash.cli.bench import bench
     from tensorstash.ingest.load import load

@@ -1,6 +1,6 @@
 """The inside of `cli/bench.py`: the three ways that are compared, and the items of the slow ones."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tensorstash.cli.bench import Items, bench, first_and_speed
+from tensorstash.cli.bench import Items, bench, long_enough, whole_pass
 from tests.command_line import run
 
 
@@ -33,17 +33,24 @@ def test_the_bench_measures_three_ways() -> None:
         assert 0 < one["slowest"] <= one["windows_per_second"] <= one["fastest"]
 
 
-def test_a_pass_counts_from_its_beginning_and_ends_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def batches_of(now: list[float]) -> Callable[[int], list[dict[str, torch.Tensor]]]:
+    """Loaders of so many steps of two windows each; some are made together with the first, which takes longer."""
+
+    class Batches(list[dict[str, torch.Tensor]]):
+        def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
+            for step, batch in enumerate(super().__iter__()):
+                now[0] += 0.009 if step == 0 else 0.001
+                yield batch
+
+    return lambda steps: Batches([{"x": torch.zeros(2)}] * steps)
+
+
+def test_a_pass_counts_from_its_beginning_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-
-    def batches() -> Iterator[dict[str, torch.Tensor]]:
-        """Two windows each; some are made together with the first, which takes longer."""
-        for step in range(100):
-            now[0] += 9.0 if step == 0 else 1.0
-            yield {"x": torch.zeros(2)}
-
     monkeypatch.setattr("tensorstash.cli.bench.time.perf_counter", lambda: now[0])
-    assert first_and_speed(batches(), 12.0) == (9.0, 8 / 12)
+    first, speed = whole_pass(batches_of(now)(10))
+    assert (first, speed) == (pytest.approx(0.009), pytest.approx(20 / 0.018))
+    assert len([*long_enough(batches_of(now))]) == 160  # 80 steps take 88 ms
 
 
 def test_the_bench_command_prints_a_line_for_each(tmp_path: Path) -> None:
