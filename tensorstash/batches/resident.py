@@ -20,7 +20,7 @@ from tensorstash.batches.host import Made
 from tensorstash.batches.staging import Sent, Staging
 from tensorstash.batches.variates_on_device import DeviceRows, gather_variates, rows_on_host
 from tensorstash.common.dtypes import Int32s, as_integers
-from tensorstash.common.records import each_array, some_of
+from tensorstash.common.records import arrays_of, some_of
 from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError
 from tensorstash.gather.by_torch import Sources
@@ -166,7 +166,7 @@ class ResidentColumns:
         # columns may be freed with the loader, when the device still gathers from them
         used = [*self.static.values()]
         for plan in (*self.plans, *(variates.gather for variates in self.variates)):
-            each_array(plan.executor, used.append)
+            used += arrays_of(plan.executor)
         self.memory = [*{tensor.untyped_storage().data_ptr(): tensor for tensor in used}.values()]
 
 

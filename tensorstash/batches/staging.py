@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ import torch
 from tensorstash.batches.devices import Copies, Event
 from tensorstash.batches.host import Entries, Pending, Recycled
 from tensorstash.common.dtypes import one_nan
-from tensorstash.common.records import Record, each_array
+from tensorstash.common.records import Record, arrays_of, each_array
 from tensorstash.gather.gather import GatherPlan, groups_of, names_of
 from tensorstash.gather.layout import as_batch
 from tensorstash.windows.contents import Batch
@@ -99,8 +98,7 @@ class Staging:
 
     def copy_in(self, record: Record, beside: Sequence[torch.Tensor] = ()) -> tuple[Record, Sent | None]:
         """The record with its arrays on their way to the device, through the next staging memory, if it has any."""
-        arrays = list[Any]()
-        each_array(record, arrays.append)
+        arrays = arrays_of(record)
         if not arrays:
             return record, None
         self.begin()

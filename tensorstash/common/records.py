@@ -33,3 +33,10 @@ def each_array(record: Record, change: Callable[[Any], Any]) -> Record:
 def some_of(record: Record, which: Any) -> Record:
     """The record with some of the rows of each array, by an index."""
     return each_array(record, lambda array: array[which])
+
+
+def arrays_of(record: object) -> list[Any]:
+    """The arrays of a record, in the order in which `each_array` changes them."""
+    arrays = list[Any]()
+    each_array(record, arrays.append)
+    return arrays

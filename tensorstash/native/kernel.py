@@ -1,8 +1,7 @@
 """Calls into the compiled kernel with numpy arrays; only for use if `library.LIBRARY` is not `None`.
 
-Structs of plans are made once and keep the arrays they point to alive. Arrays
-must be contiguous and of the right dtype, which is checked here because C sees only addresses. A call releases the
-GIL.
+Structs of plans are made once and keep the arrays they point to alive. Arrays must be contiguous and of the right
+dtype, which is checked here because C sees only addresses. A call releases the GIL.
 """
 
 import ctypes
@@ -195,7 +194,7 @@ def compile_plan(
     apart: bool = False,
     streamed: int = STREAMED_FROM,
 ) -> Compiled:
-    """Spans and sources as the C struct that a gather takes; the sizes of rows are written into the spans.
+    """Spans and sources as the C struct that a gather takes; the columns decide the sizes of rows in the spans.
 
     With `apart` each item of a row is a source of its own, in order. From `streamed` bytes on, batches pass the caches.
     """

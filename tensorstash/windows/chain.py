@@ -1,6 +1,6 @@
 """The windows of one or several stashes as one sequence, and where some of them are."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.records import Record, arrays_of, each_array
 from tensorstash.gather.memory import by_source
 from tensorstash.gather.rows import InSlots, Rows, Stretches
 from tensorstash.native.guide import find, find_and_locate, guide
@@ -43,9 +44,10 @@ class Chain:
 
     def locate(self, ids: Int64s) -> Located:
         """Where windows are, by ids `(k,)` that are known to lie in `[0, len(self))`."""
+        source: Int32s | None = None
         if len(self.placements) == 1:  # looking up the placement would double the cost
-            return self._with_stretches(Located(None, ids, self.placements[0].anchor_slots(ids)))
-        if any(placement.points is not None for placement in self.placements):
+            anchors = self.placements[0].anchor_slots(ids)
+        elif any(placement.points is not None for placement in self.placements):
             source, anchors = find(self._ends, ids), np.empty_like(ids)
             for k, which in by_source(source):
                 anchors[which] = self.placements[k].anchor_slots(ids[which] - self._first[k])
@@ -55,23 +57,27 @@ class Chain:
             source = self._owner.take(interval)
             if more is not None:
                 anchors += more[source] * (ids - self._first[source])
-        return self._with_stretches(Located(source, ids, anchors))
+        located = Located(source, ids, anchors)
+        return located._replace(stretches=self._of_parts(located, _stretches)) if self.time_spans else located
+
+    def _of_parts(self, located: Located, of: Callable[[Placement, Int64s, Int64s], Record]) -> Record:
+        """What a function makes of windows of one placement, their ids in it and the slots of their anchors.
+
+        Of several placements, the arrays have the windows in the order of `located`.
+        """
+        if located.source is None or not len(located.ids):
+            return of(self.placements[0], located.ids, located.anchors)
+        found = [(which, of(placement, ids, anchors)) for placement, which, ids, anchors in self.parts(located)]
+        _, whole = found[0]
+        whole = each_array(whole, lambda array: np.empty(located.ids.shape, array.dtype))
+        for which, part in found:
+            for array, values in zip(arrays_of(whole), arrays_of(part)):
+                array[which] = values
+        return whole
 
     def within(self, located: Located) -> Int64s:
         """The ids of windows in their own placements."""
         return located.ids if located.source is None else located.ids - self._first[located.source]
-
-    def _with_stretches(self, located: Located) -> Located:
-        made = []
-        for number in range(len(self.placements[0].time_spans)):
-            kind = Candidates if self.placements[0].time_spans[number].is_picked else Stretches
-            arrays = kind(*(np.empty_like(located.ids) for _ in range(3)))
-            for placement, which, ids, anchors in self.parts(located):
-                part = placement.stretches(placement.time_spans[number], ids, anchors)
-                for array, values in zip(arrays, part):
-                    array[which] = values
-            made.append(arrays)
-        return located._replace(stretches=tuple(made)) if made else located
 
     @cached_property
     def _ends(self) -> Guide:
@@ -110,30 +116,16 @@ class Chain:
 
     def entities(self, located: Located) -> Int64s:
         """The entity of each window in its own stash."""
-        entities = np.empty_like(located.anchors)
-        for placement, which, ids, _ in self.parts(located):
-            entities[which] = placement.window_entities(ids)
-        return entities
+        return self._of_parts(located, lambda placement, ids, _: placement.window_entities(ids))
 
     def moments(self, located: Located) -> Int64s:
         """The anchor time of each window, or without a time column the row of its anchor."""
-        moments = np.empty_like(located.anchors)
-        for placement, which, ids, anchors in self.parts(located):
-            timed = placement.stash.time is not None
-            moments[which] = placement.window_times(ids, anchors) if timed else placement.label_rows(anchors)
-        return moments
+        return self._of_parts(located, _moments)
 
     def labels(self, located: Located) -> dict[str, NDArray[Any]]:
-        """The other columns of the `at=` frame, in the shape of the ids."""
+        """The other columns of the `at=` frame, `(windows,)`."""
         first = self.placements[0].points
-        names = {} if first is None else first.labels
-        labels = {name: np.empty(located.ids.shape, values.dtype) for name, values in names.items()}
-        for placement, which, ids, _ in self.parts(located) if labels else ():
-            if placement.points is not None:
-                rows = placement.points.row[ids]
-                for name, values in labels.items():
-                    values[which] = placement.points.labels[name][rows]
-        return labels
+        return {} if first is None or not first.labels else self._of_parts(located, _labels)
 
     def rows(self, located: Located) -> list[Rows]:
         """The rows of windows: at their slots, if they have spans of whole columns there, and in each span in time.
@@ -166,3 +158,16 @@ class Chain:
     def __getstate__(self) -> dict[str, Any]:
         """Without the cached properties, which are computed again."""
         return {"placements": self.placements}
+
+
+def _stretches(placement: Placement, ids: Int64s, anchors: Int64s) -> tuple[Stretches | Candidates, ...]:
+    return tuple(placement.stretches(time_span, ids, anchors) for time_span in placement.time_spans)
+
+
+def _moments(placement: Placement, ids: Int64s, anchors: Int64s) -> Int64s:
+    return placement.label_rows(anchors) if placement.stash.time is None else placement.window_times(ids, anchors)
+
+
+def _labels(placement: Placement, ids: Int64s, anchors: Int64s) -> dict[str, NDArray[Any]]:  # noqa: ARG001  as others
+    points = placement.points
+    return {} if points is None else {name: values[points.row[ids]] for name, values in points.labels.items()}
