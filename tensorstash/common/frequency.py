@@ -131,7 +131,7 @@ def frequency(text: Duration, clock: Clock, tolerance: Duration | None, what: st
     A `timedelta` is read as polars reads it: one of a whole day is a calendar day.
     https://docs.pola.rs/api/python/stable/reference/expressions/api/polars.Expr.dt.offset_by.html
     """
-    text = _plain(text)
+    text = as_text(text)
     allowed = 0 if tolerance is None else _ticks(tolerance, clock, "tolerance")
     if allowed < 0:
         raise ValueError(f"tolerance must be >= 0, got {tolerance!r}.")
@@ -203,7 +203,7 @@ def written(step: int, clock: Clock) -> int | str:
     return text or "0s"
 
 
-def _plain(length: Duration) -> int | str:
+def as_text(length: Duration) -> int | str:
     """A `timedelta`, as polars writes it; one of pandas has nanoseconds."""
     if not isinstance(length, timedelta):
         return length
@@ -212,7 +212,7 @@ def _plain(length: Duration) -> int | str:
 
 
 def _ticks(length: Duration, clock: Clock, what: str) -> int:
-    text = _plain(length)
+    text = as_text(length)
     if clock.unit is None:
         number = int(text[:-1]) if isinstance(text, str) and re.fullmatch(r"\d+i", text) else text
         if is_integer(number):

@@ -10,7 +10,7 @@ import numpy as np
 from tensorstash.common.aliases import meant_by
 from tensorstash.common.checks import at_least, flag, is_integer, names_in, one_of, shown
 from tensorstash.common.clock import Clock
-from tensorstash.common.frequency import Frequency, frequency, is_zero
+from tensorstash.common.frequency import Frequency, as_text, frequency, is_zero
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.text import type_text
 from tensorstash.windows.shift import FARTHEST, Shift
@@ -216,8 +216,8 @@ def _shift(length: int | str, clock: Clock, what: str) -> Shift:
         rule = "a duration as polars writes it, such as '-90d' or, alone, '-1mo', or an integer for integer times"
         given: object = length
         if isinstance(given, timedelta):
-            is_back, size = given < timedelta(0), f"{abs(given).total_seconds()}s"
-        meant = "0d" if given in (0, timedelta(0)) else meant_by(size)
+            is_back, size = given < timedelta(0), as_text(abs(given))
+        meant = meant_by(size) if given else "0d"
         if "multiple" in str(error):
             rule, meant = f"a multiple of the unit of the times, {clock.unit!r}", None
         remedy = "" if meant is None else f" Write {'-' * is_back + meant!r}."
