@@ -29,7 +29,17 @@ class Decoder:
     # number of nulls among them
     decode: Callable[[Sequence[pa.Array], str], tuple[NDArray[Any], int]]
     vocabulary: Vocabulary | None = None  # of texts; ascending only after all batches have been decoded
+    given: Sequence[Any] | None = None  # the vocabulary that the caller of a load gave
     unknown: Counter[str] = field(default_factory=Counter)  # the texts taken as missing because `like=` lacks them
+
+    @property
+    def names(self) -> Sequence[Any] | None:
+        """The names that codes stand for; `None` if there are none."""
+        return self.given if self.vocabulary is None else self.vocabulary.names
+
+    def renumbering(self) -> Int32s | None:
+        """As `Vocabulary.renumbering`; `None` also for other columns."""
+        return None if self.vocabulary is None else self.vocabulary.renumbering()
 
 
 def decoder_of(column: Column) -> Decoder:
@@ -47,7 +57,7 @@ def decoder_of(column: Column) -> Decoder:
             return Decoder(lambda arrays, _: ascending.encode(piece_of(arrays[0])), ascending)
         case Given(vocabulary):
             code_of = {name: code for code, name in enumerate(vocabulary)}
-            return Decoder(lambda arrays, _: given_codes(piece_of(arrays[0]), code_of, column.fill))
+            return Decoder(lambda arrays, _: given_codes(piece_of(arrays[0]), code_of, column.fill), given=vocabulary)
         case Hashed(count):
             assert count is not None
             return Decoder(lambda arrays, _: bucket_codes(piece_of(arrays[0]), count))

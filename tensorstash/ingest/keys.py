@@ -271,9 +271,10 @@ def units_of_keys(choice: Choice, keys: Keys, draft: Draft) -> list[Unit]:
     return [Unit(choice.scan.label, start, stop - start, partial(read, start, stop), start) for start, stop in edges]
 
 
-def write_vocabulary(draft: Draft, column: str, names: Sequence[Any]) -> None:
-    """Write the names that the codes of a column stand for."""
-    write_names(draft, f"{column}.__vocabulary", names, bool(names) and isinstance(names[0], int))
+def write_vocabulary(draft: Draft, column: str, names: Sequence[Any] | None) -> None:
+    """Write the names that the codes of a column stand for, if they stand for names."""
+    if names is not None:
+        write_names(draft, f"{column}.__vocabulary", names, bool(names) and isinstance(names[0], int))
 
 
 def write_names(draft: Draft, name: str, names: Sequence[Any], integers: bool) -> None:
