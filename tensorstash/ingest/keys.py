@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from tensorstash.columns.arrays import numbers, of_numbers
+from tensorstash.columns.arrays import numbers, of_numbers, of_texts
 from tensorstash.columns.calendar import calendar_values
 from tensorstash.columns.codec import Ascending
 from tensorstash.columns.column import Column, ColumnCounts
@@ -24,7 +24,7 @@ from tensorstash.common.threads import in_threads
 from tensorstash.errors import DataError
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
 from tensorstash.ingest.choice import Choice
-from tensorstash.ingest.codes import Piece, as_arrow, inverse, piece_of
+from tensorstash.ingest.codes import as_arrow, inverse, piece_of
 from tensorstash.ingest.entities import Entities, without_nulls
 from tensorstash.ingest.memory import SORT_BYTES, check_sorting
 from tensorstash.ingest.row_order import (
@@ -34,9 +34,9 @@ from tensorstash.ingest.row_order import (
     blocks,
     by_entity,
     distinct,
-    entities_between,
     move,
     offsets_of,
+    runs_between,
     runs_of,
     sort,
     then,
@@ -47,8 +47,6 @@ from tensorstash.sources.scan import Unit, damage_named
 from tensorstash.stash.header import times_checksum
 
 _SUNDAY = 3  # of the days since 1970, which began on a Thursday, modulo 7
-
-_Batch = tuple[int, list[Piece]]  # the number of its rows, and a piece for each entity column
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +69,15 @@ class Keys:
 
 def read_keys(choice: Choice, draft: Draft, progress: Progress) -> Keys:
     """Decode the keys, and write entities, offsets and times to the segment."""
-    rows = choice.rows
     known = choice.entity.codec.known if choice.entity and isinstance(choice.entity.codec, Ascending) else ()
     entities = Entities(len(choice.entity.members), known) if choice.entity else None
-    (starts, numbered), counts = _read(choice, draft, progress, entities)
+    (edges, numbered), counts = _read(choice, draft, progress, entities)
     order = np.arange(1) if entities is None else entities.order()
     if entities is not None and choice.request.unknown == "error" and len(order) > len(known):
         raise _unknown_entity(entities, order[len(known) :])
     names = [None] if entities is None else _write_entities(choice, draft, entities.values(order))
-    runs = starts, inverse(order).astype(np.int32)[numbered]
-    offsets = offsets_of(runs, rows, len(names))
+    runs = edges, inverse(order).astype(np.int32)[numbered]
+    offsets = offsets_of(runs, len(names))
     times = {column.name: draft.array(column.name) for column in choice.times}
     places, repeats, known_first = _in_order(choice, runs, offsets, names, [*times.values()])
     draft.blob("__offsets", offsets, torch.int64)
@@ -93,7 +90,7 @@ def _in_order(
 ) -> tuple[Integers | None, bool, bool]:
     """Bring the times into the order of the stash; returns the places of the rows, and `repeats` and `known_first`."""
     rows = choice.rows
-    places = by_entity(runs, rows, offsets)
+    places = by_entity(runs, offsets)
     if not times:
         return places, False, False
     if places is not None:
@@ -123,27 +120,24 @@ def _read(
 ) -> tuple[Runs, dict[str, ColumnCounts]]:
     """Write the times to the draft; returns the runs of entities, as they are numbered, and the counts of the times."""
     integer = np.int32 if choice.rows <= np.iinfo(np.int32).max else np.int64
-    runs: list[Runs] = [(np.zeros(0, integer), np.zeros(0, np.int32))]
-    counts, rows, found, is_checked = {column.name: ColumnCounts() for column in choice.times}, 0, 0, False
+    series = np.zeros(1 if entities is None and choice.rows else 0, np.int32)  # one that all rows are of
+    runs: list[Runs] = [(np.append(series, 0), series)]
+    counts, found, is_checked = {column.name: ColumnCounts() for column in choice.times}, 0, entities is None
 
-    def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[tuple[list[_Batch], dict[str, ColumnCounts]]]:
-        return each_or_all(bundle, lambda units: _read_bundle(choice, draft, progress, units, go_on))
+    def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[tuple[list[Runs], dict[str, ColumnCounts]]]:
+        return each_or_all(bundle, lambda units: _read_bundle(choice, draft, progress, entities, units, go_on))
 
     units = choice.scan.units if choice.entity or choice.time else ()
-    for batches, more in chain.from_iterable(in_threads(bundles(units), read_keys_of)):
+    for some, more in chain.from_iterable(in_threads(bundles(units), read_keys_of)):
         counts = {name: counts[name] + more[name] for name in counts}
-        for count, pieces in batches:
-            if entities is None:
-                continue
-            starts, codes = runs_of(entities.encode(pieces))
-            runs.append(((rows + starts).astype(integer), codes))
-            rows, found = rows + count, found + len(codes)
-            if not is_checked and found > len(entities) + len(runs):  # the rows of some entity are not contiguous
-                check_sorting(choice.rows, SORT_BYTES, choice.scan.label)
-                is_checked = True
-    if entities is None and choice.rows:
-        runs.append((np.zeros(1, integer), np.zeros(1, np.int32)))
-    return (np.concatenate([starts for starts, _ in runs]), np.concatenate([codes for _, codes in runs])), counts
+        runs += [(edges.astype(integer), codes) for edges, codes in some]
+        found += sum(len(codes) for _, codes in some)
+        if not is_checked and entities and found > len(entities) + len(runs):  # some entity's rows are not contiguous
+            check_sorting(choice.rows, SORT_BYTES, choice.scan.label)
+            is_checked = True
+    edges = [edges[:-1] for edges, _ in runs]
+    edges.append(np.array([choice.rows], integer))
+    return (np.concatenate(edges), np.concatenate([codes for _, codes in runs])), counts
 
 
 def _duplicate_time(choice: Choice, places: Integers | None, at: int, entity: object, times: list[Int64s]) -> DataError:
@@ -190,20 +184,26 @@ def _zone_remedy(name: str, clock: Clock, time: int) -> str:
     )
 
 
-def _read_bundle(
-    choice: Choice, draft: Draft, progress: Progress, bundle: Bundle, go_on: Callable[[], None]
-) -> tuple[list[_Batch], dict[str, ColumnCounts]]:
-    entity, times = choice.entity, choice.times
-    members = entity.members if entity else ()
+def _read_bundle(  # noqa: PLR0917
+    choice: Choice,
+    draft: Draft,
+    progress: Progress,
+    entities: Entities | None,
+    bundle: Bundle,
+    go_on: Callable[[], None],
+) -> tuple[list[Runs], dict[str, ColumnCounts]]:
+    times = choice.times
+    members = choice.entity.members if choice.entity else ()
     names = list(dict.fromkeys([*members, *(column.members[0] for column in times)]))
-    batches, counts, unit = [], {column.name: ColumnCounts() for column in times}, bundle[0]
+    runs, counts, unit = list[Runs](), {column.name: ColumnCounts() for column in times}, bundle[0]
     with damage_named(unit, names):
         for row, batch in read_bundle(bundle, names):
             go_on()
             arrays = dict(zip(names, batch.columns))
-            keys = [without_nulls(arrays[member], member, choice.scan, row) for member in members]
-            pieces = [_narrow(piece_of(key)) for key in keys]
-            batches.append((batch.num_rows, pieces))
+            if entities is not None:
+                keys = [without_nulls(arrays[member], member, choice.scan, row) for member in members]
+                edges, codes = runs_of(entities.encode([*map(piece_of, keys)]))
+                runs.append((row + edges, codes))
             nbytes = 0
             for column in times:
                 (name,) = column.members
@@ -213,7 +213,7 @@ def _read_bundle(
                 draft.write(column.name, row, ticks)
                 nbytes += ticks.nbytes
             progress.add(batch.num_rows * (len(members) + len(times)), nbytes)
-    return batches, counts
+    return runs, counts
 
 
 def _unknown_entity(entities: Entities, strangers: Int64s) -> DataError:
@@ -224,13 +224,6 @@ def _unknown_entity(entities: Entities, strangers: Int64s) -> DataError:
         f"unknown='error' takes only entities that like= has; {len(strangers):,} of the source are unknown, such as "
         f"{first!r}. Leave them out with unknown='drop', or take 'keep'."
     )
-
-
-def _narrow(piece: Piece) -> Piece:
-    """Save memory: all pieces of a unit are held until it is read, and most have few entities."""
-    count = len(piece.values)
-    kind = np.int8 if count < 1 << 7 else np.int16 if count < 1 << 15 else np.int32
-    return Piece(piece.indices.astype(kind, copy=False), piece.values)
 
 
 def _write_entities(choice: Choice, draft: Draft, parts: list[list[Any]]) -> list[Any]:
@@ -256,7 +249,7 @@ def units_of_keys(choice: Choice, keys: Keys, draft: Draft) -> list[Unit]:
     calendar = {name: pair for column in choice.columns for name, pair in zip(column.members, column.calendar)}
 
     def read(start: int, stop: int, names: Sequence[str]) -> list[pa.RecordBatch]:
-        codes = of_numbers(entities_between(keys.offsets, start, stop))
+        codes = of_numbers(runs_between(keys.offsets, start, stop))
         columns = {name: pa.DictionaryArray.from_arrays(codes, values) for name, values in entities.items()}
         for key in choice.times:
             columns[key.members[0]] = of_numbers(draft.read(key.name, start, stop - start))
@@ -283,7 +276,6 @@ def write_names(draft: Draft, name: str, names: Sequence[Any], integers: bool) -
         values = numbers(as_arrow(names))
         draft.blob(f"{name}.integers", values, torch.uint64 if values.dtype == np.uint64 else torch.int64)
         return
-    encoded = [text.encode() for text in names]
-    ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
-    draft.blob(f"{name}.text", np.frombuffer(b"".join(encoded), np.uint8), torch.uint8)
-    draft.blob(f"{name}.ends", ends, torch.int64)
+    _, ends, letters = of_texts(names).buffers()
+    draft.blob(f"{name}.text", np.frombuffer(letters, np.uint8), torch.uint8)
+    draft.blob(f"{name}.ends", np.frombuffer(ends, np.int64)[1:], torch.int64)
