@@ -119,9 +119,8 @@ def _read(
     choice: Choice, draft: Draft, progress: Progress, entities: Entities | None
 ) -> tuple[Runs, dict[str, ColumnCounts]]:
     """Write the times to the draft; returns the runs of entities, as they are numbered, and the counts of the times."""
-    integer = np.int32 if choice.rows <= np.iinfo(np.int32).max else np.int64
     series = np.zeros(1 if entities is None and choice.rows else 0, np.int32)  # one that all rows are of
-    runs: list[Runs] = [(np.append(series, 0), series)]
+    runs: list[Runs] = [(np.zeros(len(series) + 1, _type_of_rows(choice.rows)), series)]
     counts, found, is_checked = {column.name: ColumnCounts() for column in choice.times}, 0, entities is None
 
     def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[tuple[list[Runs], dict[str, ColumnCounts]]]:
@@ -130,14 +129,19 @@ def _read(
     units = choice.scan.units if choice.entity or choice.time else ()
     for some, more in chain.from_iterable(in_threads(bundles(units), read_keys_of)):
         counts = {name: counts[name] + more[name] for name in counts}
-        runs += [(edges.astype(integer), codes) for edges, codes in some]
+        runs += some
         found += sum(len(codes) for _, codes in some)
-        if not is_checked and entities and found > len(entities) + len(runs):  # some entity's rows are not contiguous
+        if not is_checked and entities is not None and found > len(entities) + len(runs):
+            # the rows of some entity are not contiguous
             check_sorting(choice.rows, SORT_BYTES, choice.scan.label)
             is_checked = True
     edges = [edges[:-1] for edges, _ in runs]
-    edges.append(np.array([choice.rows], integer))
+    edges.append(np.array([choice.rows], _type_of_rows(choice.rows)))
     return (np.concatenate(edges), np.concatenate([codes for _, codes in runs])), counts
+
+
+def _type_of_rows(rows: int) -> type[np.signedinteger[Any]]:
+    return np.int32 if rows <= np.iinfo(np.int32).max else np.int64
 
 
 def _duplicate_time(choice: Choice, places: Integers | None, at: int, entity: object, times: list[Int64s]) -> DataError:
@@ -203,7 +207,7 @@ def _read_bundle(  # noqa: PLR0917
             if entities is not None:
                 keys = [without_nulls(arrays[member], member, choice.scan, row) for member in members]
                 edges, codes = runs_of(entities.encode([*map(piece_of, keys)]))
-                runs.append((row + edges, codes))
+                runs.append(((row + edges).astype(_type_of_rows(choice.rows)), codes))
             nbytes = 0
             for column in times:
                 (name,) = column.members

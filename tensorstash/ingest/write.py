@@ -107,10 +107,11 @@ def _warnings(load: _Load) -> Iterator[str]:
     choice = load.choice
     yield from filter(None, (choice.strangers, choice.untimed))
     for name, decoder in load.decoders.items():
-        if unknown := decoder.unknown:
+        if decoder.dropped:
+            values, texts = zip(*decoder.dropped)
             yield (
-                f"unknown='drop' takes texts that like= lacks as missing: {counted(sum(unknown.values()), 'value')} of "
-                f"{name!r}, such as {min(unknown)!r}."
+                f"unknown='drop' takes texts that like= lacks as missing: {counted(sum(values), 'value')} of {name!r}, "
+                f"such as {min(texts)!r}."
             )
     labels = {c.name for c in choice.columns if choice.entity and c.members[0] in choice.entity.members}
     for name, decoder in load.decoders.items():
