@@ -200,9 +200,7 @@ class Vocabulary:
             return coder.codes(values)
         # The first values get ascending codes. Often there are no others, and no code has to be changed.
         order = ascending(values)
-        codes = np.empty(len(values), np.int32)
-        codes[order] = coder.codes(values.take(of_numbers(order)))
-        return codes
+        return coder.codes(values.take(of_numbers(order)))[inverse(order)]
 
     def renumbering(self) -> Int32s | None:
         """The new code of each code, `(names + 1,)`, the last one for -1, so that codes ascend after the known ones.

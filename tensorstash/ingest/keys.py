@@ -15,7 +15,7 @@ import torch
 from tensorstash.columns.arrays import numbers, of_numbers, of_texts
 from tensorstash.columns.calendar import calendar_values
 from tensorstash.columns.codec import Ascending
-from tensorstash.columns.column import Column, ColumnCounts
+from tensorstash.columns.column import Column
 from tensorstash.columns.types import is_text
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Bools, Int64s
@@ -49,6 +49,9 @@ from tensorstash.stash.header import times_checksum
 _SUNDAY = 3  # of the days since 1970, which began on a Thursday, modulo 7
 
 
+Range = tuple[str | None, str | None, int | None, int | None]  # unit and zone of times, the first and the last one
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """The entities of the rows, and where in the stash each row of the source belongs."""
@@ -58,8 +61,9 @@ class Keys:
     places: Integers | None  # `(rows,)`; `None`: the rows of the source come in the order of the stash
     repeats: bool  # whether an entity has several rows of one time
     known_first: bool  # whether the rows of an entity are ordered by known time, then by time
-    counts: Mapping[str, ColumnCounts]  # of the times, and of the known times, by the names of their tensors
-    checksums: Mapping[str, int]  # of the same in the order of the stash
+    # of the times, and of the known times, by the names of their tensors
+    ranges: Mapping[str, Range]
+    checksums: Mapping[str, int]  # in the order of the stash
 
     @property
     def has_rows(self) -> Bools:
@@ -71,7 +75,7 @@ def read_keys(choice: Choice, draft: Draft, progress: Progress) -> Keys:
     """Decode the keys, and write entities, offsets and times to the segment."""
     known = choice.entity.codec.known if choice.entity and isinstance(choice.entity.codec, Ascending) else ()
     entities = Entities(len(choice.entity.members), known) if choice.entity else None
-    (edges, numbered), counts = _read(choice, draft, progress, entities)
+    edges, numbered = _read(choice, draft, progress, entities)
     order = np.arange(1) if entities is None else entities.order()
     if entities is not None and choice.request.unknown == "error" and len(order) > len(known):
         raise _unknown_entity(entities, order[len(known) :])
@@ -81,8 +85,14 @@ def read_keys(choice: Choice, draft: Draft, progress: Progress) -> Keys:
     times = {column.name: draft.array(column.name) for column in choice.times}
     places, repeats, known_first = _in_order(choice, runs, offsets, names, [*times.values()])
     draft.blob("__offsets", offsets, torch.int64)
+    ranges = {column.name: _range(column, times[column.name]) for column in choice.times}
     checksums = {name: times_checksum(array) for name, array in times.items()}
-    return Keys(names, offsets, places, repeats, known_first, counts, checksums)
+    return Keys(names, offsets, places, repeats, known_first, ranges, checksums)
+
+
+def _range(column: Column, times: Int64s) -> Range:
+    first, last = (int(times.min()), int(times.max())) if len(times) else (None, None)
+    return column.unit, column.zone, first, last
 
 
 def _in_order(
@@ -115,20 +125,17 @@ def _in_order(
     return places, repeats or equal is not None, known_first
 
 
-def _read(
-    choice: Choice, draft: Draft, progress: Progress, entities: Entities | None
-) -> tuple[Runs, dict[str, ColumnCounts]]:
-    """Write the times to the draft; returns the runs of entities, as they are numbered, and the counts of the times."""
+def _read(choice: Choice, draft: Draft, progress: Progress, entities: Entities | None) -> Runs:
+    """Write the times to the draft; returns the runs of entities, as they are numbered."""
     series = np.zeros(1 if entities is None and choice.rows else 0, np.int32)  # one that all rows are of
     runs: list[Runs] = [(np.zeros(len(series) + 1, _type_of_rows(choice.rows)), series)]
-    counts, found, is_checked = {column.name: ColumnCounts() for column in choice.times}, 0, entities is None
+    found, is_checked = 0, entities is None
 
-    def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[tuple[list[Runs], dict[str, ColumnCounts]]]:
+    def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[list[Runs]]:
         return each_or_all(bundle, lambda units: _read_bundle(choice, draft, progress, entities, units, go_on))
 
     units = choice.scan.units if choice.entity or choice.time else ()
-    for some, more in chain.from_iterable(in_threads(bundles(units), read_keys_of)):
-        counts = {name: counts[name] + more[name] for name in counts}
+    for some in chain.from_iterable(in_threads(bundles(units), read_keys_of)):
         runs += some
         found += sum(len(codes) for _, codes in some)
         if not is_checked and entities is not None and found > len(entities) + len(runs):
@@ -137,7 +144,7 @@ def _read(
             is_checked = True
     edges = [edges[:-1] for edges, _ in runs]
     edges.append(np.array([choice.rows], _type_of_rows(choice.rows)))
-    return (np.concatenate(edges), np.concatenate([codes for _, codes in runs])), counts
+    return np.concatenate(edges), np.concatenate([codes for _, codes in runs])
 
 
 def _type_of_rows(rows: int) -> type[np.signedinteger[Any]]:
@@ -195,11 +202,11 @@ def _read_bundle(  # noqa: PLR0917
     entities: Entities | None,
     bundle: Bundle,
     go_on: Callable[[], None],
-) -> tuple[list[Runs], dict[str, ColumnCounts]]:
+) -> list[Runs]:
     times = choice.times
     members = choice.entity.members if choice.entity else ()
     names = list(dict.fromkeys([*members, *(column.members[0] for column in times)]))
-    runs, counts, unit = list[Runs](), {column.name: ColumnCounts() for column in times}, bundle[0]
+    runs, unit = list[Runs](), bundle[0]
     with damage_named(unit, names):
         for row, batch in read_bundle(bundle, names):
             go_on()
@@ -213,11 +220,10 @@ def _read_bundle(  # noqa: PLR0917
                 (name,) = column.members
                 array = without_nulls(arrays[name], name, choice.scan, row, "time" if column is times[0] else "known")
                 ticks, _ = values([array], column, unit.place)
-                counts[column.name] += ColumnCounts.of(ticks, column)
                 draft.write(column.name, row, ticks)
                 nbytes += ticks.nbytes
             progress.add(batch.num_rows * (len(members) + len(times)), nbytes)
-    return runs, counts
+    return runs
 
 
 def _unknown_entity(entities: Entities, strangers: Int64s) -> DataError:

@@ -123,7 +123,7 @@ def _warnings(load: _Load) -> Iterator[str]:
                 "commas between thousands. If they are labels, give them as vocabulary=."
             )
     for column in choice.times:
-        if column.unit is not None or not _are_dates(load.draft, column.name, load.keys.counts[column.name]):
+        if column.unit is not None or not _are_dates(load.draft, column.name, load.keys):
             continue
         name = column.members[0]
         yield (
@@ -133,10 +133,10 @@ def _warnings(load: _Load) -> Iterator[str]:
         )
 
 
-def _are_dates(draft: Draft, name: str, times: ColumnCounts) -> bool:
+def _are_dates(draft: Draft, name: str, keys: Keys) -> bool:
     """Whether integer times are dates written as 20240131: the first and last ones, and those of the first rows."""
     rows = min(_FIRST_ROWS, draft.entries[name].shape[0])
-    numbers = {times.low, times.high, *draft.read(name, 0, rows).tolist()} - {None}
+    numbers = {*keys.ranges[name][2:], *draft.read(name, 0, rows).tolist()} - {None}
     if len(numbers) < 2 or not all(19_000_101 <= number <= 21_001_231 for number in numbers):
         return False
     with suppress(ValueError):
@@ -227,12 +227,11 @@ def _entities(keys: Keys, start: int, stop: int) -> Int64s:
 def _info(load: _Load, columns: Sequence[Column], static: Sequence[Column]) -> StashInfo:
     choice, keys, time, known, entity = load.choice, load.keys, None, None, None
     if choice.time:
-        checksum = keys.checksums["__time"]
-        time = TimeInfo(choice.time.members[0], *_clock_and_range(choice.time, keys), keys.repeats, checksum)
+        time = TimeInfo(choice.time.members[0], *keys.ranges["__time"], keys.repeats, keys.checksums["__time"])
     if choice.known:
         facts = choice.request.duplicates, keys.known_first, keys.checksums["__known"]
         expression = choice.expressions.get(choice.known.members[0])
-        known = KnownInfo(str(choice.request.known_name), *_clock_and_range(choice.known, keys), *facts, expression)
+        known = KnownInfo(str(choice.request.known_name), *keys.ranges["__known"], *facts, expression)
     if choice.entity:
         entity = choice.entity.members if choice.entity.shape else choice.entity.members[0]
     members = {member for column in columns for member in column.members}
@@ -240,9 +239,3 @@ def _info(load: _Load, columns: Sequence[Column], static: Sequence[Column]) -> S
     return StashInfo(
         choice.rows, tuple(columns), tuple(static), entity, time, known, expressions, choice.request.frequency
     )
-
-
-def _clock_and_range(times: Column, keys: Keys) -> tuple[str | None, str | None, int | None, int | None]:
-    counts = keys.counts[times.name]
-    low, high = (None if at is None else int(at) for at in (counts.low, counts.high))
-    return times.unit, times.zone, low, high
