@@ -48,8 +48,7 @@ from tensorstash.stash.header import times_checksum
 
 _SUNDAY = 3  # of the days since 1970, which began on a Thursday, modulo 7
 
-
-Range = tuple[str | None, str | None, int | None, int | None]  # unit and zone of times, the first and the last one
+TimeRange = tuple[str | None, str | None, int | None, int | None]  # unit and zone of times, the first and the last one
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +60,8 @@ class Keys:
     places: Integers | None  # `(rows,)`; `None`: the rows of the source come in the order of the stash
     repeats: bool  # whether an entity has several rows of one time
     known_first: bool  # whether the rows of an entity are ordered by known time, then by time
-    # of the times, and of the known times, by the names of their tensors
-    ranges: Mapping[str, Range]
-    checksums: Mapping[str, int]  # in the order of the stash
+    ranges: Mapping[str, TimeRange]  # of the times, and of the known times, by the names of their tensors
+    checksums: Mapping[str, int]  # of the same in the order of the stash
 
     @property
     def has_rows(self) -> Bools:
@@ -90,7 +88,7 @@ def read_keys(choice: Choice, draft: Draft, progress: Progress) -> Keys:
     return Keys(names, offsets, places, repeats, known_first, ranges, checksums)
 
 
-def _range(column: Column, times: Int64s) -> Range:
+def _range(column: Column, times: Int64s) -> TimeRange:
     first, last = (int(times.min()), int(times.max())) if len(times) else (None, None)
     return column.unit, column.zone, first, last
 

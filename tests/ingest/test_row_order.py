@@ -351,3 +351,6 @@ def test_texts_are_numbered_alike_whichever_thread_is_first(tmp_path: Path, monk
         assert stash.vocabulary("s") == sorted(set(texts))
         vocabulary = stash.vocabulary("s")
         assert [vocabulary[code] for code in stash["s"].tolist()] == texts
+        series = ts.load(path, ["s"], entity="s")
+        assert series.entities == vocabulary
+        assert series.offsets.tolist() == np.searchsorted(sorted(texts), [*vocabulary, "name A"]).tolist()
