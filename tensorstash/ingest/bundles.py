@@ -23,8 +23,6 @@ Result = TypeVar("Result")
 
 def bundles(units: Sequence[Unit]) -> list[Bundle]:
     """Units in their order, with small neighbours together."""
-    if len(units) == 1:
-        return [(units[0],)]
     most = min(_MOST, len(units) // (_SHARE * threads()))
     groups: list[list[Unit]] = []
     rows = 0

@@ -245,9 +245,8 @@ def _write_entities(choice: Choice, draft: Draft, parts: list[list[Any]]) -> lis
 
 def holds_keys(column: Column, choice: Choice) -> bool:
     """Whether `units_of_keys` yields a column: it is a key, or computed from the times."""
-    entity = [choice.entity] if choice.entity else []
-    keys = [member for key in (*entity, *choice.times) for member in key.members]
-    return bool(column.calendar) or (not column.bits and set(column.members) <= {*keys})
+    keys = {member for key in (choice.entity, *choice.times) if key for member in key.members}
+    return bool(column.calendar) or (not column.bits and set(column.members) <= keys)
 
 
 def units_of_keys(choice: Choice, keys: Keys, draft: Draft) -> list[Unit]:

@@ -120,10 +120,6 @@ def bits_of(values: NDArray[Any], column: Column) -> Bits:
     return np.ascontiguousarray(flat).view(f"i{column.dtype.itemsize}")
 
 
-def _values(bits: Bits, column: Column) -> torch.Tensor:
-    return torch.from_numpy(bits).view(column.dtype).reshape(-1, *column.shape)
-
-
 def _item_name(column: Column, item: int) -> str:
     if len(column.members) > 1:
         return f"{column.members[item]!r} in {column.name!r}"
@@ -132,7 +128,7 @@ def _item_name(column: Column, item: int) -> str:
 
 
 def _value_text(bits: Bits, column: Column, vocabulary: Sequence[Any], item: int) -> str:
-    value = _values(bits, column).flatten()[item]
+    value = torch.from_numpy(bits).view(column.dtype).flatten()[item]
     if column.is_coded and value < 0:
         return "null"
     if column.kind == "hashed":
