@@ -102,7 +102,8 @@ def distinct(key: Int64s, offsets: Int64s) -> int:
 
 def runs_between(edges: Integers, start: int, stop: int) -> Int64s:
     """`(stop - start,)`, the run of each of these rows; the runs that offsets bound are the entities of a stash."""
-    first, end = int(np.searchsorted(edges, start, "right")) - 1, int(np.searchsorted(edges, stop, "left"))
+    low, high = np.array([start, stop], edges.dtype)  # of one type, or numpy would convert all edges
+    first, end = int(np.searchsorted(edges, low, "right")) - 1, int(np.searchsorted(edges, high, "left"))
     borders = np.clip(edges[first : end + 1], start, stop)
     return np.repeat(np.arange(first, end), np.diff(borders))
 
