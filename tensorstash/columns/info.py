@@ -73,9 +73,9 @@ def to_header(info: StashInfo) -> dict[str, Any]:
     columns, static = ([_column_to_header(column) for column in part] for part in (info.columns, info.static))
     time = {} if info.time is None else _as_dict(info.time)
     fields = {"rows": info.rows, "columns": columns, "static": static, "entity": info.entity, "time": time}
-    fields |= {} if info.known is None else {"known": _as_dict(info.known)}
-    fields |= {} if info.frequency is None else {"frequency": info.frequency}
-    return fields | ({"expressions": info.expressions} if info.expressions else {})
+    known = {} if info.known is None else _as_dict(info.known)
+    optional = {"known": known, "frequency": info.frequency, "expressions": info.expressions}
+    return fields | {name: value for name, value in optional.items() if value}
 
 
 def _column_to_header(column: Column) -> dict[str, Any]:

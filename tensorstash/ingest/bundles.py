@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import TypeVar
 
 import pyarrow as pa
@@ -11,8 +12,8 @@ from tensorstash.errors import DataError, SourceError
 from tensorstash.sources.scan import Unit, read
 
 _SMALL = 1 << 15  # units with fewer rows are decoded together
-_ROWS = 1 << 17  # batches are concatenated until they have so many rows, or bytes
-_BYTES = 1 << 23
+_ROWS = 1 << 17  # the most rows of a bundle of several units
+_BYTES = 1 << 23  # batches are concatenated until they have so many bytes
 _MOST = 256  # the most units of a bundle: Ctrl-C waits until a bundle is decoded
 _SHARE = 8  # bundles for each thread, so that all threads end at about the same time
 
@@ -22,8 +23,6 @@ Result = TypeVar("Result")
 
 def bundles(units: Sequence[Unit]) -> list[Bundle]:
     """Units in their order, with small neighbours together."""
-    if len(units) == 1:
-        return [(units[0],)]
     most = min(_MOST, len(units) // (_SHARE * threads()))
     groups: list[list[Unit]] = []
     rows = 0
@@ -51,19 +50,17 @@ def read_bundle(bundle: Bundle, names: Sequence[str]) -> Iterator[tuple[int, pa.
     if len(bundle) == 1:
         yield from read(bundle[0], names)
         return
-    start, waiting, rows, nbytes = bundle[0].start, list[pa.RecordBatch](), 0, 0
-    for unit in bundle:
-        for row, batch in read(unit, names):
-            full = rows >= _ROWS or nbytes >= _BYTES
-            if waiting and (full or not batch.schema.equals(waiting[0].schema)):
-                yield start, _concatenated(waiting)
-                start, waiting, rows, nbytes = row, [], 0, 0
-            if batch.num_rows:
-                waiting.append(batch)
-                rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
+    waiting, nbytes = list[tuple[int, pa.RecordBatch]](), 0
+    for row, batch in chain.from_iterable(read(unit, names) for unit in bundle):
+        if waiting and (nbytes >= _BYTES or not batch.schema.equals(waiting[0][1].schema)):
+            yield _concatenated(waiting)
+            waiting, nbytes = [], 0
+        waiting.append((row, batch))
+        nbytes += batch.nbytes
     if waiting:
-        yield start, _concatenated(waiting)
+        yield _concatenated(waiting)
 
 
-def _concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+def _concatenated(batches: Sequence[tuple[int, pa.RecordBatch]]) -> tuple[int, pa.RecordBatch]:
+    """Batches that follow each other as one; with each stands the number of its first row."""
+    return batches[0][0], pa.Table.from_batches([batch for _, batch in batches]).combine_chunks().to_batches()[0]

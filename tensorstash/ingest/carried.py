@@ -4,22 +4,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from tensorstash.columns.column import Column, ColumnCounts, with_counts
 from tensorstash.common.dtypes import as_array
 from tensorstash.errors import DataError
+from tensorstash.ingest.static import StaticColumn
 from tensorstash.stash.stash import Stash
 
 
-def carried_values(column: Column, like: Stash, entities: list[Any]) -> tuple[NDArray[Any], Column]:
-    """The values of `entities`, `(entities, *shape)`, and the column with their counts.
+def carried_column(column: Column, like: Stash, entities: list[Any]) -> StaticColumn:
+    """The column for `entities`.
 
     The entities of `like` come first. The others have a missing value: NaN, code -1 or `fill=`, or else an error.
     """
+    names = like.vocabulary(column.name) if column.kind == "category" else None
     known, others = as_array(like.static[column.name]), len(entities) - len(like.offsets) + 1
     if not others:
-        return known, column
+        return StaticColumn(column, known, names)
     value = _missing(column, like)
     if value is None:
         raise DataError(
@@ -29,7 +30,7 @@ def carried_values(column: Column, like: Stash, entities: list[Any]) -> tuple[ND
     new = torch.full((others, *column.shape), value, dtype=column.dtype)
     more = ColumnCounts.of(as_array(new), column, 0 if column.is_validity else new.numel())
     had = ColumnCounts(column.nulls, column.missing, column.unknown, column.low, column.high)
-    return np.concatenate([known, as_array(new)]), with_counts(column, had + more)
+    return StaticColumn(with_counts(column, had + more), np.concatenate([known, as_array(new)]), names)
 
 
 def _missing(column: Column, like: Stash) -> float | int | bool | None:

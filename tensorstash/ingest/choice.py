@@ -65,17 +65,8 @@ class Choice:
     @property
     def header_bytes(self) -> int:
         """Room for a header that is not known yet: each name occurs in it up to eight times, escaped up to twice."""
-        named = [
-            *self.stored,
-            *self.static,
-            *self.joined,
-            *self.request.carried,
-            *([self.entity] if self.entity else []),
-        ]
+        named = [*self.stored, *self.static, *self.joined, *self.request.carried, *filter(None, [self.entity])]
         names = [json.dumps(name) for column in named for name in (column.name, *column.members)]
         names.append(json.dumps(self.request.known_name))
-        return 16_384 + 2048 * len(named) + sum(64 + 16 * len(name) for name in names) + self._expression_bytes
-
-    @property
-    def _expression_bytes(self) -> int:
-        return sum(64 + 8 * len(name) + len(text) for name, text in self.expressions.items())
+        expressions = sum(64 + 8 * len(name) + len(text) for name, text in self.expressions.items())
+        return 16_384 + 2048 * len(named) + sum(64 + 16 * len(name) for name in names) + expressions

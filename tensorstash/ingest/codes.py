@@ -180,10 +180,7 @@ class Vocabulary:
 
     def encode(self, piece: Piece) -> tuple[Int32s, int]:
         """`(n,)` codes, to be changed by `renumbering`, with -1 for null; and the number of nulls."""
-        local = self._codes_of(piece.values)
-        same = np.array_equal(local, np.arange(len(local)))
-        codes = piece.indices.astype(np.int32, copy=False) if same else np.append(local, np.int32(-1))[piece.indices]
-        nulls = int(np.count_nonzero(codes < 0))
+        codes, nulls = _by_value(piece, self._codes_of(piece.values))
         if nulls and self.fill is not None:
             (code,) = self._codes_of(of_texts([self.fill]))
             codes = np.where(codes < 0, code, codes)
@@ -203,9 +200,7 @@ class Vocabulary:
             return coder.codes(values)
         # The first values get ascending codes. Often there are no others, and no code has to be changed.
         order = ascending(values)
-        codes = np.empty(len(values), np.int32)
-        codes[order] = coder.codes(values.take(of_numbers(order)))
-        return codes
+        return coder.codes(values.take(of_numbers(order)))[inverse(order)]
 
     def renumbering(self) -> Int32s | None:
         """The new code of each code, `(names + 1,)`, the last one for -1, so that codes ascend after the known ones.
@@ -231,10 +226,7 @@ def given_codes(piece: Piece, code_of: Mapping[Any, int], fill: object) -> tuple
 
     An unknown value has the code `len(code_of)`, null that of `fill`, or -1.
     """
-    unknown = len(code_of)
-    by_value = [code_of.get(value, unknown) for value in piece.values.to_pylist()]
-    codes = np.array([*by_value, -1], np.int32)[piece.indices]
-    nulls = int(np.count_nonzero(codes < 0))
+    codes, nulls = _by_value(piece, [code_of.get(value, len(code_of)) for value in piece.values.to_pylist()])
     codes[codes < 0] = code_of.get(fill, -1)
     return codes, nulls
 
@@ -242,7 +234,10 @@ def given_codes(piece: Piece, code_of: Mapping[Any, int], fill: object) -> tuple
 def bucket_codes(piece: Piece, buckets: int) -> tuple[Int32s, int]:
     """`(n,)` hashes modulo `buckets`, with -1 for null, and the number of nulls. Each distinct value is hashed once."""
     texts = piece.values if is_text(piece.values.type) else piece.values.cast(pa.string())
-    by_value = np.full(len(texts) + 1, -1, np.int32)
-    by_value[:-1] = digests(texts.cast(pa.large_binary()).to_pylist()) % np.uint64(buckets)
-    codes = by_value[piece.indices]
-    return codes, int(np.count_nonzero(codes < 0))
+    return _by_value(piece, digests(texts.cast(pa.large_binary()).to_pylist()) % np.uint64(buckets))
+
+
+def _by_value(piece: Piece, codes: Any) -> tuple[Int32s, int]:
+    """The codes of the rows by those of the distinct values, with -1 for null, and the number of nulls."""
+    by_row = np.append(np.array(codes, np.int32), np.int32(-1))[piece.indices]
+    return by_row, int(np.count_nonzero(by_row < 0))

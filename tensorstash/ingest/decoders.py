@@ -1,16 +1,14 @@
 """A decoder for each codec: from the Arrow arrays of a column to the values of its tensor."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tensorstash.columns.arrays import filled, nulls, of_numbers
+from tensorstash.columns.arrays import filled, nulls
 from tensorstash.columns.codec import Ascending, Given, Hashed, Plain, Validity
 from tensorstash.columns.column import Column
 from tensorstash.columns.types import is_text
@@ -29,7 +27,18 @@ class Decoder:
     # number of nulls among them
     decode: Callable[[Sequence[pa.Array], str], tuple[NDArray[Any], int]]
     vocabulary: Vocabulary | None = None  # of texts; ascending only after all batches have been decoded
-    unknown: Counter[str] = field(default_factory=Counter)  # the texts taken as missing because `like=` lacks them
+    given: Sequence[Any] | None = None  # the vocabulary that the caller of a load gave
+    # of each batch with texts that are taken as missing because `like=` lacks them: how many, and the first of them
+    dropped: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def names(self) -> Sequence[Any] | None:
+        """The names that codes stand for; `None` if there are none."""
+        return self.given if self.vocabulary is None else self.vocabulary.names
+
+    def renumbering(self) -> Int32s | None:
+        """As `Vocabulary.renumbering`; `None` also for other columns."""
+        return None if self.vocabulary is None else self.vocabulary.renumbering()
 
 
 def decoder_of(column: Column) -> Decoder:
@@ -47,7 +56,7 @@ def decoder_of(column: Column) -> Decoder:
             return Decoder(lambda arrays, _: ascending.encode(piece_of(arrays[0])), ascending)
         case Given(vocabulary):
             code_of = {name: code for code, name in enumerate(vocabulary)}
-            return Decoder(lambda arrays, _: given_codes(piece_of(arrays[0]), code_of, column.fill))
+            return Decoder(lambda arrays, _: given_codes(piece_of(arrays[0]), code_of, column.fill), given=vocabulary)
         case Hashed(count):
             assert count is not None
             return Decoder(lambda arrays, _: bucket_codes(piece_of(arrays[0]), count))
@@ -55,28 +64,23 @@ def decoder_of(column: Column) -> Decoder:
 
 def _closed(column: Column, vocabulary: Vocabulary, unknown: str) -> Decoder:
     """The decoder of texts to which the vocabulary gives no new codes."""
-    names, lock = {*vocabulary.names}, Lock()
+    code_of = {name: code for code, name in enumerate(vocabulary.names)}
     decoder = Decoder(lambda arrays, place: encode(piece_of(arrays[0]), place), vocabulary)
 
     def encode(piece: Piece, place: str) -> tuple[Int32s, int]:
-        values = piece.values.to_pylist()
-        others = {k: text for k, text in enumerate(values) if text not in names}
-        if not others:
-            return vocabulary.encode(piece)
+        codes, nulls = given_codes(piece, code_of, column.fill)
+        strange = codes == len(code_of)
+        if not strange.any():
+            return codes, nulls
+        first = min(text for text in piece.values.to_pylist() if text not in code_of)
         if unknown == "error":
             raise DataError(
-                f"unknown='error' takes only texts that like= has; column {column.name!r} has {min(others.values())!r} "
-                f"in {place}, which like= lacks. Correct it, or take unknown='drop' or 'keep'."
+                f"unknown='error' takes only texts that like= has; column {column.name!r} has {first!r} in {place}, "
+                "which like= lacks. Correct it, or take unknown='drop' or 'keep'."
             )
-        rows = np.bincount(piece.indices[piece.indices >= 0], minlength=len(values))
-        with lock:
-            decoder.unknown.update({text: int(rows[k]) for k, text in others.items()})
-        places = np.full(len(values) + 1, -1, np.int32)  # the last one is for null
-        known = [k for k in range(len(values)) if k not in others]
-        places[known] = np.arange(len(known), dtype=np.int32)
-        kept = piece.values.take(of_numbers(np.array(known, np.int64)))
-        codes, nulls = vocabulary.encode(Piece(places[piece.indices], kept))
-        return codes, nulls - sum(int(rows[k]) for k in others)
+        decoder.dropped.append((int(np.count_nonzero(strange)), first))
+        codes[strange] = code_of.get(column.fill, -1)
+        return codes, nulls
 
     return decoder
 

@@ -1,16 +1,15 @@
 """The entities of rows: their numbers, and the rows of one shard."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from tensorstash.columns.arrays import of_numbers
 from tensorstash.columns.resolve import entity_column, entity_columns
 from tensorstash.columns.sharding import shard_of
-from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.dtypes import Bools, Int32s, Int64s
 from tensorstash.common.text import counted
 from tensorstash.errors import DataError
 from tensorstash.ingest.codes import Piece, Vocabulary, as_arrow, ascending, inverse, piece_of
@@ -106,37 +105,35 @@ def entities_of_rows(scanned: Scan, entity: Entity, arrays: Sequence[pa.Array], 
 
 def known_rows(scanned: Scan, entity: Entity, known: Sequence[Any], progress: bool | None) -> tuple[Scan, str]:
     """The scan of the rows whose entity is known, and a warning that counts the others; empty if there are none."""
-    entity_column(scanned.schema, entity, scanned.label)  # refuses values that no entity has
-    names, others = {*known}, list[tuple[set[Any], int]]()
+    names, strangers = {*known}, set[Any]()
 
-    def rows_of_known(unit: Unit) -> NDArray[np.bool_]:
-        flags, strangers = [np.empty(0, np.bool_)], set[Any]()
-        for row, batch in read(unit, entity_columns(entity)):
-            found, places = entities_of_rows(scanned, entity, batch.columns, row)
-            flags.append(np.array([name in names for name in found], np.bool_)[places])
-            strangers.update(name for name in found if name not in names)
-        kept = np.concatenate(flags)
-        others.append((strangers, len(kept) - int(np.count_nonzero(kept))))
-        return kept
+    def are_known(found: list[Any]) -> Bools:
+        strangers.update(name for name in found if name not in names)
+        return np.array([name in names for name in found], np.bool_)
 
-    kept = with_rows(scanned, rows_of_known, "like", progress)
-    strangers = set[Any]().union(*(part for part, _ in others))
+    kept = _of_entities(scanned, entity, are_known, "like", progress)
     if not strangers:
         return kept, ""
-    rows = counted(sum(count for _, count in others), "row")
-    entities = counted(len(strangers), "entity")
+    rows, entities = counted(scanned.rows - kept.rows, "row"), counted(len(strangers), "entity")
     return kept, f"unknown='drop' leaves out {rows} of {entities} that like= lacks, such as {min(strangers)!r}."
 
 
 def of_shard(scanned: Scan, entity: Entity, shard: tuple[int, int], progress: bool | None) -> Scan:
     """The scan of the rows whose entity is in a shard, given by its number and how many there are."""
-    entity_column(scanned.schema, entity, scanned.label)  # refuses values that have no shard
+    return _of_entities(scanned, entity, lambda names: shard_of(names, shard[1]) == shard[0], "shard", progress)
 
-    def rows_of_shard(unit: Unit) -> NDArray[np.bool_]:
+
+def _of_entities(
+    scanned: Scan, entity: Entity, chosen: Callable[[list[Any]], Bools], what: str, progress: bool | None
+) -> Scan:
+    """The scan of the rows of some entities; `chosen` tells for distinct entities which these are."""
+    entity_column(scanned.schema, entity, scanned.label)  # refuses values that no entity has
+
+    def flags_of(unit: Unit) -> Bools:
         flags = [np.empty(0, np.bool_)]
         for row, batch in read(unit, entity_columns(entity)):
             names, places = entities_of_rows(scanned, entity, batch.columns, row)
-            flags.append((shard_of(names, shard[1]) == shard[0])[places])
+            flags.append(chosen(names)[places])
         return np.concatenate(flags)
 
-    return with_rows(scanned, rows_of_shard, "shard", progress)
+    return with_rows(scanned, flags_of, what, progress)

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from tensorstash.columns.arrays import numbers, of_numbers
+from tensorstash.columns.arrays import numbers, of_numbers, of_texts
 from tensorstash.columns.calendar import calendar_values
 from tensorstash.columns.codec import Ascending
-from tensorstash.columns.column import Column, ColumnCounts
+from tensorstash.columns.column import Column
 from tensorstash.columns.types import is_text
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Bools, Int64s
@@ -24,7 +24,7 @@ from tensorstash.common.threads import in_threads
 from tensorstash.errors import DataError
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
 from tensorstash.ingest.choice import Choice
-from tensorstash.ingest.codes import Piece, as_arrow, inverse, piece_of
+from tensorstash.ingest.codes import as_arrow, inverse, piece_of
 from tensorstash.ingest.entities import Entities, without_nulls
 from tensorstash.ingest.memory import SORT_BYTES, check_sorting
 from tensorstash.ingest.row_order import (
@@ -34,9 +34,9 @@ from tensorstash.ingest.row_order import (
     blocks,
     by_entity,
     distinct,
-    entities_between,
     move,
     offsets_of,
+    runs_between,
     runs_of,
     sort,
     then,
@@ -48,7 +48,7 @@ from tensorstash.stash.header import times_checksum
 
 _SUNDAY = 3  # of the days since 1970, which began on a Thursday, modulo 7
 
-_Batch = tuple[int, list[Piece]]  # the number of its rows, and a piece for each entity column
+TimeRange = tuple[str | None, str | None, int | None, int | None]  # unit and zone of times, the first and the last one
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Keys:
     places: Integers | None  # `(rows,)`; `None`: the rows of the source come in the order of the stash
     repeats: bool  # whether an entity has several rows of one time
     known_first: bool  # whether the rows of an entity are ordered by known time, then by time
-    counts: Mapping[str, ColumnCounts]  # of the times, and of the known times, by the names of their tensors
+    ranges: Mapping[str, TimeRange]  # of the times, and of the known times, by the names of their tensors
     checksums: Mapping[str, int]  # of the same in the order of the stash
 
     @property
@@ -71,21 +71,26 @@ class Keys:
 
 def read_keys(choice: Choice, draft: Draft, progress: Progress) -> Keys:
     """Decode the keys, and write entities, offsets and times to the segment."""
-    rows = choice.rows
     known = choice.entity.codec.known if choice.entity and isinstance(choice.entity.codec, Ascending) else ()
     entities = Entities(len(choice.entity.members), known) if choice.entity else None
-    (starts, numbered), counts = _read(choice, draft, progress, entities)
+    edges, numbered = _read(choice, draft, progress, entities)
     order = np.arange(1) if entities is None else entities.order()
     if entities is not None and choice.request.unknown == "error" and len(order) > len(known):
         raise _unknown_entity(entities, order[len(known) :])
     names = [None] if entities is None else _write_entities(choice, draft, entities.values(order))
-    runs = starts, inverse(order).astype(np.int32)[numbered]
-    offsets = offsets_of(runs, rows, len(names))
+    runs = edges, inverse(order).astype(np.int32)[numbered]
+    offsets = offsets_of(runs, len(names))
     times = {column.name: draft.array(column.name) for column in choice.times}
     places, repeats, known_first = _in_order(choice, runs, offsets, names, [*times.values()])
     draft.blob("__offsets", offsets, torch.int64)
+    ranges = {column.name: _range(column, times[column.name]) for column in choice.times}
     checksums = {name: times_checksum(array) for name, array in times.items()}
-    return Keys(names, offsets, places, repeats, known_first, counts, checksums)
+    return Keys(names, offsets, places, repeats, known_first, ranges, checksums)
+
+
+def _range(column: Column, times: Int64s) -> TimeRange:
+    first, last = (int(times.min()), int(times.max())) if len(times) else (None, None)
+    return column.unit, column.zone, first, last
 
 
 def _in_order(
@@ -93,7 +98,7 @@ def _in_order(
 ) -> tuple[Integers | None, bool, bool]:
     """Bring the times into the order of the stash; returns the places of the rows, and `repeats` and `known_first`."""
     rows = choice.rows
-    places = by_entity(runs, rows, offsets)
+    places = by_entity(runs, offsets)
     if not times:
         return places, False, False
     if places is not None:
@@ -118,32 +123,30 @@ def _in_order(
     return places, repeats or equal is not None, known_first
 
 
-def _read(
-    choice: Choice, draft: Draft, progress: Progress, entities: Entities | None
-) -> tuple[Runs, dict[str, ColumnCounts]]:
-    """Write the times to the draft; returns the runs of entities, as they are numbered, and the counts of the times."""
-    integer = np.int32 if choice.rows <= np.iinfo(np.int32).max else np.int64
-    runs: list[Runs] = [(np.zeros(0, integer), np.zeros(0, np.int32))]
-    counts, rows, found, is_checked = {column.name: ColumnCounts() for column in choice.times}, 0, 0, False
+def _read(choice: Choice, draft: Draft, progress: Progress, entities: Entities | None) -> Runs:
+    """Write the times to the draft; returns the runs of entities, as they are numbered."""
+    series = np.zeros(1 if entities is None and choice.rows else 0, np.int32)  # one that all rows are of
+    runs: list[Runs] = [(np.zeros(len(series) + 1, _type_of_rows(choice.rows)), series)]
+    found, is_checked = 0, entities is None
 
-    def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[tuple[list[_Batch], dict[str, ColumnCounts]]]:
-        return each_or_all(bundle, lambda units: _read_bundle(choice, draft, progress, units, go_on))
+    def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[list[Runs]]:
+        return each_or_all(bundle, lambda units: _read_bundle(choice, draft, progress, entities, units, go_on))
 
     units = choice.scan.units if choice.entity or choice.time else ()
-    for batches, more in chain.from_iterable(in_threads(bundles(units), read_keys_of)):
-        counts = {name: counts[name] + more[name] for name in counts}
-        for count, pieces in batches:
-            if entities is None:
-                continue
-            starts, codes = runs_of(entities.encode(pieces))
-            runs.append(((rows + starts).astype(integer), codes))
-            rows, found = rows + count, found + len(codes)
-            if not is_checked and found > len(entities) + len(runs):  # the rows of some entity are not contiguous
-                check_sorting(choice.rows, SORT_BYTES, choice.scan.label)
-                is_checked = True
-    if entities is None and choice.rows:
-        runs.append((np.zeros(1, integer), np.zeros(1, np.int32)))
-    return (np.concatenate([starts for starts, _ in runs]), np.concatenate([codes for _, codes in runs])), counts
+    for some in chain.from_iterable(in_threads(bundles(units), read_keys_of)):
+        runs += some
+        found += sum(len(codes) for _, codes in some)
+        if not is_checked and entities is not None and found > len(entities) + len(runs):
+            # the rows of some entity are not contiguous
+            check_sorting(choice.rows, SORT_BYTES, choice.scan.label)
+            is_checked = True
+    edges = [edges[:-1] for edges, _ in runs]
+    edges.append(np.array([choice.rows], _type_of_rows(choice.rows)))
+    return np.concatenate(edges), np.concatenate([codes for _, codes in runs])
+
+
+def _type_of_rows(rows: int) -> type[np.signedinteger[Any]]:
+    return np.int32 if rows <= np.iinfo(np.int32).max else np.int64
 
 
 def _duplicate_time(choice: Choice, places: Integers | None, at: int, entity: object, times: list[Int64s]) -> DataError:
@@ -190,30 +193,35 @@ def _zone_remedy(name: str, clock: Clock, time: int) -> str:
     )
 
 
-def _read_bundle(
-    choice: Choice, draft: Draft, progress: Progress, bundle: Bundle, go_on: Callable[[], None]
-) -> tuple[list[_Batch], dict[str, ColumnCounts]]:
-    entity, times = choice.entity, choice.times
-    members = entity.members if entity else ()
+def _read_bundle(  # noqa: PLR0917
+    choice: Choice,
+    draft: Draft,
+    progress: Progress,
+    entities: Entities | None,
+    bundle: Bundle,
+    go_on: Callable[[], None],
+) -> list[Runs]:
+    times = choice.times
+    members = choice.entity.members if choice.entity else ()
     names = list(dict.fromkeys([*members, *(column.members[0] for column in times)]))
-    batches, counts, unit = [], {column.name: ColumnCounts() for column in times}, bundle[0]
+    runs, unit = list[Runs](), bundle[0]
     with damage_named(unit, names):
         for row, batch in read_bundle(bundle, names):
             go_on()
             arrays = dict(zip(names, batch.columns))
-            keys = [without_nulls(arrays[member], member, choice.scan, row) for member in members]
-            pieces = [_narrow(piece_of(key)) for key in keys]
-            batches.append((batch.num_rows, pieces))
+            if entities is not None:
+                keys = [without_nulls(arrays[member], member, choice.scan, row) for member in members]
+                edges, codes = runs_of(entities.encode([*map(piece_of, keys)]))
+                runs.append(((row + edges).astype(_type_of_rows(choice.rows)), codes))
             nbytes = 0
             for column in times:
                 (name,) = column.members
                 array = without_nulls(arrays[name], name, choice.scan, row, "time" if column is times[0] else "known")
                 ticks, _ = values([array], column, unit.place)
-                counts[column.name] += ColumnCounts.of(ticks, column)
                 draft.write(column.name, row, ticks)
                 nbytes += ticks.nbytes
             progress.add(batch.num_rows * (len(members) + len(times)), nbytes)
-    return batches, counts
+    return runs
 
 
 def _unknown_entity(entities: Entities, strangers: Int64s) -> DataError:
@@ -224,13 +232,6 @@ def _unknown_entity(entities: Entities, strangers: Int64s) -> DataError:
         f"unknown='error' takes only entities that like= has; {len(strangers):,} of the source are unknown, such as "
         f"{first!r}. Leave them out with unknown='drop', or take 'keep'."
     )
-
-
-def _narrow(piece: Piece) -> Piece:
-    """Save memory: all pieces of a unit are held until it is read, and most have few entities."""
-    count = len(piece.values)
-    kind = np.int8 if count < 1 << 7 else np.int16 if count < 1 << 15 else np.int32
-    return Piece(piece.indices.astype(kind, copy=False), piece.values)
 
 
 def _write_entities(choice: Choice, draft: Draft, parts: list[list[Any]]) -> list[Any]:
@@ -244,9 +245,8 @@ def _write_entities(choice: Choice, draft: Draft, parts: list[list[Any]]) -> lis
 
 def holds_keys(column: Column, choice: Choice) -> bool:
     """Whether `units_of_keys` yields a column: it is a key, or computed from the times."""
-    entity = [choice.entity] if choice.entity else []
-    keys = [member for key in (*entity, *choice.times) for member in key.members]
-    return bool(column.calendar) or (not column.bits and set(column.members) <= {*keys})
+    keys = {member for key in (choice.entity, *choice.times) if key for member in key.members}
+    return bool(column.calendar) or (not column.bits and set(column.members) <= keys)
 
 
 def units_of_keys(choice: Choice, keys: Keys, draft: Draft) -> list[Unit]:
@@ -256,7 +256,7 @@ def units_of_keys(choice: Choice, keys: Keys, draft: Draft) -> list[Unit]:
     calendar = {name: pair for column in choice.columns for name, pair in zip(column.members, column.calendar)}
 
     def read(start: int, stop: int, names: Sequence[str]) -> list[pa.RecordBatch]:
-        codes = of_numbers(entities_between(keys.offsets, start, stop))
+        codes = of_numbers(runs_between(keys.offsets, start, stop))
         columns = {name: pa.DictionaryArray.from_arrays(codes, values) for name, values in entities.items()}
         for key in choice.times:
             columns[key.members[0]] = of_numbers(draft.read(key.name, start, stop - start))
@@ -271,9 +271,10 @@ def units_of_keys(choice: Choice, keys: Keys, draft: Draft) -> list[Unit]:
     return [Unit(choice.scan.label, start, stop - start, partial(read, start, stop), start) for start, stop in edges]
 
 
-def write_vocabulary(draft: Draft, column: str, names: Sequence[Any]) -> None:
-    """Write the names that the codes of a column stand for."""
-    write_names(draft, f"{column}.__vocabulary", names, bool(names) and isinstance(names[0], int))
+def write_vocabulary(draft: Draft, column: str, names: Sequence[Any] | None) -> None:
+    """Write the names that the codes of a column stand for, if they stand for names."""
+    if names is not None:
+        write_names(draft, f"{column}.__vocabulary", names, bool(names) and isinstance(names[0], int))
 
 
 def write_names(draft: Draft, name: str, names: Sequence[Any], integers: bool) -> None:
@@ -282,7 +283,6 @@ def write_names(draft: Draft, name: str, names: Sequence[Any], integers: bool) -
         values = numbers(as_arrow(names))
         draft.blob(f"{name}.integers", values, torch.uint64 if values.dtype == np.uint64 else torch.int64)
         return
-    encoded = [text.encode() for text in names]
-    ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
-    draft.blob(f"{name}.text", np.frombuffer(b"".join(encoded), np.uint8), torch.uint8)
-    draft.blob(f"{name}.ends", ends, torch.int64)
+    _, ends, letters = of_texts(names).buffers()
+    draft.blob(f"{name}.text", np.frombuffer(letters, np.uint8), torch.uint8)
+    draft.blob(f"{name}.ends", np.frombuffer(ends, np.int64)[1:], torch.int64)

@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import torch
@@ -21,14 +21,6 @@ from tensorstash.stash.open import open_stash
 from tensorstash.stash.stash import Stash
 
 
-class KeyNames(NamedTuple):
-    """The arguments `entity=`, `time=` and `known=` of a load."""
-
-    entity: Any
-    time: Any
-    known: Any
-
-
 def check_like(like: object) -> Stash | None:
     """The stash, which may be given as the path of a saved one; raise for anything else."""
     if like is None or isinstance(like, Stash):
@@ -41,10 +33,10 @@ def check_like(like: object) -> Stash | None:
     raise TypeError(f"like= must be a stash, or the path of a saved one, got {type_text(like)}.")
 
 
-def keys_like(like: Stash | None, entity: Any, time: Any, known: Any) -> KeyNames:
-    """The keys, with those of `like` where they are left out; raise for another number of entity columns."""
+def keys_like(like: Stash | None, entity: Any, time: Any, known: Any) -> tuple[Any, Any, Any]:
+    """The arguments of these names, of `like` where they are left out; raise for another number of entity columns."""
     if like is None:
-        return KeyNames(entity, time, known)
+        return entity, time, known
     entity = like.info.entity if entity is None else entity
     if len(like.entity_names) != len(entity_columns(entity)):
         raise ValueError(
@@ -54,7 +46,7 @@ def keys_like(like: Stash | None, entity: Any, time: Any, known: Any) -> KeyName
     if time is None and known is None and like.info.known is not None:
         text, known = like.info.known.expression, like.info.known.source
         known = known if text is None else restored(text, known).expr.alias(known)
-    return KeyNames(entity, like.time_name if time is None else time, known)
+    return entity, like.time_name if time is None else time, known
 
 
 def columns_like(like: Stash, dtype: torch.dtype | None) -> dict[str, ColumnSpec]:
@@ -129,14 +121,11 @@ def column_like(
     about = like.about(column.name)
     if column.dtype.is_floating_point and about.dtype.is_floating_point and dtype is spec.dtype is None:
         return replace(column, dtype=about.dtype, digits=False)
-    if not isinstance(column.codec, Ascending) or about.kind != "category":
-        return column
-    texts = tuple(like.vocabulary(column.name))
-    return replace(column, codec=Ascending(texts, unknown)) if all(map(_is_text, texts[:1])) else column
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+    if isinstance(column.codec, Ascending) and about.kind == "category":
+        texts = tuple(like.vocabulary(column.name))
+        if not texts or isinstance(texts[0], str):
+            return replace(column, codec=Ascending(texts, unknown))
+    return column
 
 
 def entity_like(column: Column, like: Stash | None, schema: pa.Schema, where: str) -> Column:

@@ -1,7 +1,6 @@
 """`ts.plan` and `ts.load`: what a load will hold, and the load itself, private to this process or shared."""
 
 import os
-import warnings
 from collections.abc import Sequence
 from typing import Any, get_args
 
@@ -65,23 +64,24 @@ def plan(
     if other is None and unknown != "keep":
         raise ValueError(f"unknown={unknown!r} is about what like= lacks, and there is no like=. Leave it out.")
     check_dtype(dtype)
-    keys = keys_like(other, entity, time, known)
+    of_like = frozenset(name for name, given in (("columns", columns), ("time", time)) if given is None)
+    entity, time, known = keys_like(other, entity, time, known)
     named = columns_like(other, dtype) if other is not None and columns is None else columns
     request = Request(
         source=source,
         filesystem=filesystem,
-        entity=keys.entity if isinstance(keys.entity, str) else entity_columns(keys.entity) or None,
-        time=check_time(keys.time),
+        entity=entity if isinstance(entity, str) else entity_columns(entity) or None,
+        time=check_time(time),
         dtype=check_floating(dtype),
         duplicates=one_of(duplicates, get_args(Duplicates), "duplicates") == "keep",
         filter=parse_filter(filter),
         shard=check_shard(shard),
         like=other,
-        of_like=frozenset(name for name, given in (("columns", columns), ("time", time)) if given is None),
-        frequency=other.info.frequency if other is not None and time is None else None,
+        of_like=of_like,
+        frequency=other.info.frequency if other is not None and "time" in of_like else None,
         unknown=unknown,
     )
-    return Plan(with_columns(request, named, static, keys.known))
+    return Plan(with_columns(request, named, static, known))
 
 
 @suggests_keywords
@@ -209,9 +209,6 @@ def load(
         duplicates=duplicates,
         filesystem=filesystem,
     )
-    stash, notes = loaded(
+    return loaded(
         planned, share=share, file=file, version=version, overwrite=overwrite, timeout=timeout, progress=progress
     )
-    for note in notes:
-        warnings.warn(note, UserWarning, stacklevel=3)
-    return stash

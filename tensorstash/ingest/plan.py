@@ -137,12 +137,9 @@ class Plan:
             >>> plan.nbytes, plan.load()["y"].tolist()
             (4096, [1.0, 2.0])
         """
-        stash, notes = loaded(
+        return loaded(
             self, share=share, file=file, version=version, overwrite=overwrite, timeout=timeout, progress=progress
         )
-        for note in notes:
-            warnings.warn(note, UserWarning, stacklevel=3)
-        return stash
 
     @property
     def not_kept(self) -> tuple[str, ...]:
@@ -215,16 +212,17 @@ class Plan:
         return "\n".join([*lines, *(f"note: {note}" for note in notes)])
 
 
-def loaded(
-    plan: Plan, *, share: Any, file: Any, version: Any, overwrite: bool, timeout: Any, progress: Any
-) -> tuple[Stash, list[str]]:
-    """The stash of a plan, and the texts of the warnings for the user who asked for it."""
+def loaded(plan: Plan, *, share: Any, file: Any, version: Any, overwrite: bool, timeout: Any, progress: Any) -> Stash:
+    """The stash of a plan, with warnings for the user who called `ts.load` or `Plan.load`, which call this."""
     progress = flag_or_none(progress, "progress")
     target = target_of(plan.request, share, file, version, overwrite, timeout)
     try:
         with memory_told():
             found = Found(plan.request) if plan.found is None else plan.found.again(progress)
-            return obtain_stash(found, target, progress)
+            stash, notes = obtain_stash(found, target, progress)
     except TensorstashError as error:
         # our frames, most of them of threads, say nothing that its message and its cause do not
         raise error.with_traceback(None)  # noqa: B904  the cause that it has stays
+    for note in notes:
+        warnings.warn(note, UserWarning, stacklevel=4)
+    return stash

@@ -10,56 +10,41 @@ from tensorstash.common.dtypes import Int32s, Int64s
 
 _BLOCK = 1 << 17  # rows looked at together
 Integers = NDArray[np.signedinteger[Any]]  # of 32 bits, if the number of rows allows it
-Runs = tuple[Integers, Int32s]  # consecutive rows of one entity: the first row of each run, and its entity
+# consecutive rows of one entity: the first row of each run, and behind the last one the number of rows; their entities
+Runs = tuple[Integers, Int32s]
 
 
 def runs_of(entities: Int32s) -> Runs:
     """The runs of some rows. Most sources are grouped by entity, so they have few."""
     starts = _starts(entities)
-    return starts, entities[starts]
+    return np.append(starts, len(entities)), entities[starts]
 
 
-def offsets_of(runs: Runs, rows: int, count: int) -> Int64s:
-    """`(count + 1,)`, where the rows of each entity begin in a stash of so many rows."""
-    starts, entities = runs
+def offsets_of(runs: Runs, count: int) -> Int64s:
+    """`(count + 1,)`, where the rows of each entity begin in a stash."""
+    edges, entities = runs
     sizes = np.zeros(count)  # float64 is exact up to 2**53
-    for first, end in blocks(0, len(starts)):
-        sizes += np.bincount(entities[first:end], _sizes(starts, rows, first, end), count)
+    for first, end in blocks(0, len(entities)):
+        sizes += np.bincount(entities[first:end], np.diff(edges[first : end + 1]), count)
     return np.append(0, np.cumsum(sizes)).astype(np.int64)
 
 
-def by_entity(runs: Runs, rows: int, offsets: Int64s) -> Integers | None:
-    """`(rows,)`, the place of each row where rows are grouped by entity; `None` if they come so.
-
-    For example, of seven rows, whose entities are 1 1 0 1 1 1 0:
-
-        starts   0   2 3     6    the first row of each run
-        runs     1   0 1     0    its entity
-        order    1 3 0 2          runs 1 and 3 are of entity 0, runs 0 and 2 of entity 1
-        sizes    1 1 2 3          in this order
-        before   0 1 2 4          the rows before each run in this order, in these runs
-        firsts   0   2            the first run of each entity in it
-        free     0   2            the next place of each entity; it moves on from block to block
-        first    2   0 4     1    the place of each run: `before`, and `free` less `before` of its entity's first run
-
-    The places of the other rows of a run follow. So the places are sums of the steps from row to row.
-    """
-    starts, entities = runs
+def by_entity(runs: Runs, offsets: Int64s) -> Integers | None:
+    """`(rows,)`, the place of each row where rows are grouped by entity; `None` if they come so."""
+    edges, entities = runs
     if (entities[1:] >= entities[:-1]).all():
         return None
-    steps, free, last = np.ones(rows, starts.dtype), offsets[:-1].copy(), 0
-    for first, end in blocks(0, len(starts)):
-        sizes, order = _sizes(starts, rows, first, end), _by_code(entities[first:end])
-        ordered, sizes_ordered = entities[first:end][order], sizes[order]
-        before = np.cumsum(sizes_ordered) - sizes_ordered
-        firsts = _starts(ordered)
-        begins = np.repeat(free[ordered[firsts]] - before[firsts], _sizes(firsts, len(order), 0, len(firsts)))
-        places = np.empty(len(order), np.int64)
-        places[order] = before + begins
-        free[ordered[firsts]] += np.add.reduceat(sizes_ordered, firsts)
-        steps[starts[first:end]] = places - np.append(last, (places + sizes - 1)[:-1])
-        last = int(places[-1] + sizes[-1] - 1)
-    return np.cumsum(steps, dtype=steps.dtype, out=steps)
+    places = np.empty(offsets[-1], edges.dtype)
+    free = offsets[:-1].copy()  # the next place of each entity
+    for start, stop in blocks(0, len(places)):
+        codes = entities[runs_between(edges, start, stop)]
+        order = _by_code(codes)
+        codes = codes[order]
+        firsts = _starts(codes)
+        own, sizes = codes[firsts], np.diff(firsts, append=len(codes))
+        places[start:stop][order] = np.repeat(free[own] - firsts, sizes) + np.arange(len(codes))
+        free[own] += sizes
+    return places
 
 
 def move(key: Int64s, places: Integers) -> None:
@@ -115,10 +100,11 @@ def distinct(key: Int64s, offsets: Int64s) -> int:
     return count
 
 
-def entities_between(offsets: Int64s, start: int, stop: int) -> Int64s:
-    """`(stop - start,)`, the entities at places in the stash."""
-    first, end = int(np.searchsorted(offsets, start, "right")) - 1, int(np.searchsorted(offsets, stop, "left"))
-    borders: Int64s = np.clip(offsets[first : end + 1], start, stop)
+def runs_between(edges: Integers, start: int, stop: int) -> Int64s:
+    """`(stop - start,)`, the run of each of these rows; the runs that offsets bound are the entities of a stash."""
+    low, high = np.array([start, stop], edges.dtype)  # of one type, or numpy would convert all edges
+    first, end = int(np.searchsorted(edges, low, "right")) - 1, int(np.searchsorted(edges, high, "left"))
+    borders = np.clip(edges[first : end + 1], start, stop)
     return np.repeat(np.arange(first, end), np.diff(borders))
 
 
@@ -139,13 +125,7 @@ def _stretches(offsets: Int64s) -> Iterator[tuple[int, int, Int64s]]:
 
 
 def _starts(codes: Int32s) -> Int64s:
-    return np.flatnonzero(np.append(True, codes[1:] != codes[:-1])) if len(codes) else np.zeros(0, np.int64)
-
-
-def _sizes(starts: Integers, rows: int, first: int, end: int) -> Int64s:
-    """The rows of some runs."""
-    ends = starts[first + 1 : end + 1] if end < len(starts) else np.append(starts[first + 1 :], rows)
-    return ends - starts[first:end]
+    return np.flatnonzero(np.diff(codes, prepend=-1))
 
 
 def _by_code(codes: Int32s) -> Int64s:

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.columns.column import Column, ColumnCounts
+from tensorstash.columns.column import Column, ColumnCounts, with_counts
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import DTYPES, Bools, Int64s
 from tensorstash.errors import DataError
@@ -22,6 +22,14 @@ from tensorstash.sources.storage import without_views
 _SHOWN = 5  # the most entities that a message names
 Bits = NDArray[np.signedinteger[Any]]  # (n, items) values as integers of the same width: NaN then equals NaN
 Deciding = tuple[Int64s, Int64s, Bits]  # rows of the source, their entities, and their values
+
+
+class StaticColumn(NamedTuple):
+    """A column with a value for each entity, as a segment keeps it."""
+
+    column: Column  # with its counts
+    values: NDArray[Any]  # `(entities, *shape)`
+    names: Sequence[Any] | None  # what its codes stand for, if they stand for names
 
 
 def deciding_rows(rows: Int64s, codes: Int64s, bits: Bits) -> Deciding:
@@ -41,54 +49,61 @@ def deciding_rows(rows: Int64s, codes: Int64s, bits: Bits) -> Deciding:
     return rows[chosen], codes[chosen], bits[chosen]
 
 
-def together(parts: Sequence[Deciding]) -> Deciding:
-    """The rows that decide over all parts, which follow each other in the source."""
-    rows, codes, bits = map(np.concatenate, zip(*parts))
-    return deciding_rows(rows, codes, bits)
+class Settled:
+    """The values of a static column, as the rows that decide them are read in the order of the source."""
 
+    def __init__(self, column: Column, scanned: Scan, entities: list[Any], decoder: Decoder) -> None:
+        self._column, self._scanned, self._entities, self._decoder = column, scanned, entities, decoder
+        self._rows = np.full(len(entities), -1)  # of each entity, the row that had its value; -1: none so far
+        self._bits: Bits = np.zeros((len(entities), math.prod(column.shape)), f"i{column.dtype.itemsize}")
 
-def values_of(  # noqa: PLR0917
-    column: Column,
-    parts: Sequence[Deciding],
-    empty: NDArray[Any] | None,
-    scanned: Scan,
-    entities: list[Any],
-    vocabulary: Sequence[Any],
-) -> NDArray[Any]:
-    """The values of a static column, `(entities, *shape)`; `empty`, `(1, *shape)`, for entities without rows.
-
-    An entity with several values is refused, and so is the one series of a source without rows, which has none.
-    """
-    if not scanned.rows and entities == [None]:
-        raise DataError(
-            f"A static column has one value in each entity; {column.name!r} has none, because {scanned.label} has no "
-            "rows. Leave static= out, or name the entity column as entity=."
-        )
-    held: Bits = np.zeros((len(entities), math.prod(column.shape)), f"i{column.dtype.itemsize}")
-    if empty is not None:
-        held[:] = bits_of(empty, column)
-    if parts:
-        rows, codes, bits = together(parts)
-        held[codes[::-1]] = bits[::-1]  # of equal indices, the last write stays
-        others = _differ(bits, held[codes])
+    def add(self, deciding: Deciding) -> None:
+        """Take over the values of entities that had none so far. Another value of an entity is refused."""
+        rows, codes, bits = deciding
+        fresh = np.flatnonzero(self._rows[codes] < 0)[::-1]  # of equal indices, the last write stays
+        self._rows[codes[fresh]], self._bits[codes[fresh]] = rows[fresh], bits[fresh]
+        others = _differ(bits, self._bits[codes])
         if others.any():
             at = int(others.argmax())
-            pair = [int((codes == codes[at]).argmax()), at]  # the first row of the entity, and that of another value
-            raise _several_values(column, rows[pair], bits[pair], scanned, entities[codes[at]], vocabulary)
-    return held.view(DTYPES[column.dtype][1]).reshape(-1, *column.shape)
+            entity = int(codes[at])
+            raise self._several_values(entity, int(rows[at]), np.stack([self._bits[entity], bits[at]]))
+
+    def values(self, nulls: int) -> StaticColumn:
+        """The values of all entities; those without rows have that of a row without values.
+
+        The one series of a source without rows, which has none, is refused.
+        """
+        column, scanned, without = self._column, self._scanned, self._rows < 0
+        if not scanned.rows and self._entities == [None]:
+            raise DataError(
+                f"A static column has one value in each entity; {column.name!r} has none, because {scanned.label} has "
+                "no rows. Leave static= out, or name the entity column as entity=."
+            )
+        if without.any():
+            empty = [pa.nulls(1, scanned.schema.field(member).type) for member in column.members]
+            place = f"entities of like= without rows, such as {self._entities[int(without.argmax())]!r}"
+            self._bits[without] = bits_of(self._decoder.decode(empty, place)[0], column)
+        held = self._bits.view(DTYPES[column.dtype][1]).reshape(-1, *column.shape)
+        return static_column(column, held, nulls, self._decoder)
+
+    def _several_values(self, entity: int, row: int, bits: Bits) -> DataError:
+        """The error for a row with another value; `bits` are the value of its entity, and its own."""
+        column, name, names = self._column, self._entities[entity], self._decoder.names or ()
+        item = int((bits[0] != bits[1]).argmax())
+        first, other = (_value_text(value, column, names, item) for value in (bits[:1], bits[1:]))
+        whose = "the series (no entity= was given)" if name is None else f"entity {name!r}"
+        places = [self._scanned.name_row(at) for at in (int(self._rows[entity]), row)]
+        return DataError(
+            f"A static column has one value in each entity; {_item_name(column, item)} of {whose} is {first} in source "
+            f"row {places[0]} and {other} in {places[1]}. Load it with columns= instead."
+        )
 
 
-def _several_values(  # noqa: PLR0917
-    column: Column, rows: Int64s, bits: Bits, scanned: Scan, entity: object, vocabulary: Sequence[Any]
-) -> DataError:
-    item = int((bits[0] != bits[1]).argmax())
-    first, other = (_value_text(value, column, vocabulary, item) for value in (bits[:1], bits[1:]))
-    whose = "the series (no entity= was given)" if entity is None else f"entity {entity!r}"
-    places = [scanned.name_row(row) for row in rows.tolist()]
-    return DataError(
-        f"A static column has one value in each entity; {_item_name(column, item)} of {whose} is {first} in source row "
-        f"{places[0]} and {other} in {places[1]}. Load it with columns= instead."
-    )
+def static_column(column: Column, values: NDArray[Any], nulls: int, decoder: Decoder) -> StaticColumn:
+    """A column of decoded values, `(entities, *shape)`, with their counts; codes ascend."""
+    new_codes = decoder.renumbering()
+    values = values if new_codes is None else new_codes[values]
+    return StaticColumn(with_counts(column, ColumnCounts.of(values, column, nulls)), values, decoder.names)
 
 
 def _differ(bits: Bits, others: Bits) -> Bools:
@@ -105,10 +120,6 @@ def bits_of(values: NDArray[Any], column: Column) -> Bits:
     return np.ascontiguousarray(flat).view(f"i{column.dtype.itemsize}")
 
 
-def _values(bits: Bits, column: Column) -> torch.Tensor:
-    return torch.from_numpy(bits).view(column.dtype).reshape(-1, *column.shape)
-
-
 def _item_name(column: Column, item: int) -> str:
     if len(column.members) > 1:
         return f"{column.members[item]!r} in {column.name!r}"
@@ -117,7 +128,7 @@ def _item_name(column: Column, item: int) -> str:
 
 
 def _value_text(bits: Bits, column: Column, vocabulary: Sequence[Any], item: int) -> str:
-    value = _values(bits, column).flatten()[item]
+    value = torch.from_numpy(bits).view(column.dtype).flatten()[item]
     if column.is_coded and value < 0:
         return "null"
     if column.kind == "hashed":
@@ -132,8 +143,8 @@ def _value_text(bits: Bits, column: Column, vocabulary: Sequence[Any], item: int
 
 def join_table(
     table: Choice, of_rows: Keys, decoders: Mapping[str, Decoder]
-) -> tuple[dict[str, tuple[NDArray[Any], ColumnCounts]], tuple[str, ...]]:
-    """The columns of a table, `(entities, *shape)` each, for the entities of the keys; and warnings.
+) -> tuple[list[StaticColumn], tuple[str, ...]]:
+    """The columns of a table for the entities of the keys; and warnings.
 
     An entity that has no rows in the source needs none in the table: its values are missing. Rows are brought into the
     order of the entities before they are decoded, so that vocabularies and statistics are those of a static column of
@@ -146,13 +157,11 @@ def join_table(
     names = [_entity_values(arrays[name], name, label) for name in keys.members]
     rows, strangers = _rows([*zip(*names)] if keys.shape else names[0], of_rows.entities, of_rows.has_rows, label)
     ordered = {name: arrays[name].take(rows).combine_chunks() for name in members}
-    joined = {}
+    joined = []
     for column in table.columns:
         decoder = decoders[column.name]
         values, nulls = decoder.decode([ordered[member] for member in column.members], label)
-        new_codes = None if decoder.vocabulary is None else decoder.vocabulary.renumbering()
-        values = values if new_codes is None else new_codes[values]
-        joined[column.name] = values, ColumnCounts.of(values, column, nulls)
+        joined.append(static_column(column, values, nulls, decoder))
     if not strangers:
         return joined, ()
     return joined, (

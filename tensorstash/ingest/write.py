@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from itertools import chain
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
@@ -21,13 +20,13 @@ from tensorstash.common.progress import Progress, rows_bar
 from tensorstash.common.text import counted
 from tensorstash.common.threads import in_threads, threads
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
-from tensorstash.ingest.carried import carried_values
+from tensorstash.ingest.carried import carried_column
 from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.decoders import Decoder, decoder_of
 from tensorstash.ingest.keys import Keys, holds_keys, read_keys, units_of_keys, write_vocabulary
 from tensorstash.ingest.memory import check_columns, check_static
-from tensorstash.ingest.row_order import blocks, entities_between
-from tensorstash.ingest.static import Deciding, bits_of, deciding_rows, join_table, together, values_of
+from tensorstash.ingest.row_order import blocks, runs_between
+from tensorstash.ingest.static import Deciding, Settled, StaticColumn, bits_of, deciding_rows, join_table
 from tensorstash.segments.draft import Draft
 from tensorstash.segments.limits import Limit
 from tensorstash.sources.scan import Unit, damage_named
@@ -35,14 +34,12 @@ from tensorstash.stash.header import MONTH_DAYS
 from tensorstash.stash.month_days import LAST, kept_days
 from tensorstash.stash.stash import Stash
 
-_DECIDING = 1 << 17  # rows that decide the values of a static column are held before they are put together
 _FIRST_ROWS = 4096  # whose times are looked at
 _WORTH_A_THREAD = 1 << 20  # values: to decode fewer takes less time than to start a thread and wait for it
 
 
 _Arrays = Mapping[str, NDArray[Any]]  # the mapped columns, if their rows do not come in the order of the stash
 _Job = tuple[Bundle, Sequence[Column]]
-_Counted = tuple[NDArray[Any], ColumnCounts]  # `(entities, *shape)` values
 # of a bundle: the counts of each column, and the rows of static columns that decide
 _Decoded = tuple[dict[str, ColumnCounts], list[tuple[str, Deciding]]]
 
@@ -82,31 +79,21 @@ def write_load(
         done = Progress(bar, values, report)
         keys = read_keys(choice, draft, done)
         load = _Load(choice, keys, draft, done, decoders)
-        static = (*choice.static, *choice.joined, *choice.request.carried)
-        check_static(static, len(keys.entities), choice.scan.label)
-        joined, notes = join_table(choice.table, keys, decoders) if choice.table is not None else ({}, ())
-        counts, by_entity = _decode_columns(load)
-    for column in (*choice.columns, *choice.static, *choice.joined):
-        if (names := _names_of(column, decoders[column.name])) is not None:
-            write_vocabulary(draft, column.name, names)
-    for column in (*choice.static, *choice.joined):
-        held, counts[column.name] = (by_entity | joined)[column.name]
-        draft.blob(column.name, held, column.dtype)
-    carried = [_carry(draft, column, choice.request.like, keys.entities) for column in choice.request.carried]
-    if choice.request.like is not None and choice.time is not None:
-        _carry_days(draft, choice.time, choice.request.like, len(keys.entities))
-    draft.seal(to_header(_info(load, counts, carried)), key)
+        check_static((*choice.static, *choice.joined, *choice.request.carried), len(keys.entities), choice.scan.label)
+        joined, notes = join_table(choice.table, keys, decoders) if choice.table is not None else ([], ())
+        columns, of_rows = _decode_columns(load)
+    for column in columns:
+        write_vocabulary(draft, column.name, decoders[column.name].names)
+    like = choice.request.like
+    carried = [carried_column(column, like, keys.entities) for column in choice.request.carried if like is not None]
+    static = (*of_rows, *joined, *carried)
+    for column, values_of_entities, names in static:
+        draft.blob(column.name, values_of_entities, column.dtype)
+        write_vocabulary(draft, column.name, names)
+    if like is not None and choice.time is not None:
+        _carry_days(draft, choice.time, like, len(keys.entities))
+    draft.seal(to_header(_info(load, columns, [column for column, *_ in static])), key)
     return draft, (*notes, *_warnings(load))
-
-
-def _carry(draft: Draft, column: Column, like: Stash | None, entities: list[Any]) -> Column:
-    """Write a static column of `like=`; returns it with its counts."""
-    assert like is not None
-    values, counted = carried_values(column, like, entities)
-    draft.blob(column.name, values, column.dtype)
-    if column.kind == "category":
-        write_vocabulary(draft, column.name, like.vocabulary(column.name))
-    return counted
 
 
 def _carry_days(draft: Draft, time: Column, like: Stash, entities: int) -> None:
@@ -120,10 +107,11 @@ def _warnings(load: _Load) -> Iterator[str]:
     choice = load.choice
     yield from filter(None, (choice.strangers, choice.untimed))
     for name, decoder in load.decoders.items():
-        if unknown := decoder.unknown:
+        if decoder.dropped:
+            values, texts = zip(*decoder.dropped)
             yield (
-                f"unknown='drop' takes texts that like= lacks as missing: {counted(sum(unknown.values()), 'value')} of "
-                f"{name!r}, such as {min(unknown)!r}."
+                f"unknown='drop' takes texts that like= lacks as missing: {counted(sum(values), 'value')} of {name!r}, "
+                f"such as {min(texts)!r}."
             )
     labels = {c.name for c in choice.columns if choice.entity and c.members[0] in choice.entity.members}
     for name, decoder in load.decoders.items():
@@ -135,7 +123,7 @@ def _warnings(load: _Load) -> Iterator[str]:
                 "commas between thousands. If they are labels, give them as vocabulary=."
             )
     for column in choice.times:
-        if column.unit is not None or not _are_dates(load.draft, column.name, load.keys.counts[column.name]):
+        if column.unit is not None or not _are_dates(load.draft, column.name, load.keys):
             continue
         name = column.members[0]
         yield (
@@ -145,10 +133,10 @@ def _warnings(load: _Load) -> Iterator[str]:
         )
 
 
-def _are_dates(draft: Draft, name: str, times: ColumnCounts) -> bool:
+def _are_dates(draft: Draft, name: str, keys: Keys) -> bool:
     """Whether integer times are dates written as 20240131: the first and last ones, and those of the first rows."""
     rows = min(_FIRST_ROWS, draft.entries[name].shape[0])
-    numbers = {times.low, times.high, *draft.read(name, 0, rows).tolist()} - {None}
+    numbers = {*keys.ranges[name][2:], *draft.read(name, 0, rows).tolist()} - {None}
     if len(numbers) < 2 or not all(19_000_101 <= number <= 21_001_231 for number in numbers):
         return False
     with suppress(ValueError):
@@ -156,45 +144,29 @@ def _are_dates(draft: Draft, name: str, times: ColumnCounts) -> bool:
     return False
 
 
-def _names_of(column: Column, decoder: Decoder) -> Sequence[Any] | None:
-    """The names that the codes of a column stand for, if it has codes with names."""
-    return column.given_vocabulary if decoder.vocabulary is None else decoder.vocabulary.names
-
-
-def _decode_columns(load: _Load) -> tuple[dict[str, ColumnCounts], dict[str, _Counted]]:
-    """Decode the columns into the draft; returns the counts of all, and the static ones."""
+def _decode_columns(load: _Load) -> tuple[list[Column], list[StaticColumn]]:
+    """Decode the columns into the draft; returns them with their counts, and the static ones with their values."""
     choice, keys, draft = load.choice, load.keys, load.draft
     of_keys = [column for column in choice.columns if holds_keys(column, choice)]
     others = [column for column in choice.columns if column not in of_keys]
     moved = [] if keys.places is None else [column.name for column in others]
-    groups = [moved] if choice.rows * len(moved) < _WORTH_A_THREAD else [[name] for name in moved]
-    mapped = in_threads(groups, lambda names, _: {name: draft.array(name) for name in names})
-    arrays = {name: array for group in mapped for name, array in group.items()}
-    columns = (*choice.columns, *choice.static)
-    counts = {column.name: ColumnCounts.of(np.zeros(0), column) for column in columns}
-    deciding: dict[str, list[Deciding]] = {column.name: [] for column in choice.static}
-    held = dict.fromkeys(deciding, 0)  # rows in them
+    arrays = dict(zip(moved, in_threads(moved, lambda name, _: draft.array(name))))
+    counts = {column.name: ColumnCounts.of(np.zeros(0), column) for column in (*choice.columns, *choice.static)}
+    settled = {c.name: Settled(c, choice.scan, keys.entities, load.decoders[c.name]) for c in choice.static}
     first = _decode(load, units_of_keys(choice, keys, draft), of_keys, {}) if of_keys else ()
     second = _decode(load, choice.scan.units, [*others, *choice.static], arrays)
-    for more, rows_of_static in chain(first, second):
+    for more, deciding in chain(first, second):
         for name, of_bundle in more.items():
             counts[name] += of_bundle
-        for name, rows in rows_of_static:
-            deciding[name].append(rows)
-            held[name] += len(rows[0])
-            if held[name] > 4 * len(keys.entities) + _DECIDING:
-                deciding[name] = [together(deciding[name])]
-                held[name] = len(deciding[name][0][0])
-    static_values = {column.name: _static_values(load, column, deciding[column.name]) for column in choice.static}
-    for column in choice.columns:
-        counts[column.name] = _renumber(load, column, counts[column.name])
-    return counts, {name: (v, replace(c, nulls=counts[name].nulls)) for name, (v, c) in static_values.items()}
+        for name, rows in deciding:
+            settled[name].add(rows)
+    static = [one.values(counts[name].nulls) for name, one in settled.items()]
+    return [with_counts(column, _renumber(load, column, counts[column.name])) for column in choice.columns], static
 
 
 def _renumber(load: _Load, column: Column, counts: ColumnCounts) -> ColumnCounts:
     """Give the texts of a column their codes in ascending order; returns the counts of these."""
-    vocabulary, draft = load.decoders[column.name].vocabulary, load.draft
-    new_codes = None if vocabulary is None else vocabulary.renumbering()
+    new_codes, draft = load.decoders[column.name].renumbering(), load.draft
     if new_codes is None:
         return counts
     renumbered = ColumnCounts(nulls=counts.nulls)
@@ -203,19 +175,6 @@ def _renumber(load: _Load, column: Column, counts: ColumnCounts) -> ColumnCounts
         draft.write(column.name, start, codes)
         renumbered += ColumnCounts.of(codes, column)
     return renumbered
-
-
-def _static_values(load: _Load, column: Column, deciding: list[Deciding]) -> _Counted:
-    """The values of a static column and their counts; entities without rows have that of a row without values."""
-    choice, keys, decoder, empty = load.choice, load.keys, load.decoders[column.name], None
-    if choice.entity and not keys.has_rows.all():
-        nulls = [pa.nulls(1, choice.scan.schema.field(member).type) for member in column.members]
-        place = f"entities of like= without rows, such as {keys.entities[int(keys.has_rows.argmin())]!r}"
-        empty, _ = decoder.decode(nulls, place)
-    values = values_of(column, deciding, empty, choice.scan, keys.entities, _names_of(column, decoder) or ())
-    new_codes = None if decoder.vocabulary is None else decoder.vocabulary.renumbering()
-    values = values if new_codes is None else new_codes[values]
-    return values, ColumnCounts.of(values, column)
 
 
 def _decode(load: _Load, units: Sequence[Unit], columns: Sequence[Column], arrays: _Arrays) -> Iterator[_Decoded]:
@@ -261,33 +220,22 @@ def _decode_bundle(load: _Load, job: _Job, arrays: _Arrays, go_on: Callable[[], 
 def _entities(keys: Keys, start: int, stop: int) -> Int64s:
     """The entities of rows of the source."""
     if keys.places is None:
-        return entities_between(keys.offsets, start, stop)
+        return runs_between(keys.offsets, start, stop)
     return np.searchsorted(keys.offsets, keys.places[start:stop], "right") - 1
 
 
-def _info(load: _Load, counts: Mapping[str, ColumnCounts], carried: Sequence[Column]) -> StashInfo:
+def _info(load: _Load, columns: Sequence[Column], static: Sequence[Column]) -> StashInfo:
     choice, keys, time, known, entity = load.choice, load.keys, None, None, None
     if choice.time:
-        checksum = keys.checksums["__time"]
-        time = TimeInfo(choice.time.members[0], *_clock_and_range(choice.time, keys), keys.repeats, checksum)
+        time = TimeInfo(choice.time.members[0], *keys.ranges["__time"], keys.repeats, keys.checksums["__time"])
     if choice.known:
         facts = choice.request.duplicates, keys.known_first, keys.checksums["__known"]
         expression = choice.expressions.get(choice.known.members[0])
-        known = KnownInfo(str(choice.request.known_name), *_clock_and_range(choice.known, keys), *facts, expression)
+        known = KnownInfo(str(choice.request.known_name), *keys.ranges["__known"], *facts, expression)
     if choice.entity:
         entity = choice.entity.members if choice.entity.shape else choice.entity.members[0]
-    columns, static = (
-        tuple(with_counts(column, counts[column.name]) for column in part)
-        for part in (choice.columns, (*choice.static, *choice.joined))
-    )
     members = {member for column in columns for member in column.members}
     expressions = tuple((name, text) for name, text in choice.expressions.items() if name in members)
     return StashInfo(
-        choice.rows, columns, (*static, *carried), entity, time, known, expressions, choice.request.frequency
+        choice.rows, tuple(columns), tuple(static), entity, time, known, expressions, choice.request.frequency
     )
-
-
-def _clock_and_range(times: Column, keys: Keys) -> tuple[str | None, str | None, int | None, int | None]:
-    counts = keys.counts[times.name]
-    low, high = (None if at is None else int(at) for at in (counts.low, counts.high))
-    return times.unit, times.zone, low, high

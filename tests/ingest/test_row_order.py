@@ -21,9 +21,9 @@ from tensorstash.ingest.row_order import (
     ascend,
     by_entity,
     distinct,
-    entities_between,
     move,
     offsets_of,
+    runs_between,
     runs_of,
     sort,
     then,
@@ -47,10 +47,8 @@ rows_in_any_order = st.lists(
 def runs_in_pieces(codes: list[int], cuts: list[int], integer: type[np.signedinteger[Any]]) -> row_order.Runs:
     edges = [0, *sorted(cut for cut in cuts if cut < len(codes)), len(codes)]
     parts = [(a, runs_of(np.array(codes[a:b], np.int32))) for a, b in pairwise(edges)]
-    starts, entities = ([np.zeros(0, integer)], [np.zeros(0, np.int32)])
-    starts += [(a + own).astype(integer) for a, (own, _) in parts]
-    entities += [own for _, (_, own) in parts]
-    return np.concatenate(starts), np.concatenate(entities)
+    starts = [(a + own[:-1]).astype(integer) for a, (own, _) in parts] + [np.array([len(codes)], integer)]
+    return np.concatenate(starts), np.concatenate([own for _, (_, own) in parts])
 
 
 @settings(max_examples=400)
@@ -67,13 +65,13 @@ def test_every_row_comes_to_its_place(rows: list[Row], cuts: list[int], integer:
     """Also where some of the entities have no rows, and with equal times in the order of the source."""
     codes, times = [entity for entity, _ in rows], np.array([time for _, time in rows], np.int64)
     runs = runs_in_pieces(codes, cuts, integer)
-    offsets = offsets_of(runs, len(rows), 6)
+    offsets = offsets_of(runs, 6)
     assert offsets.tolist() == [sum(code < k for code in codes) for k in range(7)]
     for a, b in (*pairwise([0, *sorted(cut for cut in cuts if cut < len(rows))]), (0, len(rows))):
-        assert entities_between(offsets, a, b).tolist() == sorted(codes)[a:b]
+        assert runs_between(offsets, a, b).tolist() == sorted(codes)[a:b]
 
     in_groups = sorted(range(len(rows)), key=codes.__getitem__)
-    places = by_entity(runs, len(rows), offsets)
+    places = by_entity(runs, offsets)
     assert (places is None) == (in_groups == [*range(len(rows))])
     places = np.arange(len(rows), dtype=integer) if places is None else places
     assert places.dtype == integer
@@ -353,3 +351,6 @@ def test_texts_are_numbered_alike_whichever_thread_is_first(tmp_path: Path, monk
         assert stash.vocabulary("s") == sorted(set(texts))
         vocabulary = stash.vocabulary("s")
         assert [vocabulary[code] for code in stash["s"].tolist()] == texts
+        series = ts.load(path, ["s"], entity="s")
+        assert series.entities == vocabulary
+        assert series.offsets.tolist() == np.searchsorted(sorted(texts), [*vocabulary, "name A"]).tolist()

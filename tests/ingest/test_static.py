@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.columns.column import Column
-from tensorstash.ingest.static import bits_of, deciding_rows, values_of
+from tensorstash.ingest.decoders import decoder_of
+from tensorstash.ingest.static import Settled, bits_of, deciding_rows
 from tensorstash.sources.scan import Wanted
 from tensorstash.sources.source import scan
 from tests.oracle_load import (
@@ -34,13 +35,19 @@ def test_pieces_of_any_length_give_each_entity_its_first_value(data: st.DataObje
     scanned = scan({"s": values}, None, Wanted(None), None, None)
     firsts = [codes.index(code) for code in range(max(codes) + 1)]
     wrong = [row for row, code in enumerate(codes) if values[row] != values[firsts[code]]]
+    settled = Settled(column, scanned, [*"abcd"[: len(firsts)]], decoder_of(column))
+
+    def found() -> list[int]:
+        for part in parts:
+            settled.add(part)
+        return settled.values(0).values.tolist()
+
     if not wrong:
-        found = values_of(column, parts, None, scanned, [*"abcd"[: len(firsts)]], [])
-        assert found.tolist() == [values[row] for row in firsts]
+        assert found() == [values[row] for row in firsts]
         return
     row, first = wrong[0], firsts[codes[wrong[0]]]
     message = (
         f"'s' of entity {'abcd'[codes[row]]!r} is {values[first]} in source row {first} and {values[row]} in {row}."
     )
     with pytest.raises(ts.errors.DataError, match=like(message)):
-        values_of(column, parts, None, scanned, [*"abcd"], [])
+        found()
