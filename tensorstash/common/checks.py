@@ -80,11 +80,11 @@ def one_of(value: object, allowed: Sequence[Text], what: str) -> Text:
     raise ValueError(f"{what} must be {', '.join(first)} or {last}, got {shown(value)}.")
 
 
-def seconds(value: object, what: str) -> float | None:
-    """A time to wait, or `None`; raises `ValueError` for anything but a number of at least 0."""
+def amount(value: object, unit: str, what: str) -> float | None:
+    """A number of seconds or bytes, or `None`; raises `ValueError` for anything but a number of at least 0."""
     if value is None or ((is_integer(value) or isinstance(value, float)) and cast("float", value) >= 0):
         return cast("float | None", value)
-    raise ValueError(f"{what} must be a number of seconds >= 0, got {shown(value)}.")
+    raise ValueError(f"{what} must be a number of {unit} >= 0, got {shown(value)}.")
 
 
 def path_of(value: object, what: str) -> str:

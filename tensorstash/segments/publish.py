@@ -12,7 +12,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from hashlib import blake2b
 
 from tensorstash.common.forks import close_kept, keep_from_children
@@ -20,7 +20,7 @@ from tensorstash.segments.directory import READ, Directory, Name, not_writable, 
 from tensorstash.segments.draft import resize, write
 from tensorstash.segments.limits import Limit, check_free, directory_limit, disk_limit, memory_limits
 from tensorstash.segments.lock import acquire, lock_file, note
-from tensorstash.segments.segment import Segment, attach_name, mapped
+from tensorstash.segments.segment import Segment, attach_name
 
 NO_KEY = "0" * 16
 _DESCRIPTORS = "/proc/self/fd"
@@ -52,23 +52,17 @@ class UnpublishedFile:
 
     def limits(self) -> list[Limit]:
         """The limits on the number of bytes that can be written to it."""
-        if self.on_disk:
+        if self.directory.chosen:
             return [disk_limit(self.fd, self.directory.path)]
         return [*memory_limits(), directory_limit(self.fd, self.directory.path)]
-
-    @property
-    def on_disk(self) -> bool:
-        """Whether it may be larger than memory."""
-        return self.directory.chosen
 
     def publish(self, name: Name) -> Segment:
         """Give the file its name and map it; if another file has the name already, map that one."""
         os.fchmod(self.fd, 0o400)
         os.fsync(self.fd)
-        mine = mapped(self.reader(), self.directory.join(name), name.label)
+        mine = Segment(self.reader(), self.directory.join(name), name.label)
         while not self._link(name):
-            theirs = attach_name(self.directory, name)
-            if theirs is not None:
+            if (theirs := attach_name(self.directory, name)) is not None:
                 return theirs
         return mine
 
@@ -170,8 +164,7 @@ def obtain(name: Name, build: Build, timeout: float | None) -> Segment:
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
         with opened() as directory:
-            segment = attach_name(directory, name)
-            if segment is not None:
+            if (segment := attach_name(directory, name)) is not None:
                 return segment
             with lock_file(directory, name) as lock:
                 if acquire(lock, name, deadline):
@@ -203,20 +196,16 @@ def built(target: UnpublishedFile, lock: int, build: Build, publish: Callable[[]
 def share_copy(segment: Segment, label: str) -> Segment:
     """A copy of a segment under a label. Its key is a hash of all its bytes."""
     digest = blake2b(digest_size=32)
-    with opened() as directory:
-        target = UnpublishedFile(directory, label)
-        try:
-            check_free(
-                segment.size,
-                target.limits(),
-                "A stash must fit into free memory",
-                f"a copy of it for share({label!r})",
-                "Remove what nobody needs: ts.shared.list(), ts.shared.remove(label), ts.shared.prune(...).",
-            )
-            resize(target.fd, segment.size)
-            for start, chunk in segment.chunks():
-                digest.update(chunk)
-                write(target.fd, memoryview(chunk), start)
-            return target.publish(Name(label, digest.hexdigest()[:16]))
-        finally:
-            target.close()
+    with opened() as directory, closing(UnpublishedFile(directory, label)) as target:
+        check_free(
+            segment.size,
+            target.limits(),
+            "A stash must fit into free memory",
+            f"a copy of it for share({label!r})",
+            "Remove what nobody needs: ts.shared.list(), ts.shared.remove(label), ts.shared.prune(...).",
+        )
+        resize(target.fd, segment.size)
+        for start, chunk in segment.chunks():
+            digest.update(chunk)
+            write(target.fd, memoryview(chunk), start)
+        return target.publish(Name(label, digest.hexdigest()[:16]))

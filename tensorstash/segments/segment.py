@@ -6,15 +6,16 @@ import io
 import math
 import mmap
 import os
+import stat
 import sys
 import warnings
 import weakref
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import cast
+from typing import Any
 
 import numpy as np
 import psutil
@@ -46,10 +47,11 @@ class Segment:
     """A finished segment, mapped copy-on-write: a write in this process reaches neither the file nor other mappings."""
 
     def __init__(self, fd: int, path: str | None = None, label: str | None = None, strict: bool = False) -> None:
-        """Check the file behind a descriptor and map it. The segment owns the descriptor.
+        """Check the file behind a descriptor and map it. The segment owns the descriptor, also if this fails.
 
         `path` is the file's name if it has one, `label` is that of a shared segment, and `strict` maps it read-only.
         """
+        close_with(self, fd)
         header = parse(fd, path, label)
         self.entries, self.metadata, self.crc = header.entries, header.metadata, header.crc
         self.key = header.key  # of the load that made the file; `None` for a private stash
@@ -61,8 +63,11 @@ class Segment:
         self.size = os.fstat(fd).st_size
         writable = 0 if strict else mmap.PROT_WRITE
         self.memory = map_file(fd, self.size, mmap.MAP_PRIVATE | _NORESERVE, mmap.PROT_READ | writable)
-        self._ask_for_huge_pages()
-        close_with(self, fd)
+        # of a file on disk the kernel must not read ahead, and 2 MB for a huge page least of all: windows are read from
+        # anywhere, and other pages would be evicted
+        advice = "MADV_RANDOM" if self.is_saved else "MADV_HUGEPAGE"
+        with suppress(AttributeError, OSError):  # another system, or a kernel without huge pages
+            self.memory.madvise(getattr(mmap, advice))
 
     def tensor(self, name: str) -> torch.Tensor:
         """A tensor over the mapping, with a storage of its own."""
@@ -120,17 +125,6 @@ class Segment:
         maps = [(int(area.addr.split("-")[0], 16), area.anonymous) for area in process.memory_maps(grouped=False)]
         return sum(anonymous for low, anonymous in maps if start <= low < start + self.size)
 
-    def advise_random(self) -> None:
-        """Tell the kernel not to read ahead: windows are read from anywhere, and other pages would be evicted."""
-        if hasattr(mmap, "MADV_RANDOM"):
-            self.memory.madvise(mmap.MADV_RANDOM)
-
-    def _ask_for_huge_pages(self) -> None:
-        """Ask for huge pages, but not for a file on disk: the kernel would read 2 MB ahead of every window."""
-        if not self.is_saved and hasattr(mmap, "MADV_HUGEPAGE"):
-            with suppress(OSError):  # the kernel was built without huge pages
-                self.memory.madvise(mmap.MADV_HUGEPAGE)
-
     @property
     def is_saved(self) -> bool:
         """Whether it is a file that the user named, most likely on a disk."""
@@ -166,15 +160,6 @@ def populate(memory: mmap.mmap, how: int, start: int, nbytes: int) -> None:
         each(work, range(start, start + nbytes, _POPULATED), threads(), "pages", progress=False)
 
 
-def mapped(fd: int, path: str | None = None, label: str | None = None, strict: bool = False) -> Segment:
-    """Make a `Segment` of these arguments; if that fails, close the descriptor."""
-    try:
-        return Segment(fd, path, label, strict)
-    except BaseException:
-        os.close(fd)
-        raise
-
-
 def open_saved(path: str) -> Segment:
     """Map a saved segment, which may be larger than memory."""
     try:
@@ -193,15 +178,16 @@ def open_saved(path: str) -> Segment:
             f"A stash is opened from a file that stash.save or ts.load(..., file=) wrote; {path} cannot be opened: "
             f"{error.strerror}. Compare the path."
         ) from error
-    segment = mapped(fd, path)
-    segment.advise_random()
-    return segment
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise damaged(path, "it is not a regular file")
+    return Segment(fd, path)
 
 
 def attach_name(directory: Directory, name: Name, strict: bool = False) -> Segment | None:
     """The segment of that name; `None` if there is none."""
     fd = open_segment(directory, name)
-    return None if fd is None else mapped(fd, directory.join(name), name.label, strict)
+    return None if fd is None else Segment(fd, directory.join(name), name.label, strict)
 
 
 def attach_newest(label: str, strict: bool) -> Segment:
@@ -236,23 +222,19 @@ def reattach(path: str, crc: str, strict: bool) -> Segment:
 
 # A destructor or weak reference callback in Python may be interrupted by Ctrl-C, and the exception is only printed: the
 # loop that the user wanted to end goes on. In callbacks that are written in C no signal is handled.
-_closing: dict[int, "weakref.ref[object]"] = {}
+_owners: "set[weakref.ref[object]]" = set()  # a reference that is gone itself would not call its callback
 
 
 def close_with(owner: object, fd: int) -> None:
     """Close a descriptor when its owner is gone, or at exit."""
-    for key, ended in [*_closing.items()]:
-        if ended() is None:
-            _closing.pop(key, None)
-    # `__exit__` of a file takes any arguments, here the reference, and closes it
-    close = cast("Callable[[object], None]", io.FileIO(fd).__exit__)
-    reference = weakref.ref(owner, close)
-    _closing[id(reference)] = reference
+    _owners.difference_update([reference for reference in _owners.copy() if reference() is None])
+    close: Any = io.FileIO(fd).__exit__  # it takes any arguments, here the reference
+    _owners.add(weakref.ref(owner, close))
 
 
 @atexit.register
 def _close_all() -> None:
-    for reference in [*_closing.values()]:
+    for reference in _owners.copy():
         if reference.__callback__ is not None:
             reference.__callback__(reference)
-    _closing.clear()
+    _owners.clear()

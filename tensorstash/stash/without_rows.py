@@ -11,7 +11,7 @@ from tensorstash.columns.column import Column, ColumnCounts, with_counts
 from tensorstash.columns.info import StashInfo, to_header
 from tensorstash.common.dtypes import as_integers
 from tensorstash.segments.draft import Draft
-from tensorstash.segments.segment import Segment, mapped
+from tensorstash.segments.segment import Segment
 from tensorstash.stash.header import MONTH_DAYS, StashLike, times_checksum
 from tensorstash.stash.month_days import kept_days
 from tensorstash.stash.steps import frequency_of
@@ -37,7 +37,7 @@ def without_rows(stash: StashLike) -> Segment:
     for name, values in blobs.items():
         draft.blob(name, as_integers(values.contiguous()).numpy(), values.dtype)
     draft.seal(metadata)
-    return mapped(os.dup(draft.fd))
+    return Segment(os.dup(draft.fd))
 
 
 def _info(info: StashInfo, frequency: int | str | None) -> StashInfo:
