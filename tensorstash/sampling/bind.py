@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from tensorstash.common.checks import bound_anew, flag, shown
 from tensorstash.common.text import type_text
 from tensorstash.sampling.order import Count, Order
-from tensorstash.sampling.ordinary import Sequential, Shuffled
+from tensorstash.sampling.ordinary import Ordinary
 from tensorstash.sampling.own_ids import OwnIds
 from tensorstash.sampling.several import Several
 from tensorstash.windows.windows import Windows
@@ -30,7 +30,7 @@ def bound(shuffle: object, order: Any, dataset: Dataset) -> Order:
             )
         return dataset.order(shuffle=shuffle)
     if order is None:
-        return Shuffled(len(dataset)) if shuffle else Sequential(len(dataset))
+        return Ordinary(len(dataset), shuffle=shuffle)
     if shuffle:
         raise ValueError("shuffle=True and order= each set the order, so only one may be given. Leave one out.")
     if isinstance(order, type) or not hasattr(order, "bind"):

@@ -40,7 +40,6 @@ class BlocksOrder(SequenceOrder):
 
     def __init__(self, size: int, windows: int) -> None:
         self.name = f"blocks of {size}"
-        self.fingerprint = {}
         self.positions = windows
         self._size = size
 

@@ -4,30 +4,14 @@ from tensorstash.native.permutation import shuffled
 from tensorstash.sampling.order import Ids, SequenceOrder
 
 
-class Sequential(SequenceOrder):
-    """Windows in the order of their ids."""
+class Ordinary(SequenceOrder):
+    """Windows in the order of their ids, or shuffled: a permutation of all windows, another in each epoch."""
 
-    name = "sequential"
-    is_seeded = False
-
-    def __init__(self, windows: int) -> None:
-        self.fingerprint = {}
+    def __init__(self, windows: int, *, shuffle: bool) -> None:
+        self.name = "shuffled" if shuffle else "sequential"
         self.positions = windows
+        self.is_seeded = shuffle
 
     def at(self, seed: int, epoch: int) -> Ids:
         """The ids of an epoch."""
-        return lambda positions: positions
-
-
-class Shuffled(SequenceOrder):
-    """A permutation of all windows, another in each epoch."""
-
-    name = "shuffled"
-
-    def __init__(self, windows: int) -> None:
-        self.fingerprint = {}
-        self.positions = windows
-
-    def at(self, seed: int, epoch: int) -> Ids:
-        """The ids of an epoch."""
-        return shuffled(self.positions, seed, epoch)
+        return shuffled(self.positions, seed, epoch) if self.is_seeded else lambda positions: positions

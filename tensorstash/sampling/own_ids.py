@@ -43,7 +43,6 @@ class OwnIds(SequenceOrder):
             raise TypeError(f"order must be a list of ids, got the single {ids!r}. Write [...] around it.")
         if not len(ids):
             raise ValueError("order must give at least one id, got a length of 0.")
-        self.fingerprint = {}
         self.positions = len(ids)
         self._given = ids
         self._windows = windows
