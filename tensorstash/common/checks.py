@@ -64,13 +64,6 @@ def flag(value: object, what: str, remedy: str = "") -> bool:
     return bool(value)
 
 
-def flag_or_none(value: object, what: str) -> bool | None:
-    """A truth value of Python or numpy, or `None`; raises `TypeError` for anything else."""
-    if value is None or is_flag(value):
-        return None if value is None else bool(value)
-    raise TypeError(f"{what} must be True, False or None, got {shown(value)}.")
-
-
 def one_of(value: object, allowed: Sequence[Text], what: str) -> Text:
     """One of a few texts, or of `None` and texts; raises `ValueError` for anything else."""
     for choice in allowed:  # values of other types may define their own `==`

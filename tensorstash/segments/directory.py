@@ -69,7 +69,7 @@ def shared_path() -> str:
 
 
 @contextmanager
-def opened(path: str | None = None) -> Iterator[Directory]:
+def open_directory(path: str | None = None) -> Iterator[Directory]:
     """Open the directory at `path`; with `None` that of shared segments, which is created if it does not exist."""
     path = _create() if path is None else path
     try:
@@ -190,7 +190,7 @@ def name_of(text: str) -> Name | None:
     return Name(match[1], match[2], match[3] or "") if match else None
 
 
-def listed(directory: Directory) -> list[tuple[Name, os.stat_result]]:
+def segments_in(directory: Directory) -> list[tuple[Name, os.stat_result]]:
     """All segments with the status of their files, the oldest first."""
     found = ((name, status_of(directory, name)) for name in names(directory) if not name.suffix)
     segments = [(name, status) for name, status in found if status is not None]

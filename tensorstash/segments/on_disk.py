@@ -13,7 +13,7 @@ from tensorstash.errors import SegmentError
 from tensorstash.segments.directory import Directory, Name, names, remove_unused
 from tensorstash.segments.draft import write
 from tensorstash.segments.lock import acquire, lock_file
-from tensorstash.segments.publish import NO_KEY, Build, UnpublishedFile, built
+from tensorstash.segments.publish import NO_KEY, Build, UnpublishedFile, run_build
 from tensorstash.segments.segment import Segment, open_saved
 
 
@@ -97,7 +97,7 @@ def _write(directory: Directory, target: FileTarget, lock: int, build: Build) ->
         if name.label == label and name.suffix.startswith(".tmp."):
             remove_unused(directory, name)
     file = UnpublishedFile(directory, label)
-    return built(file, lock, build, lambda: _publish(file, target))
+    return run_build(file, lock, build, lambda: _publish(file, target))
 
 
 def _publish(file: UnpublishedFile, target: FileTarget) -> Segment:

@@ -16,7 +16,7 @@ from contextlib import closing, suppress
 from hashlib import blake2b
 
 from tensorstash.common.forks import close_kept, keep_from_children
-from tensorstash.segments.directory import READ, Directory, Name, not_writable, open_file, opened
+from tensorstash.segments.directory import READ, Directory, Name, not_writable, open_directory, open_file
 from tensorstash.segments.draft import resize, write
 from tensorstash.segments.limits import Limit, check_free, directory_limit, disk_limit, memory_limits
 from tensorstash.segments.lock import acquire, lock_file, note
@@ -108,7 +108,7 @@ class UnpublishedFile:
         except FileNotFoundError:
             # The directory was removed meanwhile. A file that has lost its only name cannot get another one; its
             # mapping works without.
-            with suppress(FileNotFoundError, FileExistsError), opened() as directory:
+            with suppress(FileNotFoundError, FileExistsError), open_directory() as directory:
                 self._link_in(directory, name)
         except OSError as error:
             raise not_writable(self.directory, error) from error
@@ -163,7 +163,7 @@ def obtain(name: Name, build: Build, timeout: float | None) -> Segment:
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
-        with opened() as directory:
+        with open_directory() as directory:
             if (segment := attach_name(directory, name)) is not None:
                 return segment
             with lock_file(directory, name) as lock:
@@ -173,12 +173,12 @@ def obtain(name: Name, build: Build, timeout: float | None) -> Segment:
 
 def _build_shared(directory: Directory, name: Name, lock: int, build: Build) -> Segment:
     target = UnpublishedFile(directory, name.label)
-    segment = built(target, lock, build, lambda: target.publish(name))
+    segment = run_build(target, lock, build, lambda: target.publish(name))
     segment.populate()
     return segment
 
 
-def built(target: UnpublishedFile, lock: int, build: Build, publish: Callable[[], Segment]) -> Segment:
+def run_build(target: UnpublishedFile, lock: int, build: Build, publish: Callable[[], Segment]) -> Segment:
     """Build a segment and publish it; progress and the error of a failure go into the lock file."""
     note(lock, {"pid": os.getpid(), "done": 0.0})
     try:
@@ -196,7 +196,7 @@ def built(target: UnpublishedFile, lock: int, build: Build, publish: Callable[[]
 def share_copy(segment: Segment, label: str) -> Segment:
     """A copy of a segment under a label. Its key is a hash of all its bytes."""
     digest = blake2b(digest_size=32)
-    with opened() as directory, closing(UnpublishedFile(directory, label)) as target:
+    with open_directory() as directory, closing(UnpublishedFile(directory, label)) as target:
         check_free(
             segment.size,
             target.limits(),

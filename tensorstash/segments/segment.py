@@ -24,7 +24,15 @@ import torch
 from tensorstash.common.dtypes import INTEGERS, Int64s
 from tensorstash.common.threads import each, threads
 from tensorstash.errors import SegmentError
-from tensorstash.segments.directory import Directory, Name, check_label, listed, name_of, open_segment, opened
+from tensorstash.segments.directory import (
+    Directory,
+    Name,
+    check_label,
+    name_of,
+    open_directory,
+    open_segment,
+    segments_in,
+)
 from tensorstash.segments.format import damaged, pages, parse
 from tensorstash.segments.limits import map_file
 
@@ -193,9 +201,9 @@ def attach_name(directory: Directory, name: Name, strict: bool = False) -> Segme
 def attach_newest(label: str, strict: bool) -> Segment:
     """The newest segment of a label."""
     check_label(label, remedy="ts.shared.list() shows the existing labels.")
-    with opened() as directory:
+    with open_directory() as directory:
         while True:
-            names = [name for name, _ in listed(directory)]
+            names = [name for name, _ in segments_in(directory)]
             labels = sorted({name.label for name in names})
             if label not in labels:
                 existing = f"there are {', '.join(map(repr, labels))}" if labels else "there are no shared segments"
@@ -211,7 +219,7 @@ def attach_newest(label: str, strict: bool) -> Segment:
 def reattach(path: str, crc: str, strict: bool) -> Segment:
     """The segment at a path, which must be the one with that checksum."""
     segment, name = None, name_of(os.path.basename(path))
-    with suppress(FileNotFoundError), opened(os.path.dirname(path)) as directory:
+    with suppress(FileNotFoundError), open_directory(os.path.dirname(path)) as directory:
         segment = attach_name(directory, name, strict) if name else None
     if segment is None or segment.crc != crc:
         raise SegmentError(

@@ -16,12 +16,12 @@ from tensorstash.segments.directory import (
     Directory,
     Name,
     check_label,
-    listed,
     names,
     not_a_file,
+    open_directory,
     open_segment,
-    opened,
     remove_unused,
+    segments_in,
     status_of,
     unlink,
 )
@@ -60,7 +60,7 @@ def list() -> "pl.DataFrame":  # noqa: A001  its name is ts.shared.list
 
 def lines() -> builtins.list[dict[str, Any]]:
     """The rows of `list()`, without polars, which is slow to import."""
-    with opened() as directory:
+    with open_directory() as directory:
         users = _users()
         return [
             {
@@ -71,7 +71,7 @@ def lines() -> builtins.list[dict[str, Any]]:
                 "created": datetime.fromtimestamp(status.st_mtime_ns / 1e9, timezone.utc),
                 "users": None if users is None else users[status.st_dev, status.st_ino],
             }
-            for name, status in listed(directory)
+            for name, status in segments_in(directory)
         ]
 
 
@@ -123,7 +123,7 @@ def remove(label: str) -> builtins.list[str]:
     """
     check_label(label, remedy="Remove one label at a time; ts.shared.list() shows the existing labels.")
     removed, odd = [], None
-    with opened() as directory:
+    with open_directory() as directory:
         for name in names(directory):
             if name.label != label:
                 continue
@@ -157,11 +157,11 @@ def prune(*, older_than: timedelta | str | None = None, max_bytes: int | None = 
     """
     age, most = _age(older_than), amount(max_bytes, "bytes", "max_bytes")
     removed = []
-    with opened() as directory:
+    with open_directory() as directory:
         for name in names(directory):
             if name.suffix:
                 remove_unused(directory, name)
-        segments = listed(directory)
+        segments = segments_in(directory)
         total = sum(status.st_size for _, status in segments)
         for name, status in segments:
             old = age is not None and time.time_ns() - status.st_mtime_ns > age / timedelta(microseconds=1) * 1000
