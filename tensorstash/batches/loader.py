@@ -321,7 +321,7 @@ class Loader:
             >>> [batch["y"][:, 0].tolist() for batch in loader]
             [[2.0, 2.0, 2.0, 2.0]]
         """
-        self.sampler.follow(self.sampler.order.with_weights(weights, self.dataset))
+        self.sampler.order = self.sampler.order.with_weights(weights, self.dataset)
 
     def state_dict(self) -> dict[str, Any]:
         """The position of the run, as `Sampler.state_dict`; prefetched batches do not count."""

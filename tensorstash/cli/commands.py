@@ -303,9 +303,9 @@ def info(as_json: bool) -> None:
     import torch
 
     from tensorstash.native import library
-    from tensorstash.segments.limits import memory_limits, tightest
+    from tensorstash.segments.limits import memory_limits
 
-    memory, path = tightest(memory_limits()), Path(shared_path())
+    memory, path = min(memory_limits()), Path(shared_path())
     folder = next(parent for parent in (path, *path.parents) if parent.exists())  # the directory need not exist yet
     room = psutil.disk_usage(str(folder))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -20,9 +20,9 @@ from tensorstash.cluster.with_ray import ray_data, write_with_ray
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import HASH, check_shards
 from tensorstash.columns.spec import Columns
-from tensorstash.common.checks import flag_or_none, one_of, path_of
+from tensorstash.common.checks import flag, one_of, path_of
 from tensorstash.common.keywords import suggests_keywords
-from tensorstash.common.progress import rows_bar
+from tensorstash.common.progress import bar_of
 from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.found import Found
 from tensorstash.ingest.load import plan
@@ -90,7 +90,7 @@ def shard(
         [('shard-00000.safetensors', 2), ('shard-00001.safetensors', 2)]
     """
     one_of(engine, (None, "ray"), "engine")
-    progress = flag_or_none(progress, "progress")
+    progress = None if progress is None else flag(progress, "progress", "None shows it on a terminal.")
     if not entity_columns(entity):
         raise ValueError("Rows go to shards by their entity; got no entity=. Name the entity column.")
     check_shards(shards)
@@ -133,7 +133,7 @@ def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool 
     writer = ShardWriter(store, arguments, _without_units(choice), static, units)
     missing = [number for number in range(shards) if number not in run.reports]
     finished = sum(report.record.rows for report in run.reports.values())
-    with rows_bar(choice.rows, "grouping by shard", progress) as bar:
+    with bar_of(choice.rows, "grouping by shard", progress) as bar:
         bar.update(finished)
         made = _write_here(rows, missing, writer, bar.update)
         if ray is not None:

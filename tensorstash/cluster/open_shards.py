@@ -11,7 +11,7 @@ from tensorstash.cluster.manifest import INDEX, NAME, Manifest, ShardRecord, key
 from tensorstash.cluster.node import node_of
 from tensorstash.cluster.shards import Shards, assign
 from tensorstash.cluster.store import Store
-from tensorstash.common.checks import path_of, seconds
+from tensorstash.common.checks import amount, path_of
 from tensorstash.errors import SegmentError
 from tensorstash.ingest.segment_key import check_share
 from tensorstash.segments.directory import Name
@@ -51,7 +51,7 @@ def open(  # noqa: A001  its name is ts.cluster.open
         manifest. NoMemoryError: a copy does not fit. ValueError: a wrong number of a node, or nodes with different
         numbers of ranks. TimeoutError: see `timeout`.
     """
-    timeout = seconds(timeout, "timeout")
+    timeout = amount(timeout, "seconds", "timeout")
     store = Store(path_of(path, "path"))
     text, where = store.read(NAME), store.join(NAME)
     if text is None:

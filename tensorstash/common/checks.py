@@ -64,13 +64,6 @@ def flag(value: object, what: str, remedy: str = "") -> bool:
     return bool(value)
 
 
-def flag_or_none(value: object, what: str) -> bool | None:
-    """A truth value of Python or numpy, or `None`; raises `TypeError` for anything else."""
-    if value is None or is_flag(value):
-        return None if value is None else bool(value)
-    raise TypeError(f"{what} must be True, False or None, got {shown(value)}.")
-
-
 def one_of(value: object, allowed: Sequence[Text], what: str) -> Text:
     """One of a few texts, or of `None` and texts; raises `ValueError` for anything else."""
     for choice in allowed:  # values of other types may define their own `==`
@@ -80,11 +73,11 @@ def one_of(value: object, allowed: Sequence[Text], what: str) -> Text:
     raise ValueError(f"{what} must be {', '.join(first)} or {last}, got {shown(value)}.")
 
 
-def seconds(value: object, what: str) -> float | None:
-    """A time to wait, or `None`; raises `ValueError` for anything but a number of at least 0."""
+def amount(value: object, unit: str, what: str) -> float | None:
+    """A number of seconds or bytes, or `None`; raises `ValueError` for anything but a number of at least 0."""
     if value is None or ((is_integer(value) or isinstance(value, float)) and cast("float", value) >= 0):
         return cast("float | None", value)
-    raise ValueError(f"{what} must be a number of seconds >= 0, got {shown(value)}.")
+    raise ValueError(f"{what} must be a number of {unit} >= 0, got {shown(value)}.")
 
 
 def path_of(value: object, what: str) -> str:

@@ -184,13 +184,8 @@ def day_of_month(times: Int64s, clock: Clock) -> tuple[Int64s, Bools]:
     return days - _first_day(month) + 1, days == _first_day(month + 1) - 1
 
 
-def describe_step(step: int, clock: Clock) -> str:
-    """A step as text: "3d", "1h30m", "1200"."""
-    return str(written(step, clock))
-
-
 def written(step: int, clock: Clock) -> int | str:
-    """A step as users write it: an integer for integer times, else text."""
+    """A step as users write it: an integer for integer times, else text such as "1h30m" or "3d"."""
     if clock.unit is None:
         return step
     rest, text = step * NANOSECONDS[clock.unit], ""
@@ -223,7 +218,8 @@ def _ticks(length: Duration, clock: Clock, what: str) -> int:
         is_step = what in ("frequency", "step", "gap", "every")
         calendar = ", or alone '1mo', '1q', '1y', '1bd'" if is_step else ""
         meant = meant_by(length)
-        is_possible = meant is not None and (is_step or _is_fixed(meant))
+        units = [unit for _, unit in _PART.findall(meant or "")]
+        is_possible = meant is not None and (is_step or all(unit in NANOSECONDS for unit in units))
         remedy = f" Write {meant!r}." if is_possible else ""
         raise ValueError(
             f"{what} must be a duration as polars writes it, such as '15m', '1h', '1d'{calendar}, got {shown(text)}."
@@ -233,11 +229,6 @@ def _ticks(length: Duration, clock: Clock, what: str) -> int:
     if rest:
         raise ValueError(f"{what} must be a multiple of the time column's unit, {clock.unit!r}, got {text!r}.")
     return ticks
-
-
-def _is_fixed(text: str) -> bool:
-    """Whether a duration always has the same length."""
-    return all(unit in NANOSECONDS for _, unit in _PART.findall(text))
 
 
 def _days(ticks: Int64s, day: int) -> NDArray[np.datetime64]:

@@ -28,19 +28,13 @@ class Bar(tqdm):  # type: ignore[misc]
         self.reset()
 
 
-def rows_bar(rows: int | None, phase: str, shown: bool | None) -> Bar:
-    """A bar of rows; `shown` is `progress=` of a load, and `None` shows it on a terminal.
+def bar_of(total: int | None, phase: str, shown: bool | None, unit: str = " rows") -> Bar:
+    """A bar of rows or bytes; `shown` is `progress=` of a load, and `None` shows it on a terminal.
 
-    Of a stream, whose rows are not known, it only counts, from a second on.
+    Without a total, as of a stream or where it is to be set, it is shown from a second on.
     """
-    hidden, delay = None if shown is None else not shown, DELAY if rows is None else 0
-    return Bar(total=rows, desc=phase, unit=" rows", unit_scale=True, delay=delay, disable=hidden)
-
-
-def bytes_bar(phase: str, shown: bool | None) -> Bar:
-    """A bar of bytes, shown after a second; its total is to be set."""
-    hidden = None if shown is None else not shown
-    return Bar(total=0, desc=phase, unit="B", unit_scale=True, delay=DELAY, disable=hidden)
+    hidden, delay = None if shown is None else not shown, 0 if total else DELAY
+    return Bar(total=total, desc=phase, unit=unit, unit_scale=True, delay=delay, disable=hidden)
 
 
 class Progress:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tensorstash.common.checks import flag, is_flag, path_of, seconds
+from tensorstash.common.checks import amount, flag, is_flag, path_of
 from tensorstash.ingest.found import Found
 from tensorstash.ingest.request import Request
 from tensorstash.ingest.segment_key import argument_keys, check_share, check_version, key_of
@@ -13,7 +13,7 @@ from tensorstash.segments.directory import Name
 from tensorstash.segments.limits import memory_limits
 from tensorstash.segments.on_disk import FileTarget, obtain_file
 from tensorstash.segments.publish import Build, UnpublishedFile, obtain
-from tensorstash.segments.segment import Segment, mapped
+from tensorstash.segments.segment import Segment
 from tensorstash.sources.locate import is_reordered
 from tensorstash.stash.stash import Stash
 
@@ -55,7 +55,7 @@ def target_of(  # noqa: PLR0917  the arguments of `ts.load`
         raise ValueError("A stash is shared memory or a file; got share= and file=. Leave one out.")
     if file is None and not shared and timeout is not None:
         raise ValueError("timeout= needs share= or file=: it limits the wait for another process. Leave it out.")
-    seconds(timeout, "timeout")
+    amount(timeout, "seconds", "timeout")
     path = None if file is None else os.path.realpath(path_of(file, "file"))
     label = check_share(share, request.source) if shared else None
     check_version(version, request, kept=path is not None or shared)
@@ -74,7 +74,7 @@ def _load_private(found: Found, progress: bool | None) -> tuple[Stash, tuple[str
 
     draft, noted = write_load(found.choose(progress), None, memory_limits(), progress=progress)
     found.check_unchanged()
-    stash = Stash(mapped(os.dup(draft.fd)))
+    stash = Stash(Segment(os.dup(draft.fd)))
     stash.segment.populate()
     return stash, noted
 
@@ -92,7 +92,7 @@ def _load_once(found: Found, target: Target, progress: bool | None) -> tuple[Sta
 
         choice, limits = found.choose(progress), draft.limits()
         _, texts = write_load(
-            choice, draft.fd, limits, on_disk=draft.on_disk, key=key, progress=progress, report=report
+            choice, draft.fd, limits, on_disk=draft.directory.chosen, key=key, progress=progress, report=report
         )
         noted.extend(texts)
         found.check_unchanged()

@@ -9,7 +9,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from tensorstash.columns.column import Column
-from tensorstash.common.checks import flag_or_none
+from tensorstash.common.checks import flag
 from tensorstash.common.html import table
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.text import aligned, size_text
@@ -19,7 +19,7 @@ from tensorstash.ingest.found import Found
 from tensorstash.ingest.plan_text import CUTTABLE, HEAD, NUMBERS, PlannedColumn, entity_columns, losses, planned_column
 from tensorstash.ingest.request import Request
 from tensorstash.segments.format import PAGE
-from tensorstash.segments.limits import memory_limits, memory_told, tightest
+from tensorstash.segments.limits import memory_limits, memory_told
 from tensorstash.sources.scan import Range
 from tensorstash.stash.stash import Stash
 
@@ -74,7 +74,7 @@ class Plan:
     @cached_property
     def free(self) -> int:
         """Bytes of memory that were free when this was first looked at."""
-        return tightest(memory_limits()).free
+        return min(memory_limits()).free
 
     @property
     def page_tables(self) -> int:
@@ -214,7 +214,7 @@ class Plan:
 
 def loaded(plan: Plan, *, share: Any, file: Any, version: Any, overwrite: bool, timeout: Any, progress: Any) -> Stash:
     """The stash of a plan, with warnings for the user who called `ts.load` or `Plan.load`, which call this."""
-    progress = flag_or_none(progress, "progress")
+    progress = None if progress is None else flag(progress, "progress", "None shows it on a terminal.")
     target = target_of(plan.request, share, file, version, overwrite, timeout)
     try:
         with memory_told():

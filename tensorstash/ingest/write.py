@@ -16,7 +16,7 @@ from tensorstash.columns.info import KnownInfo, StashInfo, TimeInfo, to_header
 from tensorstash.columns.number_texts import look_like_numbers
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
-from tensorstash.common.progress import Progress, rows_bar
+from tensorstash.common.progress import Progress, bar_of
 from tensorstash.common.text import counted
 from tensorstash.common.threads import in_threads, threads
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
@@ -75,7 +75,7 @@ def write_load(
     read = (*choice.columns, *choice.static, choice.entity, *choice.times)
     values = choice.rows * sum(len(column.members) for column in read if column)
     decoders = {column.name: decoder_of(column) for column in (*choice.columns, *choice.static, *choice.joined)}
-    with rows_bar(choice.rows, "loading", progress) as bar:
+    with bar_of(choice.rows, "loading", progress) as bar:
         done = Progress(bar, values, report)
         keys = read_keys(choice, draft, done)
         load = _Load(choice, keys, draft, done, decoders)

@@ -172,7 +172,7 @@ class _Drawn:
 
 
 class _Networks:
-    """Permutations by the network of `shuffled`. It keeps the grids of the latest epochs, which the next call needs."""
+    """Permutations by the network of `shuffled`."""
 
     def __init__(self, keys_of: Uint64s, sizes: Int64s) -> None:
         self._keys_of = keys_of
@@ -180,7 +180,6 @@ class _Networks:
         sides = [isqrt(size - 1) + 1 for size in sizes.tolist()]
         height = np.array([side + side % 2 for side in sides], np.int64)  # with an even side both parities occur
         self._height, self._width = height.astype(np.uint64), (-(-sizes // height)).astype(np.uint64)
-        self._latest = np.empty(0, np.int64), np.empty((0, 0), np.uint64)  # epochs, and their grids
 
     def ids(self, component: Int32s, begun: Int64s, later: Int64s, within: Int64s) -> Int64s:
         """The ids at positions `within` epochs of components: of component c, epoch `begun[c] + later`."""
@@ -189,12 +188,8 @@ class _Networks:
             which = np.arange(len(component), dtype=np.int32)
             return permute(self._grids(component, begun[component] + later), which, within)
         which = component if epochs == 1 else component + (later * count).astype(np.int32)
-        wanted = np.add.outer(np.arange(epochs), begun).ravel()
-        latest, grids = self._latest
-        if not np.array_equal(wanted, latest):
-            grids = self._grids(np.tile(np.arange(count, dtype=np.int32), epochs), wanted)
-            self._latest = wanted, grids
-        return permute(grids, which, within)
+        of_all = np.tile(np.arange(count, dtype=np.int32), epochs)
+        return permute(self._grids(of_all, np.add.outer(np.arange(epochs), begun).ravel()), which, within)
 
     def _grids(self, component: Int32s, epoch: Int64s) -> Uint64s:
         sides = self._sizes[component], self._height[component], self._width[component]

@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.common.checks import MOST_COUNT, at_least
-from tensorstash.common.dtypes import Bools, Int64s
+from tensorstash.common.dtypes import Int64s
 from tensorstash.gather.span import draws_of
 from tensorstash.sampling.order import Ids, SequenceOrder
 from tensorstash.sampling.steps import Layout, Steps
 from tensorstash.windows.chain import Chain
-from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import run_edges
 from tensorstash.windows.variate_rows import drawn_packs
 from tensorstash.windows.windows import Windows
@@ -72,11 +71,8 @@ class LanesOrder(SequenceOrder):
             )
 
     def entries(self, steps: Steps, layout: Layout, chain: Chain, anchors: Int64s) -> dict[str, NDArray[Any]]:
-        """`reset`."""
-        return {"reset": self._resets(chain.placements[0], layout, steps, anchors)}
-
-    def _resets(self, placement: Placement, layout: Layout, steps: Steps, anchors: Int64s) -> Bools:
-        """Whether each window does not continue the window in the same row of the previous batch, `(steps, batch)`."""
+        """`reset`: whether each window does not continue the window in the same row of the previous batch."""
+        placement = chain.placements[0]
         lane, at = self.places(steps.ids)
         row = np.arange(steps.ids.shape[1])
         before = placement.anchor_slots(np.maximum(steps.ids - 1, 0))
@@ -84,7 +80,7 @@ class LanesOrder(SequenceOrder):
         start, start_before = (np.searchsorted(runs, slots - placement.history, "right") for slots in (anchors, before))
         goes_on = (anchors - before == placement.intervals.stride) & (start == start_before)
         same_row = lane == layout.rank * layout.batch_size + row
-        return (at == 0) | ~goes_on | ~same_row | (row >= steps.valid)
+        return {"reset": (at == 0) | ~goes_on | ~same_row | (row >= steps.valid)}
 
     def places(self, ids: Int64s) -> tuple[Int64s, Int64s]:
         """The lane of each id, and its position in the lane."""

@@ -17,12 +17,11 @@ class MixedOrder(SequenceOrder):
         self.block = components.block
         self.is_seeded = shuffle
         self._components = components
-        self._shuffle = shuffle
 
     def at(self, seed: int, epoch: int) -> Ids:
         """The ids of an epoch, which number the windows one component after the other."""
         components, begin = self._components, epoch * self.positions
-        draws = mix_draws(components, self._shuffle, seed)
+        draws = mix_draws(components, self.is_seeded, seed)
         return lambda positions: components.flat(*draws(positions + begin))
 
     def stats(self, start: tuple[int, Progress], now: tuple[int, Progress]) -> dict[str, Any]:

@@ -27,14 +27,11 @@ class Order(ABC):
     beginning of an epoch.
 
     All methods but `begin` and `load` are pure functions of their arguments, so that any thread may call them. Ranks
-    differ only in their parts of the steps. The members from `is_seeded` on have defaults, which subclasses override.
+    differ only in their parts of the steps. The members from `fingerprint` on have defaults, which subclasses override.
     """
 
     name: str
     """The order in a state and in `repr(sampler)`."""
-
-    fingerprint: Mapping[str, Any] = MappingProxyType({})
-    """What a state must have in common with this order besides its name, as JSON values."""
 
     positions: int
     """The number of windows in an epoch."""
@@ -63,6 +60,9 @@ class Order(ABC):
                 f"consumed must be at most the windows of one epoch, {self.positions:,}, got {consumed:,}."
             )
         return consumed or None
+
+    fingerprint: Mapping[str, Any] = MappingProxyType({})
+    """What a state must have in common with this order besides its name, as JSON values."""
 
     is_seeded: bool = True
     """Whether `repr(sampler)` tells the seed."""
@@ -98,14 +98,14 @@ class Order(ABC):
 class SequenceOrder(Order):
     """An order whose epochs are sequences of ids, cut into steps of equal size; their progress is a position.
 
-    A subclass sets `name`, `fingerprint` and `positions`, and defines `at`. What a `Sampler` or a `Loader` takes as
+    A subclass sets `name` and `positions`, and defines `at`. What a `Sampler` or a `Loader` takes as
     `order=` is whatever has a method `bind(windows)` that returns a new one for each loader.
 
     Example:
         >>> import tensorstash as ts
         >>> from tensorstash.sampling.order import SequenceOrder
         >>> class RotatedOrder(SequenceOrder):
-        ...     name, fingerprint = "rotated", {}  # what must be equal in a state
+        ...     name = "rotated"
         ...     def __init__(self, positions):
         ...         self.positions = positions
         ...     def at(self, seed, epoch):

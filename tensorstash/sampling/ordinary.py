@@ -5,7 +5,7 @@ from tensorstash.sampling.order import Ids, SequenceOrder
 
 
 class Ordinary(SequenceOrder):
-    """Windows in the order of their ids, or a permutation of all windows, another in each epoch."""
+    """Windows in the order of their ids, or shuffled: a permutation of all windows, another in each epoch."""
 
     def __init__(self, windows: int, *, shuffle: bool) -> None:
         self.name = "shuffled" if shuffle else "sequential"

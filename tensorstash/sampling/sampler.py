@@ -118,7 +118,7 @@ class Sampler:
         if not isinstance(n, (Windows, Several, Count)) and not is_integer(n):
             raise TypeError(f"n must be the number of windows, or ts.Windows or a ts.Mix themselves, got {shown(n)}.")
         windows = n if isinstance(n, (Windows, Several, Count)) else Count(at_least(0, n, "n", below=MOST_COUNT))
-        self.order = bound(shuffle, order, windows)  # of the next passes
+        self.order = bound(shuffle, order, windows)  # of the next passes; `Loader.set_weights` changes it
         self.tail = one_of(tail, get_args(Tail), "tail")
         if (num_replicas is None) != (rank is None):
             raise ValueError(f"num_replicas and rank must be given together, got {num_replicas} and {rank}.")
@@ -226,10 +226,6 @@ class Sampler:
                 f"got epoch {number} of {self.n:,} windows each."
             )
         return number
-
-    def follow(self, order: Order) -> None:
-        """Use another order of equally many positions, from the next pass on."""
-        self.order = order
 
     def state_dict(self) -> dict[str, Any]:
         """The position of the run: `consumed` windows of the epoch's order were handed out, over all ranks together.

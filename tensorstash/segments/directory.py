@@ -70,7 +70,7 @@ def shared_path() -> str:
 
 
 @contextmanager
-def opened(path: str | None = None) -> Iterator[Directory]:
+def open_directory(path: str | None = None) -> Iterator[Directory]:
     """Open the directory at `path`; with `None` that of shared segments, which is created if it does not exist."""
     path = _create() if path is None else path
     try:
@@ -123,7 +123,7 @@ def open_file(directory: Directory, name: Name, flags: int, mode: int = 0o600) -
         raise
     except OSError as error:
         why = {errno.ELOOP: "it is a link", errno.EISDIR: "it is a directory"}.get(error.errno or 0)
-        if isinstance(error, PermissionError) and file_type(directory, name) == stat.S_IFREG:
+        if isinstance(error, PermissionError) and (there := status_of(directory, name)) and stat.S_ISREG(there.st_mode):
             why = "it is closed to you"
         if why is None and flags & os.O_CREAT:
             raise not_writable(directory, error) from error
@@ -172,10 +172,10 @@ def unlink(directory: Directory, name: Name) -> None:
         raise not_writable(directory, error) from error
 
 
-def file_type(directory: Directory, name: Name) -> int | None:
-    """The type of a file, such as `stat.S_IFREG` or `stat.S_IFLNK` for a link itself; `None` if there is no file."""
+def status_of(directory: Directory, name: Name) -> os.stat_result | None:
+    """The status of a file, or of a link itself; `None` if there is none."""
     try:
-        return stat.S_IFMT(os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False).st_mode)
+        return os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False)
     except FileNotFoundError:
         return None
 
@@ -191,20 +191,17 @@ def name_of(text: str) -> Name | None:
     return Name(match[1], match[2], match[3] or "") if match else None
 
 
-def listed(directory: Directory) -> list[tuple[Name, os.stat_result]]:
+def segments_in(directory: Directory) -> list[tuple[Name, os.stat_result]]:
     """All segments with the status of their files, the oldest first."""
-    segments = []
-    for name in names(directory):
-        if not name.suffix:
-            with suppress(FileNotFoundError):  # another process has removed it meanwhile
-                segments.append((name, os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False)))
+    found = ((name, status_of(directory, name)) for name in names(directory) if not name.suffix)
+    segments = [(name, status) for name, status in found if status is not None]
     return sorted(segments, key=lambda segment: segment[1].st_mtime_ns)  # equal times stay in the order of the names
 
 
 def remove_unused(directory: Directory, name: Name) -> bool:
     """Remove a file unless a process has locked it, or a link itself; returns whether it is gone."""
     try:
-        if file_type(directory, name) == stat.S_IFLNK:
+        if (status := status_of(directory, name)) and stat.S_ISLNK(status.st_mode):
             unlink(directory, name)
             return True
         fd = open_file(directory, name, READ)
@@ -226,11 +223,8 @@ def remove_unused(directory: Directory, name: Name) -> bool:
 
 def same_file(directory: Directory, name: Name, fd: int) -> bool:
     """Whether a name still belongs to the file of a descriptor."""
-    try:
-        status = os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(status, os.fstat(fd))
+    status = status_of(directory, name)
+    return status is not None and os.path.samestat(status, os.fstat(fd))
 
 
 def open_segment(directory: Directory, name: Name) -> int | None:

@@ -10,11 +10,10 @@ import math
 import mmap
 import os
 import tempfile
-import weakref
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from threading import Lock
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,8 +54,6 @@ class Draft:
             self.entries[name] = entry = Entry(name, DTYPES[dtype][0], shape, end)
             end += pages(entry.nbytes)
         self.end = self._laid_out = end
-        self._memory: Callable[[], mmap.mmap | None] = lambda: None  # the mapping, as long as an array is over it
-        self._mapping = Lock()
         self.fd = _unnamed_file() if fd is None else fd
         if fd is None:
             close_with(self, self.fd)
@@ -92,19 +89,15 @@ class Draft:
         if not entry.nbytes:
             return np.empty(entry.shape, DTYPES[entry.dtype][1])
         _allocate(self.fd, entry.start, pages(entry.nbytes))
-        memory = self._mapped()
         if not self._on_disk:  # on a disk, empty pages would fill memory and then be written
-            populate(memory, POPULATE_WRITE, entry.start, pages(entry.nbytes))
-        flat = np.frombuffer(memory, DTYPES[entry.dtype][1], math.prod(entry.shape), entry.start)
+            populate(self._memory, POPULATE_WRITE, entry.start, pages(entry.nbytes))
+        flat = np.frombuffer(self._memory, DTYPES[entry.dtype][1], math.prod(entry.shape), entry.start)
         return flat.reshape(entry.shape)
 
-    def _mapped(self) -> mmap.mmap:
-        """The file as it was laid out, mapped once for all arrays, which several threads may ask for."""
-        with self._mapping:
-            if (memory := self._memory()) is None:
-                memory = map_file(self.fd, self._laid_out)
-                self._memory = weakref.ref(memory)
-            return memory
+    @cached_property
+    def _memory(self) -> mmap.mmap:
+        """The file as it was laid out, mapped for all arrays. Threads that ask for it at once may map it twice."""
+        return map_file(self.fd, self._laid_out)
 
     def seal(self, metadata: Mapping[str, Any], key: str | None = None) -> None:
         """Write the header, which makes the file a whole segment; `key` is that of the load."""

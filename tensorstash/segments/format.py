@@ -12,7 +12,6 @@ The format of safetensors: https://github.com/huggingface/safetensors#format.
 import json
 import math
 import os
-import stat
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -113,8 +112,6 @@ def damaged(path: str | None, why: str, label: str | None = None) -> SegmentErro
 
 def parse(fd: int, path: str | None, label: str | None) -> Header:
     """The header of a segment; every number in it is checked before it is used."""
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        raise damaged(path, "it is not a regular file", label)
     size, length = os.fstat(fd).st_size, os.pread(fd, 8, 0)
     if length.startswith(b"PAR1"):
         raise SegmentError(f"{path} is a Parquet file, not a stash. Load it: ts.load({path!r}, ...).")
@@ -125,7 +122,7 @@ def parse(fd: int, path: str | None, label: str | None) -> Header:
         raise damaged(path, f"{size:,} bytes, a header of {start:,}", label)
     if start % PAGE:
         raise damaged(path, "its tensors are not aligned; it may be a safetensors file of another library", label)
-    text = _stripped(os.pread(fd, start - 8, 8))
+    text = os.pread(fd, start - 8, 8).rstrip(b" ")
     try:
         header = json.loads(text.decode("utf-8"), object_pairs_hook=_unique)
         fields = header.pop("__metadata__")
@@ -143,12 +140,6 @@ def parse(fd: int, path: str | None, label: str | None) -> Header:
     if f"{zlib.crc32(text.replace(str(crc).encode(), _NO_CRC.encode(), 1)):08x}" != crc:
         raise damaged(path, "the checksum of its header is wrong", label)
     return Header(entries, metadata, crc, checksums, key)
-
-
-def _stripped(padded: bytes) -> bytes:
-    """A header without the spaces that follow it, which `bytes.rstrip` would look at one by one."""
-    end = padded.rfind(b"}") + 1
-    return padded[:end] if padded.endswith(b" " * (len(padded) - end)) else padded
 
 
 def _entries(header: dict[str, Any], start: int, size: int) -> dict[str, Entry]:

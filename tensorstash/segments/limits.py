@@ -25,9 +25,9 @@ _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 _NO_LIMIT = 1 << 62  # version 1 has no word for it, but a number near 2**63
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Limit:
-    """The free bytes under one limit."""
+    """The free bytes under one limit. The lesser limit is the one with fewer of them."""
 
     free: int
     where: str  # in messages: "... MB are free {where}"
@@ -52,11 +52,6 @@ def directory_limit(fd: int, path: str) -> Limit:
 def disk_limit(fd: int, path: str) -> Limit:
     """The room for the file of a stash in the file system of a descriptor."""
     return replace(directory_limit(fd, path), remedy="Make room there, or choose a path on another disk.")
-
-
-def tightest(limits: Sequence[Limit]) -> Limit:
-    """The limit with the fewest free bytes."""
-    return min(limits, key=lambda limit: limit.free)
 
 
 def no_room_for_batch(nbytes: int) -> NoMemoryError:
@@ -99,7 +94,7 @@ def map_file(fd: int, nbytes: int, flags: int = mmap.MAP_SHARED, prot: int = _RE
 
 def check_free(nbytes: int, limits: Sequence[Limit], rule: str, who: str, remedy: str) -> None:
     """Raise `NoMemoryError` if fewer than `nbytes` are free; `rule`, `who` and `remedy` go into its message."""
-    limit = tightest(limits)
+    limit = min(limits)
     if nbytes > limit.free:
         remedies = f"{limit.remedy} {remedy}".strip()
         raise NoMemoryError(

@@ -6,15 +6,15 @@
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from tensorstash.errors import SegmentError
 from tensorstash.segments.directory import Directory, Name, names, remove_unused
 from tensorstash.segments.draft import write
 from tensorstash.segments.lock import acquire, lock_file
-from tensorstash.segments.publish import NO_KEY, Build, UnpublishedFile, built
-from tensorstash.segments.segment import Segment, mapped, open_saved
+from tensorstash.segments.publish import NO_KEY, Build, UnpublishedFile, run_build
+from tensorstash.segments.segment import Segment, open_saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +97,15 @@ def _write(directory: Directory, target: FileTarget, lock: int, build: Build) ->
         if name.label == label and name.suffix.startswith(".tmp."):
             remove_unused(directory, name)
     file = UnpublishedFile(directory, label)
-    return built(file, lock, build, lambda: _publish(file, target))
+    return run_build(file, lock, build, lambda: _publish(file, target))
 
 
 def _publish(file: UnpublishedFile, target: FileTarget) -> Segment:
-    mine = mapped(file.reader(), target.path)
-    mine.advise_random()
+    mine = Segment(file.reader(), target.path)
     try:
         file.publish_as(target.file, replace=False)
     except FileExistsError:
-        theirs = _existing(target)
-        if theirs is not None:
+        if (theirs := _existing(target)) is not None:
             return theirs
         file.publish_as(target.file, replace=True)
     return mine
@@ -118,11 +116,8 @@ def save(segment: Segment, path: str) -> None:
     target = os.path.realpath(path)
     if os.path.exists(target) and not os.path.isfile(target):
         raise SegmentError(f"A stash is saved as a regular file; {path} exists and is not one. Choose another name.")
-    with directory_of_file(os.path.dirname(target)) as directory:
-        file = UnpublishedFile(directory, f".{os.path.basename(target)}")
-        try:
-            for start, chunk in segment.chunks():
-                write(file.fd, memoryview(chunk), start)
-            file.publish_as(os.path.basename(target), replace=True)
-        finally:
-            file.close()
+    folder, name = os.path.split(target)
+    with directory_of_file(folder) as directory, closing(UnpublishedFile(directory, f".{name}")) as file:
+        for start, chunk in segment.chunks():
+            write(file.fd, memoryview(chunk), start)
+        file.publish_as(name, replace=True)

@@ -12,15 +12,15 @@ import os
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from hashlib import blake2b
 
 from tensorstash.common.forks import close_kept, keep_from_children
-from tensorstash.segments.directory import READ, Directory, Name, not_writable, open_file, opened
+from tensorstash.segments.directory import READ, Directory, Name, not_writable, open_directory, open_file
 from tensorstash.segments.draft import resize, write
 from tensorstash.segments.limits import Limit, check_free, directory_limit, disk_limit, memory_limits
 from tensorstash.segments.lock import acquire, lock_file, note
-from tensorstash.segments.segment import Segment, attach_name, mapped
+from tensorstash.segments.segment import Segment, attach_name
 
 NO_KEY = "0" * 16
 _DESCRIPTORS = "/proc/self/fd"
@@ -52,23 +52,17 @@ class UnpublishedFile:
 
     def limits(self) -> list[Limit]:
         """The limits on the number of bytes that can be written to it."""
-        if self.on_disk:
+        if self.directory.chosen:
             return [disk_limit(self.fd, self.directory.path)]
         return [*memory_limits(), directory_limit(self.fd, self.directory.path)]
-
-    @property
-    def on_disk(self) -> bool:
-        """Whether it may be larger than memory."""
-        return self.directory.chosen
 
     def publish(self, name: Name) -> Segment:
         """Give the file its name and map it; if another file has the name already, map that one."""
         os.fchmod(self.fd, 0o400)
         os.fsync(self.fd)
-        mine = mapped(self.reader(), self.directory.join(name), name.label)
+        mine = Segment(self.reader(), self.directory.join(name), name.label)
         while not self._link(name):
-            theirs = attach_name(self.directory, name)
-            if theirs is not None:
+            if (theirs := attach_name(self.directory, name)) is not None:
                 return theirs
         return mine
 
@@ -114,7 +108,7 @@ class UnpublishedFile:
         except FileNotFoundError:
             # The directory was removed meanwhile. A file that has lost its only name cannot get another one; its
             # mapping works without.
-            with suppress(FileNotFoundError, FileExistsError), opened() as directory:
+            with suppress(FileNotFoundError, FileExistsError), open_directory() as directory:
                 self._link_in(directory, name)
         except OSError as error:
             raise not_writable(self.directory, error) from error
@@ -169,9 +163,8 @@ def obtain(name: Name, build: Build, timeout: float | None) -> Segment:
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
-        with opened() as directory:
-            segment = attach_name(directory, name)
-            if segment is not None:
+        with open_directory() as directory:
+            if (segment := attach_name(directory, name)) is not None:
                 return segment
             with lock_file(directory, name) as lock:
                 if acquire(lock, name, deadline):
@@ -180,12 +173,12 @@ def obtain(name: Name, build: Build, timeout: float | None) -> Segment:
 
 def _build_shared(directory: Directory, name: Name, lock: int, build: Build) -> Segment:
     target = UnpublishedFile(directory, name.label)
-    segment = built(target, lock, build, lambda: target.publish(name))
+    segment = run_build(target, lock, build, lambda: target.publish(name))
     segment.populate()
     return segment
 
 
-def built(target: UnpublishedFile, lock: int, build: Build, publish: Callable[[], Segment]) -> Segment:
+def run_build(target: UnpublishedFile, lock: int, build: Build, publish: Callable[[], Segment]) -> Segment:
     """Build a segment and publish it; progress and the error of a failure go into the lock file."""
     note(lock, {"pid": os.getpid(), "done": 0.0})
     try:
@@ -203,20 +196,16 @@ def built(target: UnpublishedFile, lock: int, build: Build, publish: Callable[[]
 def share_copy(segment: Segment, label: str) -> Segment:
     """A copy of a segment under a label. Its key is a hash of all its bytes."""
     digest = blake2b(digest_size=32)
-    with opened() as directory:
-        target = UnpublishedFile(directory, label)
-        try:
-            check_free(
-                segment.size,
-                target.limits(),
-                "A stash must fit into free memory",
-                f"a copy of it for share({label!r})",
-                "Remove what nobody needs: ts.shared.list(), ts.shared.remove(label), ts.shared.prune(...).",
-            )
-            resize(target.fd, segment.size)
-            for start, chunk in segment.chunks():
-                digest.update(chunk)
-                write(target.fd, memoryview(chunk), start)
-            return target.publish(Name(label, digest.hexdigest()[:16]))
-        finally:
-            target.close()
+    with open_directory() as directory, closing(UnpublishedFile(directory, label)) as target:
+        check_free(
+            segment.size,
+            target.limits(),
+            "A stash must fit into free memory",
+            f"a copy of it for share({label!r})",
+            "Remove what nobody needs: ts.shared.list(), ts.shared.remove(label), ts.shared.prune(...).",
+        )
+        resize(target.fd, segment.size)
+        for start, chunk in segment.chunks():
+            digest.update(chunk)
+            write(target.fd, memoryview(chunk), start)
+        return target.publish(Name(label, digest.hexdigest()[:16]))

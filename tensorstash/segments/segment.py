@@ -6,13 +6,14 @@ import io
 import math
 import mmap
 import os
+import stat
 import sys
 import warnings
 import weakref
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import cast
+from typing import Any
 
 import numpy as np
 import psutil
@@ -21,7 +22,15 @@ import torch
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.threads import each, threads
 from tensorstash.errors import SegmentError
-from tensorstash.segments.directory import Directory, Name, check_label, listed, name_of, open_segment, opened
+from tensorstash.segments.directory import (
+    Directory,
+    Name,
+    check_label,
+    name_of,
+    open_directory,
+    open_segment,
+    segments_in,
+)
 from tensorstash.segments.format import damaged, parse
 from tensorstash.segments.limits import map_file
 
@@ -35,10 +44,11 @@ class Segment:
     """A finished segment, mapped copy-on-write: a write in this process reaches neither the file nor other mappings."""
 
     def __init__(self, fd: int, path: str | None = None, label: str | None = None, strict: bool = False) -> None:
-        """Check the file behind a descriptor and map it. The segment owns the descriptor.
+        """Check the file behind a descriptor and map it. The segment owns the descriptor, also if this fails.
 
         `path` is the file's name if it has one, `label` is that of a shared segment, and `strict` maps it read-only.
         """
+        close_with(self, fd)
         header = parse(fd, path, label)
         self.entries, self.metadata, self.crc = header.entries, header.metadata, header.crc
         self.key = header.key  # of the load that made the file; `None` for a private stash
@@ -50,8 +60,11 @@ class Segment:
         self.size = os.fstat(fd).st_size
         writable = 0 if strict else mmap.PROT_WRITE
         self.memory = map_file(fd, self.size, mmap.MAP_PRIVATE | _NORESERVE, mmap.PROT_READ | writable)
-        self._ask_for_huge_pages()
-        close_with(self, fd)
+        # of a file on disk the kernel must not read ahead, and 2 MB for a huge page least of all: windows are read from
+        # anywhere, and other pages would be evicted
+        advice = "MADV_RANDOM" if self.is_saved else "MADV_HUGEPAGE"
+        with suppress(AttributeError, OSError):  # another system, or a kernel without huge pages
+            self.memory.madvise(getattr(mmap, advice))
 
     def tensor(self, name: str) -> torch.Tensor:
         """A tensor over the mapping, with a storage of its own."""
@@ -92,17 +105,6 @@ class Segment:
         maps = [(int(area.addr.split("-")[0], 16), area.anonymous) for area in process.memory_maps(grouped=False)]
         return sum(anonymous for low, anonymous in maps if start <= low < start + self.size)
 
-    def advise_random(self) -> None:
-        """Tell the kernel not to read ahead: windows are read from anywhere, and other pages would be evicted."""
-        if hasattr(mmap, "MADV_RANDOM"):
-            self.memory.madvise(mmap.MADV_RANDOM)
-
-    def _ask_for_huge_pages(self) -> None:
-        """Ask for huge pages, but not for a file on disk: the kernel would read 2 MB ahead of every window."""
-        if not self.is_saved and hasattr(mmap, "MADV_HUGEPAGE"):
-            with suppress(OSError):  # the kernel was built without huge pages
-                self.memory.madvise(mmap.MADV_HUGEPAGE)
-
     @property
     def is_saved(self) -> bool:
         """Whether it is a file that the user named, most likely on a disk."""
@@ -138,15 +140,6 @@ def populate(memory: mmap.mmap, how: int, start: int, nbytes: int) -> None:
         each(work, range(start, start + nbytes, _POPULATED), threads(), "pages", progress=False)
 
 
-def mapped(fd: int, path: str | None = None, label: str | None = None, strict: bool = False) -> Segment:
-    """Make a `Segment` of these arguments; if that fails, close the descriptor."""
-    try:
-        return Segment(fd, path, label, strict)
-    except BaseException:
-        os.close(fd)
-        raise
-
-
 def open_saved(path: str) -> Segment:
     """Map a saved segment, which may be larger than memory."""
     try:
@@ -165,23 +158,24 @@ def open_saved(path: str) -> Segment:
             f"A stash is opened from a file that stash.save or ts.load(..., file=) wrote; {path} cannot be opened: "
             f"{error.strerror}. Compare the path."
         ) from error
-    segment = mapped(fd, path)
-    segment.advise_random()
-    return segment
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise damaged(path, "it is not a regular file")
+    return Segment(fd, path)
 
 
 def attach_name(directory: Directory, name: Name, strict: bool = False) -> Segment | None:
     """The segment of that name; `None` if there is none."""
     fd = open_segment(directory, name)
-    return None if fd is None else mapped(fd, directory.join(name), name.label, strict)
+    return None if fd is None else Segment(fd, directory.join(name), name.label, strict)
 
 
 def attach_newest(label: str, strict: bool) -> Segment:
     """The newest segment of a label."""
     check_label(label, remedy="ts.shared.list() shows the existing labels.")
-    with opened() as directory:
+    with open_directory() as directory:
         while True:
-            names = [name for name, _ in listed(directory)]
+            names = [name for name, _ in segments_in(directory)]
             labels = sorted({name.label for name in names})
             if label not in labels:
                 existing = f"there are {', '.join(map(repr, labels))}" if labels else "there are no shared segments"
@@ -197,7 +191,7 @@ def attach_newest(label: str, strict: bool) -> Segment:
 def reattach(path: str, crc: str, strict: bool) -> Segment:
     """The segment at a path, which must be the one with that checksum."""
     segment, name = None, name_of(os.path.basename(path))
-    with suppress(FileNotFoundError), opened(os.path.dirname(path)) as directory:
+    with suppress(FileNotFoundError), open_directory(os.path.dirname(path)) as directory:
         segment = attach_name(directory, name, strict) if name else None
     if segment is None or segment.crc != crc:
         raise SegmentError(
@@ -208,23 +202,19 @@ def reattach(path: str, crc: str, strict: bool) -> Segment:
 
 # A destructor or weak reference callback in Python may be interrupted by Ctrl-C, and the exception is only printed: the
 # loop that the user wanted to end goes on. In callbacks that are written in C no signal is handled.
-_closing: dict[int, "weakref.ref[object]"] = {}
+_owners: "set[weakref.ref[object]]" = set()  # a reference that is gone itself would not call its callback
 
 
 def close_with(owner: object, fd: int) -> None:
     """Close a descriptor when its owner is gone, or at exit."""
-    for key, ended in [*_closing.items()]:
-        if ended() is None:
-            _closing.pop(key, None)
-    # `__exit__` of a file takes any arguments, here the reference, and closes it
-    close = cast("Callable[[object], None]", io.FileIO(fd).__exit__)
-    reference = weakref.ref(owner, close)
-    _closing[id(reference)] = reference
+    _owners.difference_update([reference for reference in _owners.copy() if reference() is None])
+    close: Any = io.FileIO(fd).__exit__  # it takes any arguments, here the reference
+    _owners.add(weakref.ref(owner, close))
 
 
 @atexit.register
 def _close_all() -> None:
-    for reference in [*_closing.values()]:
+    for reference in _owners.copy():
         if reference.__callback__ is not None:
             reference.__callback__(reference)
-    _closing.clear()
+    _owners.clear()

@@ -7,21 +7,22 @@ import time
 from collections import Counter
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
-from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tensorstash.common.checks import amount
 from tensorstash.errors import SegmentError
 from tensorstash.segments.directory import (
     Directory,
     Name,
     check_label,
-    file_type,
-    listed,
     names,
     not_a_file,
+    open_directory,
     open_segment,
-    opened,
     remove_unused,
+    segments_in,
+    status_of,
     unlink,
 )
 from tensorstash.segments.format import parse
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 __all__ = ["list", "prune", "remove"]
+_REMOVABLE = (stat.S_IFREG, stat.S_IFLNK)
 
 
 def __dir__() -> builtins.list[str]:
@@ -58,7 +60,7 @@ def list() -> "pl.DataFrame":  # noqa: A001  its name is ts.shared.list
 
 def lines() -> builtins.list[dict[str, Any]]:
     """The rows of `list()`, without polars, which is slow to import."""
-    with opened() as directory:
+    with open_directory() as directory:
         users = _users()
         return [
             {
@@ -69,7 +71,7 @@ def lines() -> builtins.list[dict[str, Any]]:
                 "created": datetime.fromtimestamp(status.st_mtime_ns / 1e9, timezone.utc),
                 "users": None if users is None else users[status.st_dev, status.st_ino],
             }
-            for name, status in listed(directory)
+            for name, status in segments_in(directory)
         ]
 
 
@@ -90,8 +92,7 @@ def _users() -> Counter[tuple[int, int]] | None:
     """The number of shared locks on each file, by device and inode, as the kernel lists them."""
     users: Counter[tuple[int, int]] = Counter()
     try:
-        with open("/proc/locks") as file:
-            lines = file.read().splitlines()
+        lines = Path("/proc/locks").read_text().splitlines()
     except OSError:
         return None
     for line in lines:
@@ -122,19 +123,18 @@ def remove(label: str) -> builtins.list[str]:
     """
     check_label(label, remedy="Remove one label at a time; ts.shared.list() shows the existing labels.")
     removed, odd = [], None
-    with opened() as directory:
+    with open_directory() as directory:
         for name in names(directory):
             if name.label != label:
                 continue
-            kind = file_type(directory, name)
             if name.suffix:
                 remove_unused(directory, name)
-            elif kind in (stat.S_IFREG, stat.S_IFLNK):
+            elif (status := status_of(directory, name)) and stat.S_IFMT(status.st_mode) not in _REMOVABLE:
+                odd = name
+            else:
                 with suppress(FileNotFoundError):
                     unlink(directory, name)
                     removed.append(str(name))
-            elif kind is not None:
-                odd = name
         if odd is not None:
             raise not_a_file(directory, odd, "it is a directory, a pipe or a device")
     return removed
@@ -155,36 +155,30 @@ def prune(*, older_than: timedelta | str | None = None, max_bytes: int | None = 
         >>> ts.shared.prune()
         []
     """
-    _check_limits(older_than, max_bytes)
-    age = older_than
-    if isinstance(age, str):
-        from tensorstash.common.frequency import duration  # here, because it imports numpy
-
-        age = duration(age, "older_than")
+    age, most = _age(older_than), amount(max_bytes, "bytes", "max_bytes")
     removed = []
-    with opened() as directory:
+    with open_directory() as directory:
         for name in names(directory):
             if name.suffix:
                 remove_unused(directory, name)
-        segments = listed(directory)
+        segments = segments_in(directory)
         total = sum(status.st_size for _, status in segments)
         for name, status in segments:
             old = age is not None and time.time_ns() - status.st_mtime_ns > age / timedelta(microseconds=1) * 1000
-            large = max_bytes is not None and total > max_bytes
+            large = most is not None and total > most
             if (old or large) and remove_unused(directory, name):
                 removed.append(str(name))
                 total -= status.st_size
     return removed
 
 
-def _check_limits(older_than: object, max_bytes: object) -> None:
-    if not (older_than is None or isinstance(older_than, (timedelta, str))):
+def _age(older_than: timedelta | str | None) -> timedelta | None:
+    if isinstance(older_than, str):
+        from tensorstash.common.frequency import duration  # here, because it imports numpy
+
+        return duration(older_than, "older_than")
+    if not (older_than is None or isinstance(older_than, timedelta)):
         raise TypeError(f"older_than must be a timedelta or a text such as '12h' or '7d', got {older_than!r}.")
-    # compared by name, because some commands do not import numpy, where a duration counts as a real number
-    is_other = isinstance(max_bytes, bool) or type(max_bytes).__name__ == "timedelta64"
-    if is_other or not (max_bytes is None or isinstance(max_bytes, Real)):
-        raise TypeError(f"max_bytes must be a number of bytes such as 10**9, got {max_bytes!r}.")
-    if max_bytes is not None and not float(max_bytes) >= 0:  # false for NaN too
-        raise ValueError(f"max_bytes must be >= 0, got {max_bytes!r}.")
-    if isinstance(older_than, timedelta) and older_than < timedelta(0):
+    if older_than is not None and older_than < timedelta(0):
         raise ValueError(f"older_than must be >= 0, got {older_than!r}.")
+    return older_than

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from tensorstash.common.forks import check_pool
-from tensorstash.common.progress import Bar, bytes_bar
+from tensorstash.common.progress import Bar, bar_of
 from tensorstash.errors import SourceError
 from tensorstash.sources.csv_errors import bad_line, check_header, check_texts, unreadable
 from tensorstash.sources.csv_file import Csv, open_csv
@@ -51,7 +51,7 @@ def scan_csv(
         )
         return spooled_parts(parts, schema, label)
 
-    with bytes_bar("parsing CSV", progress) as bar:
+    with bar_of(0, "parsing CSV", progress, "B") as bar:
         bar.total = 0 if bar.disable else sum(file.size for file in chosen)
         try:
             units = spooled(types)

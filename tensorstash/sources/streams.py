@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from tensorstash.columns.names import check_for_polars, field_of
 from tensorstash.columns.types import is_list, is_text, value_type
 from tensorstash.common.forks import check_pool
-from tensorstash.common.progress import Bar, rows_bar
+from tensorstash.common.progress import Bar, bar_of
 from tensorstash.errors import SchemaError, SourceError, TensorstashError
 from tensorstash.sources.evaluate import first_line, is_elementwise
 from tensorstash.sources.filter import Filter
@@ -59,7 +59,7 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None, progress:
             is_path = "." in name or any(other.startswith(f"{name}.") for other in wanted.names or ())
             if name in schema.names or not is_path:
                 field_of(schema, name, label)  # raises before the stream is used up
-        with rows_bar(None, "reading", progress) as bar:
+        with bar_of(None, "reading", progress) as bar:
             read = _counted(batches(names), bar)
             units = spooled_parts([(label, read)], pa.schema([schema.field(name) for name in names]), label)
     except SourceError:

@@ -50,13 +50,9 @@ class StashLike(Protocol):
     @property
     def known(self) -> torch.Tensor | None: ...
     @property
-    def known_name(self) -> str | None: ...
-    @property
     def known_range(self) -> tuple[int | None, int | None]: ...
     @property
     def known_clock(self) -> Clock: ...
-    @property
-    def is_by_known(self) -> bool: ...
 
 
 def info_of(segment: Segment) -> StashInfo:
@@ -64,7 +60,6 @@ def info_of(segment: Segment) -> StashInfo:
     try:
         info = from_header(segment.metadata, segment.entries)
         _check_tensors(segment, info)
-        _check_types(segment, info)
         _check_fills(segment, info)
     except ValueError as error:
         raise segment.damaged(f"its header cannot be read ({type(error).__name__}: {error})") from None
@@ -72,42 +67,33 @@ def info_of(segment: Segment) -> StashInfo:
 
 
 def _check_tensors(segment: Segment, info: StashInfo) -> None:
-    names = [column.name for column in (*info.columns, *info.static)]
+    """Raise `ValueError` unless the tensors have the rows and types that the header says."""
+    entries, columns = segment.entries, (*info.columns, *info.static)
+    names = [column.name for column in columns]
     if len({*names}) < len(names):
         raise ValueError("a column is named twice")
-    times = _times(info)
-    for name in ["__offsets", *times]:
-        if name not in segment.entries:
+    times = [name for name, times in (("__time", info.time), ("__known", info.known)) if times is not None]
+    flat = dict.fromkeys(("__offsets", *times), torch.int64)  # the types of tensors of one dimension
+    for name in flat:
+        if name not in entries:
             raise ValueError(f"column {name!r} has no tensor")
-    rows = dict.fromkeys([*(column.name for column in info.columns), *times], info.rows)
-    offsets = segment.entries["__offsets"].shape
+    optional = [MONTH_DAYS] if MONTH_DAYS in entries else []
+    coded = {column.name: column.is_coded for column in columns if column.kind != "number"}
+    flat |= dict.fromkeys(optional, torch.int8)
+    flat |= {name: torch.int32 if is_coded else torch.int64 for name, is_coded in coded.items()}
+    offsets = entries["__offsets"].shape
     entities = offsets[0] - 1 if len(offsets) == 1 else -1
-    by_entity = [column.name for column in info.static] + [MONTH_DAYS] * (MONTH_DAYS in segment.entries)
-    for name, count in (rows | dict.fromkeys(by_entity, entities)).items():
-        shape = segment.entries[name].shape
-        if shape[:1] != (count,):
-            raise ValueError(f"column {name!r} has the shape {shape}, not {count} rows")
-
-
-def _times(info: StashInfo) -> list[str]:
-    """The tensors of times."""
-    return [name for name, times in (("__time", info.time), ("__known", info.known)) if times is not None]
-
-
-def _check_types(segment: Segment, info: StashInfo) -> None:
-    integers = dict.fromkeys(["__offsets", *_times(info)], torch.int64)
-    for column in (*info.columns, *info.static):
-        shape, members = segment.entries[column.name].shape, len(column.members)
+    rows = dict.fromkeys((*names[: len(info.columns)], *times), info.rows)
+    for name, count in (rows | dict.fromkeys((*names[len(info.columns) :], *optional), entities)).items():
+        if entries[name].shape[:1] != (count,):
+            raise ValueError(f"column {name!r} has the shape {entries[name].shape}, not {count} rows")
+    for name, dtype in flat.items():
+        if entries[name].dtype != dtype or len(entries[name].shape) != 1:
+            raise ValueError(f"column {name!r} has type {entries[name].dtype} and the shape {entries[name].shape}")
+    for column in columns:
+        shape, members = entries[column.name].shape, len(column.members)
         if members > 1 and shape[1:] != (members,):
             raise ValueError(f"column {column.name!r} has the shape {shape}, but {members} members")
-        if column.kind != "number":
-            integers[column.name] = torch.int32 if column.is_coded else torch.int64
-    if MONTH_DAYS in segment.entries:
-        integers[MONTH_DAYS] = torch.int8
-    for name, dtype in integers.items():
-        entry = segment.entries[name]
-        if entry.dtype != dtype or len(entry.shape) != 1:
-            raise ValueError(f"column {name!r} has type {entry.dtype} and the shape {entry.shape}")
 
 
 def _check_fills(segment: Segment, info: StashInfo) -> None:

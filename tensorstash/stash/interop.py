@@ -36,7 +36,7 @@ def to_polars(stash: StashLike) -> "pl.DataFrame":
 
 def entity_parts(stash: StashLike) -> "list[pl.Series]":
     """A series `(entities,)` of texts or integers for each entity column."""
-    return [_series(name, _entity_values(stash, name)) for name in stash.entity_names]
+    return [_series(name, _values_of(stash.entity_values(name))) for name in stash.entity_names]
 
 
 def time_series(stash: StashLike, name: str, times: torch.Tensor) -> "pl.Series":
@@ -53,33 +53,17 @@ def _arrow_columns(stash: StashLike) -> "dict[str, pa.Array]":
 
     counts = np.diff(stash.offsets.numpy())
     entities = of_numbers(np.repeat(np.arange(len(counts)), counts))
-    columns = {name: _entity_values(stash, name).dictionary_encode().take(entities) for name in stash.entity_names}
-    if stash.time is not None:
-        time = _times(stash.time.numpy(), "timestamp", stash.clock.unit, stash.clock.zone)
-        columns.setdefault(str(stash.time_name), time)
-    if stash.known is not None:
-        known = _times(stash.known.numpy(), "timestamp", stash.known_clock.unit, stash.known_clock.zone)
-        columns.setdefault(str(stash.known_name), known)
+    columns = {
+        name: _values_of(stash.entity_values(name)).dictionary_encode().take(entities) for name in stash.entity_names
+    }
+    for about, times in ((stash.info.time, stash.time), (stash.info.known, stash.known)):
+        if about is not None and times is not None:
+            columns.setdefault(about.source, _times(times.numpy(), "timestamp", about.unit, about.zone))
     for name, tensor in (*stash.items(), *stash.static.items()):
         if name not in columns:
             array = _column(stash, name, tensor.float() if tensor.dtype == torch.bfloat16 else tensor)
             columns[name] = array.take(entities) if name in stash.static else array
     return columns
-
-
-def _entity_values(stash: StashLike, name: str) -> "pa.Array":
-    from tensorstash.columns.arrays import of_numbers
-
-    values = stash.entity_values(name)
-    return _texts(values) if isinstance(values, list) else of_numbers(values)
-
-
-def _texts(texts: list[str]) -> "pa.Array":
-    import pyarrow as pa
-
-    from tensorstash.columns.arrays import of_texts
-
-    return of_texts(texts).cast(pa.string())
 
 
 def _column(stash: StashLike, name: str, tensor: torch.Tensor) -> "pa.Array":
@@ -105,12 +89,17 @@ def _column(stash: StashLike, name: str, tensor: torch.Tensor) -> "pa.Array":
         raise stash.segment.damaged(f"column {name!r} has codes that are not in its vocabulary") from None
 
 
-def _values_of(vocabulary: list[Any]) -> "pa.Array":
-    from tensorstash.columns.arrays import of_numbers
+def _values_of(values: NDArray[Any] | list[Any]) -> "pa.Array":
+    """The entities in one column, or a vocabulary: texts, or integers."""
+    import pyarrow as pa
 
-    if not vocabulary or isinstance(vocabulary[0], str):
-        return _texts(vocabulary)
-    return of_numbers(np.array(vocabulary, np.uint64 if max(vocabulary) > np.iinfo(np.int64).max else np.int64))
+    from tensorstash.columns.arrays import of_numbers, of_texts
+
+    if isinstance(values, np.ndarray):
+        return of_numbers(values)
+    if not values or isinstance(values[0], str):
+        return of_texts(values).cast(pa.string())
+    return of_numbers(np.array(values, np.uint64 if max(values) > np.iinfo(np.int64).max else np.int64))
 
 
 def _times(array: NDArray[Any], kind: str, unit: str | None, zone: str | None) -> "pa.Array":

@@ -15,7 +15,8 @@ def month_days(stash: StashLike) -> Int8s:
     """`(entities,)`: 32 if all times of the entity are last days of months, else the largest day, from 1 to 31."""
     assert stash.time is not None
     times, offsets = stash.time.numpy(), stash.offsets.numpy()
-    days = _seen(stash, len(offsets) - 1)
+    is_kept = MONTH_DAYS in stash.segment.checksums
+    days = stash.segment.blob(MONTH_DAYS).numpy().copy() if is_kept else np.full(len(offsets) - 1, LAST, np.int8)
     of_rows = np.empty(len(times), np.int8)  # negative on the last day of a month
     for start in range(0, len(times), _BLOCK):
         day, is_last = day_of_month(times[start : start + _BLOCK], stash.clock)
@@ -27,13 +28,6 @@ def month_days(stash: StashLike) -> Int8s:
         largest = np.maximum(np.maximum.reduceat(np.abs(of_rows), first), before % LAST)
         days[has_rows] = np.where(are_last, LAST, largest)
     return days
-
-
-def _seen(stash: StashLike, entities: int) -> Int8s:
-    """What is known without the rows."""
-    if MONTH_DAYS in stash.segment.checksums:
-        return stash.segment.blob(MONTH_DAYS).numpy().copy()
-    return np.full(entities, LAST, np.int8)
 
 
 def kept_days(stash: StashLike) -> Int8s | None:

@@ -8,7 +8,7 @@ from multiprocessing import reduction
 from typing import Any
 
 from tensorstash.errors import SegmentError
-from tensorstash.segments.segment import mapped, open_saved, reattach
+from tensorstash.segments.segment import Segment, open_saved, reattach
 from tensorstash.stash.stash import Stash
 
 
@@ -43,7 +43,7 @@ def _reduce_for_children(stash: Stash) -> Any:
 
 
 def _receive(descriptor: Any, path: str | None, label: str | None, strict: bool) -> Stash:
-    return Stash(mapped(descriptor.detach(), path, label, strict))
+    return Stash(Segment(descriptor.detach(), path, label, strict))
 
 
 copyreg.pickle(Stash, _reduce)

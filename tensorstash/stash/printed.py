@@ -40,19 +40,19 @@ def chosen_entities(stash: StashLike, most: int) -> Int64s:
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
 
 
-def _held(stash: StashLike) -> list[tuple[str, str, Entry, str, str]]:
+def _tensors(stash: StashLike) -> list[tuple[str, str, Entry, str, str]]:
     """Of each column and of the times: the name, the type in words, the tensor, missing and unknown values."""
     info, entries = stash.info, stash.segment.entries
-    held = []
+    lines = []
     for column in (*info.columns, *info.static):
         role = "static" if column in info.static else ""
         kind = "" if column.kind == "number" else column.kind
         unknown = "" if column.unknown is None else f"{column.unknown:,}"
-        held.append((column.name, _words(role, kind), entries[column.name], f"{column.missing:,}", unknown))
+        lines.append((column.name, _words(role, kind), entries[column.name], f"{column.missing:,}", unknown))
     for tensor, role, times in (("__time", "time", info.time), ("__known", "known", info.known)):
         if times is not None:
-            held.append((times.source, _words(role, times.unit, times.zone), entries[tensor], "0", ""))
-    return held
+            lines.append((times.source, _words(role, times.unit, times.zone), entries[tensor], "0", ""))
+    return lines
 
 
 def _words(*words: str | None) -> str:
@@ -65,7 +65,7 @@ def _lines(stash: StashLike) -> list[tuple[str, ...]]:
     The numbers of unknown values are shown if a column was given a vocabulary.
     """
     lines: list[tuple[str, ...]] = [("column", "dtype", "shape", "MB", "missing", "unknown")]
-    for name, words, entry, *counts in _held(stash):
+    for name, words, entry, *counts in _tensors(stash):
         dtype = _words(str(entry.dtype).removeprefix("torch."), words)
         lines.append((name, dtype, str(entry.shape), f"{entry.nbytes / 1e6:,.1f}", *counts))
     return lines if any(line[-1] for line in lines[1:]) else [line[:-1] for line in lines]
@@ -74,9 +74,9 @@ def _lines(stash: StashLike) -> list[tuple[str, ...]]:
 def _caption(stash: StashLike) -> str:
     count = stash.segment.entries["__offsets"].shape[0] - 1
     entities = f"{counted(count, 'entity')} ({', '.join(stash.entity_names)}), " if stash.entity_names else ""
-    nbytes = sum(entry.nbytes for _, _, entry, _, _ in _held(stash))
+    nbytes = sum(entry.nbytes for _, _, entry, _, _ in _tensors(stash))
     times = [stash.clock.format(end) for end in stash.time_range if end is not None]
     span = f", {stash.time_name} {' to '.join(times)}" if times else ""
     times = [stash.known_clock.format(end) for end in stash.known_range if end is not None]
-    known = f", known from {' to '.join(times)} ({stash.known_name})" if times else ""
+    known = f", known from {' to '.join(times)} ({stash.info.known.source})" if times and stash.info.known else ""
     return f"{stash.rows:,} rows, {entities}{nbytes / 1e6:,.1f} MB{span}{known}"

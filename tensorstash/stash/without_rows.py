@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from tensorstash.columns.column import Column, ColumnCounts, with_counts
+from tensorstash.columns.column import ColumnCounts, with_counts
 from tensorstash.columns.info import StashInfo, to_header
 from tensorstash.common.dtypes import as_integers
 from tensorstash.segments.draft import Draft
-from tensorstash.segments.segment import Segment, mapped
+from tensorstash.segments.segment import Segment
 from tensorstash.stash.header import MONTH_DAYS, StashLike, times_checksum
 from tensorstash.stash.month_days import kept_days
 from tensorstash.stash.steps import frequency_of
@@ -37,18 +37,15 @@ def without_rows(stash: StashLike) -> Segment:
     for name, values in blobs.items():
         draft.blob(name, as_integers(values.contiguous()).numpy(), values.dtype)
     draft.seal(metadata)
-    return mapped(os.dup(draft.fd))
+    return Segment(os.dup(draft.fd))
 
 
 def _info(info: StashInfo, frequency: int | str | None) -> StashInfo:
     none = times_checksum(np.zeros(0, np.int64))
     time = info.time and replace(info.time, low=None, high=None, duplicates=False, checksum=none)
     known = info.known and replace(info.known, low=None, high=None, is_first=False, checksum=none)
-    columns = tuple(map(_uncounted, info.columns))
+    # of values that are not in a vocabulary only is kept whether the vocabulary was given
+    columns = tuple(
+        with_counts(column, ColumnCounts(unknown=None if column.unknown is None else 0)) for column in info.columns
+    )
     return replace(info, rows=0, columns=columns, time=time, known=known, frequency=frequency)
-
-
-def _uncounted(column: Column) -> Column:
-    """The column, of which only is known whether its vocabulary was given."""
-    unknown = None if column.unknown is None else 0
-    return with_counts(column, ColumnCounts(unknown=unknown))

@@ -14,7 +14,7 @@ from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.segments.draft import Draft
 from tensorstash.segments.limits import check_free, memory_limits
-from tensorstash.segments.segment import mapped
+from tensorstash.segments.segment import Segment
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.bound import check_unscaled
 from tensorstash.transforms.scaling import ScaleConstants
@@ -77,10 +77,9 @@ def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype
         draft.blob(name, as_integers(blob).numpy(), blob.dtype)
     columns = {about.name: about for about in stash.info.columns}
     for name, (low, high) in ranges.items():
-        about = columns[name]
-        columns[name] = replace(about, low=low, high=high, is_scaled=True)
+        columns[name] = replace(columns[name], low=low, high=high, is_scaled=True)
     draft.seal(to_header(replace(stash.info, columns=tuple(columns.values()))))
-    made = mapped(os.dup(draft.fd))
+    made = Segment(os.dup(draft.fd))
     made.populate()
     return Stash(made)
 

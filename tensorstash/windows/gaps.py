@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorstash.common.checks import one_of
 from tensorstash.common.dtypes import Int64s
-from tensorstash.common.frequency import Duration, Frequency, describe_step
+from tensorstash.common.frequency import Duration, Frequency, written
 from tensorstash.errors import DataError, NoWindowError
 from tensorstash.gather.span import Span
 from tensorstash.stash.stash import Stash
@@ -253,4 +253,4 @@ def _other_step(placement: Placement, entity: np.int64) -> str:
     times = placement.times[placement.offsets[entity] : placement.offsets[entity + 1]]
     gaps: Int64s = np.diff(times)[~placement.slots.frequency.follows(times[:-1], times[1:])]
     steps, counts = np.unique(gaps, return_counts=True)
-    return describe_step(int(steps[counts.argmax()]), placement.stash.clock)
+    return str(written(int(steps[counts.argmax()]), placement.stash.clock))

@@ -6,7 +6,7 @@ import numpy as np
 
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
-from tensorstash.common.frequency import Duration, Frequency, describe_step, frequency, inferred
+from tensorstash.common.frequency import Duration, Frequency, frequency, inferred, written
 from tensorstash.stash.steps import count_steps, gaps_at, infer
 from tensorstash.windows.shift import FARTHEST
 
@@ -50,7 +50,7 @@ def find_runs(
     rows = np.diff(first, append=len(times))
     sizes, counts = np.unique(times[gaps] - times[gaps - 1], return_counts=True)
     common = np.argsort(-counts, kind="stable")[:3]
-    steps = tuple((describe_step(int(sizes[k]), clock), int(counts[k])) for k in common)
+    steps = tuple((str(written(int(sizes[k]), clock)), int(counts[k])) for k in common)
     return Runs(first, rows, chosen, steps)
 
 
@@ -69,7 +69,7 @@ def _check_tolerance(step: Frequency) -> None:
     if 2 * step.tolerance > step.least_ticks:
         raise ValueError(
             f"tolerance must be at most half of the frequency {step.text!r}, got "
-            f"{describe_step(step.tolerance, step.clock)!r}: a longer one hides missing rows. Shorten it, or give the "
+            f"{str(written(step.tolerance, step.clock))!r}: a longer one hides missing rows. Shorten it, or give the "
             "frequency=."
         )
 

@@ -1,6 +1,7 @@
-"""Segments in memory ask for huge pages, where mmap and the kernel know them; saved ones do not."""
+"""The inside of segments: in memory they ask for huge pages, where mmap and the kernel know them; saved ones do not."""
 
 import mmap
+import os
 import re
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 
 import tensorstash as ts
+from tensorstash.segments.segment import Segment
+from tensorstash.stash.stash import Stash
 
 OFFERED = Path("/sys/kernel/mm/transparent_hugepage").exists()
 
@@ -26,6 +29,14 @@ def flags(stash: ts.Stash) -> set[str]:
     found = re.search(rf"^{begin:x}-.*?^VmFlags: (.*?)$", text, re.MULTILINE | re.DOTALL)
     assert found
     return {*found[1].split()}
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="this system does not list the advice of mappings")
+def test_of_a_saved_segment_nothing_is_read_ahead_also_where_another_process_received_it(tmp_path: Path) -> None:
+    ts.load({"y": np.arange(3.0)}).save(tmp_path / "saved")
+    opened = ts.open(tmp_path / "saved")
+    received = Stash(Segment(os.dup(opened.segment.fd), opened.path))  # as a descriptor comes to a child
+    assert "rr" in flags(opened) & flags(received)
 
 
 @pytest.mark.skipif(not OFFERED, reason="this kernel has no transparent huge pages")
