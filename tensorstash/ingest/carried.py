@@ -43,8 +43,3 @@ def _missing(column: Column, like: Stash) -> float | int | bool | None:
         assert not isinstance(column.fill, str)
         return column.fill
     return float("nan") if column.dtype.is_floating_point else None
-
-
-def carried_key(columns: tuple[Column, ...], like: Stash) -> list[tuple[str, int]]:
-    """The names of columns and the checksums of their values."""
-    return [(column.name, like.segment.checksums[column.name]) for column in columns]

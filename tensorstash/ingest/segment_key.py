@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import ColumnSpec
-from tensorstash.ingest.carried import carried_key
 from tensorstash.ingest.like import key_of_like
 from tensorstash.ingest.request import Request, Specs
 from tensorstash.segments.directory import check_label
@@ -82,7 +81,8 @@ def argument_keys(request: Request) -> dict[str, object]:
 def _of_like(request: Request, like: Stash) -> tuple[object, ...]:
     step = () if request.frequency is None else (request.frequency,)
     days = () if (kept := kept_days(like)) is None else (crc32(kept.data),)
-    return key_of_like(like), request.unknown, carried_key(request.carried, like), *step, *days
+    carried = [(column.name, like.segment.checksums[column.name]) for column in request.carried]
+    return key_of_like(like), request.unknown, carried, *step, *days
 
 
 def check_version(version: object, request: Request, *, kept: bool) -> None:
