@@ -101,7 +101,7 @@ def first_slots(placement: Placement, cut: Cut) -> Int64s:
 
 def _shares(fractions: Sequence[float], counts: Int64s) -> list[Int64s]:
     """Each fraction of each count, rounded to the nearest; the fractions ascend between 0 and 1."""
-    _check_apart(fractions)
+    _check_cuts(fractions)
     inside = all(isinstance(fraction, (float, np.floating)) and 0 < fraction < 1 for fraction in fractions)
     if not inside or any(earlier >= later for earlier, later in pairwise(fractions)):
         raise ValueError(
@@ -111,7 +111,11 @@ def _shares(fractions: Sequence[float], counts: Int64s) -> list[Int64s]:
     return [np.floor(counts * fraction + 0.5).astype(np.int64) for fraction in fractions]
 
 
-def _check_apart(cuts: Sequence[object]) -> None:
+def _check_cuts(cuts: Sequence[object]) -> None:
+    if not cuts:
+        raise ValueError(
+            "A split needs at least one cut: a time, or in split_fraction a fraction such as 0.8; got none."
+        )
     if listed := [cut for cut in cuts if isinstance(cut, (list, tuple, np.ndarray))]:
         raise ValueError(
             f"Each cut is an argument of its own, got {shown(listed[0])}. Unpack it with a star, as in split(*cuts)."
@@ -121,7 +125,7 @@ def _check_apart(cuts: Sequence[object]) -> None:
 def parts_at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Placement]:
     """The parts before, between and from times, which ascend."""
     check_timed(placement.stash, "split")
-    _check_apart(cuts)
+    _check_cuts(cuts)
     if fractions := [cut for cut in cuts if isinstance(cut, (float, np.floating))]:
         raise ValueError(
             f"Cuts must be times, got {fractions[0]!r}. To cut at a fraction of the rows of each entity, use "

@@ -5,7 +5,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
-BASE = "e07e9e4c"  # before a load had one reader and one record
+BASE = "2b7f8f3e0db864ad42c4fbf23af9b4846dffe629"  # before a load had one reader and one record
 
 ROOT = Path(__file__).parents[2]
 
