@@ -112,10 +112,6 @@ def _shares(fractions: Sequence[float], counts: Int64s) -> list[Int64s]:
 
 
 def _check_cuts(cuts: Sequence[object]) -> None:
-    if not cuts:
-        raise ValueError(
-            "A split needs at least one cut: a time, or in split_fraction a fraction such as 0.8; got none."
-        )
     if listed := [cut for cut in cuts if isinstance(cut, (list, tuple, np.ndarray))]:
         raise ValueError(
             f"Each cut is an argument of its own, got {shown(listed[0])}. Unpack it with a star, as in split(*cuts)."
