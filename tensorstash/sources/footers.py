@@ -23,6 +23,10 @@ class Recent(local):
             self.reader, self.key = make(), key
         return self.reader
 
+    def __reduce__(self) -> tuple[type["Recent"], tuple[()]]:
+        """Another process, such as one that makes shards, makes its own readers."""
+        return Recent, ()
+
 
 @dataclass(frozen=True)
 class Footer:

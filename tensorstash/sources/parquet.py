@@ -63,6 +63,10 @@ class RowGroups:
         self.schema = self._with_intervals(fragment.physical_schema)
         self.fragment = fragment  # kept because parsing the footer again may take long
 
+    def __reduce__(self) -> "tuple[type[RowGroups], tuple[pads.ParquetFileFragment]]":
+        """Without the reader that fails."""
+        return RowGroups, (self.fragment,)
+
     @cached_property
     def _paths(self) -> dict[str, int]:
         """The leaf columns by their paths."""

@@ -1,7 +1,8 @@
-"""Files, Arrow streams and what else holds rows in memory; files that differ."""
+"""Files, Arrow streams and what else holds rows in memory; files that differ. A test of units reads them inside."""
 
 import importlib.util
 import os
+import pickle
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import tensorstash as ts
+from tensorstash.sources.scan import read
 from tests.oracle_load import like, looked_at, write_ipc, write_parquet
 
 
@@ -423,3 +425,18 @@ def test_a_name_that_polars_cannot_export_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ts.errors.SchemaError, match="must not contain NUL"):
             ts.load(source)
     assert ts.load(table, {"y": pl.col("a\0b") + 1})["y"].tolist() == [4.0, 5.0]
+
+
+# Sources that go to other processes
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_units_that_were_read_go_to_another_process(form: str, tmp_path: Path) -> None:
+    """As those do of which several processes make shards. It asks the inside for the units."""
+    path, table = tmp_path / f"one.{form}", pa.table({"t": range(100), "s": ["a", "b"] * 50})
+    _ = write_parquet(path, [table]) if form == "parquet" else write_ipc(path, [table], None)
+    scanned = ts.plan(path, ["s"], time="t").choice.scan
+    own = [[*read(unit, ["t", "s"])] for unit in scanned.units]
+    theirs = [[*read(unit, ["t", "s"])] for unit in pickle.loads(pickle.dumps(scanned)).units]
+    assert own == theirs
+    assert own
