@@ -195,6 +195,8 @@ class Scaler:
         if self.by is None:
             return bound
         names, starts = entities_in(windows)
+        if names == fitted.entities:
+            return replace(bound, starts=starts)
         rows = groups_by_name(names, fitted.entities, pooled=self.unknown == "pooled")
         center, scale = ({name: x[rows] for name, x in table.items()} for table in (fitted.center, fitted.scale))
         return replace(bound, center=center, scale=scale, entities=names, starts=starts, _fitted=fitted)
