@@ -24,6 +24,6 @@ WANTED: tuple[Wanted, ...] = (
         "load",
         case=1380,
         reason="the largest value of a static column was that of the entities with rows, not of all in the stash",
-        shows=lambda about, label: label == "like about",
+        shows=lambda _, label: label == "like about",
     ),
 )
