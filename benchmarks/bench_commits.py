@@ -32,7 +32,7 @@ import tensorstash as ts
 
 ROOT = Path(__file__).parents[1]
 ROWS, LENGTH, HISTORY = 6_000_000, 120, 96
-NBYTES = 60_000_000  # of the batches of a round
+NBYTES = 600_000_000  # of the batches of a round: a shorter one shows the state of the machine alone
 CHECKED = 3  # first batches whose bytes are compared
 
 
