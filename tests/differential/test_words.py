@@ -91,9 +91,10 @@ def test_the_earlier_side_is_not_given_what_it_does_not_have() -> None:
     assert here.arguments("Windows", {"stride_offset": 3}) == {"stride_offset": 3}
     assert here.name("ByTime") == "ByTime"
     assert earlier.arguments("Windows", {"stride": 2, "stride_offset": 0}) == {"stride": 2}
-    for ask in (lambda: earlier.arguments("Windows", {"stride_offset": 3}), lambda: earlier.name("ByTime")):
-        with pytest.raises(NotThereError):
-            ask()
+    with pytest.raises(NotThereError, match=r"\AWindows stride_offset\Z"):
+        earlier.arguments("Windows", {"stride_offset": 3})
+    with pytest.raises(NotThereError, match=r"\AByTime\Z"):
+        earlier.name("ByTime")
 
 
 def test_a_case_that_the_earlier_side_does_not_have_is_not_compared_with_it() -> None:
