@@ -18,14 +18,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__x86_64__)
-/* wheels run on the oldest x86-64, so what profits from newer instructions is compiled twice and chosen when called */
-#define FOR_AVX2 __attribute__((target("avx2")))
-#endif
 #define INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
 
-enum { VERSION = 14 }; /* of the functions and structs; `library.py` refuses another */
+enum { VERSION = 15 }; /* of the functions and structs; `library.py` refuses another */
 enum { DONE = -1, MALFORMED = -2 };
 enum { FOUND_TOGETHER = 256, LINE = 64 /* bytes of a line of the cache */ };
 

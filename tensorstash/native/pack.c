@@ -65,65 +65,25 @@ EXPORT int64_t tensorstash_best_fit(const int64_t *sizes, int64_t windows, int64
   return rows;
 }
 
-INLINE uint64_t eight_marks(const uint8_t *mark) {
-  uint64_t eight;
-  memcpy(&eight, mark, 8);
-  return eight;
-}
-
 /* The first slot from `at` on whose mark is not `value`. */
 INLINE int64_t run_end(const uint8_t *mark, int64_t at, int64_t n, uint8_t value) {
-  const uint64_t same = 0x0101010101010101 * (uint64_t)value;
-  for (; at + 32 <= n; at += 32) {
-    uint64_t others = (eight_marks(mark + at) ^ same) | (eight_marks(mark + at + 8) ^ same);
-    others |= (eight_marks(mark + at + 16) ^ same) | (eight_marks(mark + at + 24) ^ same);
-    if (others) break;
-  }
-  for (; at + 8 <= n; at += 8) {
-    uint64_t others = eight_marks(mark + at) ^ same;
-    if (others) return at + __builtin_ctzll(others) / 8; /* little-endian */
-  }
   while (at < n && mark[at] == value) at++;
   return at;
 }
 
 /* How many of n marks are 1, or -1 if one is neither 0 nor 1. */
 INLINE int64_t count_marks(const uint8_t *mark, int64_t n) {
-  const uint64_t ones = 0x0101010101010101, even = 0x00FF00FF00FF00FF;
-  uint64_t all = 0;
+  uint8_t all = 0;
   int64_t count = 0;
-  while (n >= 8) {
-    int64_t words = least(n / 8, 255);
-    uint64_t sums = 0; /* of eight columns of marks, each of which fits into a byte */
-    for (int64_t k = 0; k < words; k++) {
-      uint64_t eight = eight_marks(mark + 8 * k);
-      all |= eight, sums += eight;
-    }
-    count += (int64_t)(((sums & even) + (sums >> 8 & even)) * 0x0001000100010001 >> 48);
-    mark += 8 * words, n -= 8 * words;
-  }
-  for (; n > 0; n--, mark++) all |= *mark, count += *mark;
-  return all & ~ones ? -1 : count;
+  for (int64_t i = 0; i < n; i++) all |= mark[i], count += mark[i];
+  return all > 1 ? -1 : count;
 }
-
-INLINE int64_t count_windows(const uint8_t *mark, int64_t windows, int64_t slots, int64_t *counts) {
-  for (int64_t i = 0; i < windows; i++)
-    if ((counts[i] = count_marks(mark + i * slots, slots)) < 0) return MALFORMED;
-  return DONE;
-}
-
-#ifdef FOR_AVX2
-FOR_AVX2 static int64_t count_avx2(const uint8_t *mark, int64_t windows, int64_t slots, int64_t *counts) {
-  return count_windows(mark, windows, slots, counts);
-}
-#endif
 
 /* Counts the marks of each window. */
 EXPORT int64_t tensorstash_count(const uint8_t *mark, int64_t windows, int64_t slots, int64_t *counts) {
-#ifdef FOR_AVX2
-  if (__builtin_cpu_supports("avx2")) return count_avx2(mark, windows, slots, counts);
-#endif
-  return count_windows(mark, windows, slots, counts);
+  for (int64_t i = 0; i < windows; i++)
+    if ((counts[i] = count_marks(mark + i * slots, slots)) < 0) return MALFORMED;
+  return DONE;
 }
 
 static bool fits(const Packed *packed) {
@@ -214,12 +174,6 @@ INLINE int64_t mark_windows(const Packed *packed, const int32_t *number, int32_t
   return DONE;
 }
 
-#ifdef FOR_AVX2
-FOR_AVX2 static int64_t mark_avx2(const Packed *packed, const int32_t *number, int32_t *segments, int32_t *positions) {
-  return mark_windows(packed, number, segments, positions);
-}
-#endif
-
 /* Writes for each slot the number of its window in the row, and its position after the window's first slot with a row; 0
  * into the unused slots of rows. `number` is memory for a number per window. */
 EXPORT int64_t tensorstash_mark(const Packed *packed, int32_t *number, int32_t *segments, int32_t *positions) {
@@ -230,8 +184,5 @@ EXPORT int64_t tensorstash_mark(const Packed *packed, int32_t *number, int32_t *
     memset(segments + at, 0, unused);
     memset(positions + at, 0, unused);
   }
-#ifdef FOR_AVX2
-  if (__builtin_cpu_supports("avx2")) return mark_avx2(packed, number, segments, positions);
-#endif
   return mark_windows(packed, number, segments, positions);
 }

@@ -2,10 +2,6 @@
 
 #include "kernel.h"
 
-#ifdef FOR_AVX2
-#include <immintrin.h>
-#endif
-
 enum { LANES = 64, ROUNDS = 6 }; /* so many that compilers vectorise loops over them instead of unrolling these */
 
 /* A Feistel network over the cells (left, right) of an a by b grid, a * b >= n, walked until it lands below n. */
@@ -102,93 +98,6 @@ INLINE void permute_all(const Permutation *all, const int32_t *which, const int6
   }
 }
 
-#ifdef FOR_AVX2
-#define WIDE FOR_AVX2 INLINE
-
-enum { VECTORS = 4, PER_VECTOR = 4, AT_ONCE = VECTORS * PER_VECTOR }; /* one vector's products while another waits for its own */
-
-typedef __m256i Vector; /* 4 numbers of 64 bits, of which `_mm256_mul_epu32` multiplies the lower halves */
-
-/* As `Lanes`, of one permutation. */
-typedef struct {
-  Vector n, a, b, key[ROUNDS], top[ROUNDS];
-  __m256d inverse;
-} Constants;
-
-WIDE Vector same(uint64_t x) { return _mm256_set1_epi64x((int64_t)x); }
-
-WIDE Vector upper(Vector x) { return _mm256_srli_epi64(x, 32); }
-
-WIDE Constants constants_of(const Permutation *p) {
-  Constants c = {.n = same((uint64_t)p->n), .a = same((uint64_t)p->a), .b = same((uint64_t)p->b)};
-  c.inverse = _mm256_set1_pd((1.0 - 0x1p-50) / (double)p->b);
-  for (int r = 0; r < ROUNDS; r++) {
-    c.key[r] = same((uint32_t)p->keys[r]);
-    c.top[r] = same((uint32_t)(p->keys[r] >> 32) * (uint32_t)FIRST);
-  }
-  return c;
-}
-
-/* As `feistel_round`; the upper halves of `high` and `hash` hold what nothing reads. */
-WIDE Vector wide_round(Vector moved, Vector by, Vector size, Vector key, Vector top) {
-  Vector x = _mm256_xor_si256(by, key), product = _mm256_mul_epu32(x, same((uint32_t)FIRST));
-  Vector more = _mm256_add_epi64(_mm256_mul_epu32(x, same(FIRST >> 32)), top);
-  Vector high = _mm256_add_epi64(upper(product), more), low = _mm256_xor_si256(product, high);
-  Vector hash = upper(_mm256_mul_epu32(low, same((uint32_t)SECOND)));
-  hash = _mm256_add_epi64(hash, _mm256_mul_epu32(low, same(SECOND >> 32)));
-  hash = _mm256_add_epi64(hash, _mm256_mul_epu32(high, same((uint32_t)SECOND)));
-  Vector sum = _mm256_add_epi64(moved, upper(_mm256_mul_epu32(hash, size)));
-  Vector less = _mm256_and_si256(_mm256_sub_epi64(sum, size), same(UINT32_MAX)); /* huge where sum < size */
-  return _mm256_min_epu32(sum, less);
-}
-
-/* As `feistel`, for cells below 2^52: such a number, as the fraction of a double, is 2^52 less than that double. */
-WIDE void wide_feistel(const Constants *c, Vector *x) {
-  Vector left[VECTORS], right[VECTORS];
-  const __m256d most = _mm256_set1_pd(0x1p52);
-  for (int k = 0; k < VECTORS; k++) {
-    __m256d value = _mm256_sub_pd(_mm256_castsi256_pd(_mm256_or_si256(x[k], _mm256_castpd_si256(most))), most);
-    Vector quotient = _mm256_cvtepi32_epi64(_mm256_cvttpd_epi32(_mm256_mul_pd(value, c->inverse)));
-    Vector rest = _mm256_sub_epi64(x[k], _mm256_mul_epu32(quotient, c->b));
-    Vector under = _mm256_cmpgt_epi64(c->b, rest); /* -1 or 0 */
-    left[k] = _mm256_add_epi64(quotient, _mm256_add_epi64(under, same(1)));
-    right[k] = _mm256_sub_epi64(rest, _mm256_andnot_si256(under, c->b));
-  }
-  for (int r = 0; r < ROUNDS; r += 2) {
-    for (int k = 0; k < VECTORS; k++) left[k] = wide_round(left[k], right[k], c->a, c->key[r], c->top[r]);
-    for (int k = 0; k < VECTORS; k++) right[k] = wide_round(right[k], left[k], c->b, c->key[r + 1], c->top[r + 1]);
-  }
-  for (int k = 0; k < VECTORS; k++) x[k] = _mm256_add_epi64(_mm256_mul_epu32(left[k], c->b), right[k]);
-}
-
-/* The ids at AT_ONCE positions. */
-WIDE void wide_walk(const Constants *c, const int64_t *positions, int64_t *ids) {
-  Vector x[VECTORS], again[VECTORS];
-  for (int k = 0; k < VECTORS; k++) x[k] = _mm256_loadu_si256((const Vector *)(positions + k * PER_VECTOR));
-  wide_feistel(c, x);
-  for (;;) {
-    Vector inside = same(UINT64_MAX);
-    for (int k = 0; k < VECTORS; k++) inside = _mm256_and_si256(inside, _mm256_cmpgt_epi64(c->n, x[k]));
-    if (_mm256_movemask_epi8(inside) == -1) break;
-    memcpy(again, x, sizeof x);
-    wide_feistel(c, again);
-    for (int k = 0; k < VECTORS; k++) x[k] = _mm256_blendv_epi8(again[k], x[k], _mm256_cmpgt_epi64(c->n, x[k]));
-  }
-  for (int k = 0; k < VECTORS; k++) _mm256_storeu_si256((Vector *)(ids + k * PER_VECTOR), x[k]);
-}
-
-/* In one permutation of fewer than 2^52 cells the rounds stay in registers, which takes half the time. */
-FOR_AVX2 static void permute_avx2(const Permutation *all, const int32_t *which, const int64_t *positions, int64_t m,
-                                  int64_t *ids) {
-  int64_t at = 0;
-  if (!which && all->a * all->b < (int64_t)1 << 52) {
-    const Constants constants = constants_of(all);
-    for (; at + AT_ONCE <= m; at += AT_ONCE) wide_walk(&constants, positions + at, ids + at);
-  }
-  permute_all(all, which, positions + at, m - at, ids + at);
-}
-#endif
-
 /* The ids at m positions, each in the permutation `which` says, or all in the first one without it. */
 EXPORT int64_t tensorstash_permute(const Permutation *all, int64_t count, const int32_t *which,
                                    const int64_t *positions, int64_t m, int64_t *ids) {
@@ -201,12 +110,6 @@ EXPORT int64_t tensorstash_permute(const Permutation *all, int64_t count, const 
     int64_t k = which ? which[i] : 0;
     if (k < 0 || k >= count || positions[i] < 0 || positions[i] >= all[k].n) return i;
   }
-#ifdef FOR_AVX2
-  if (__builtin_cpu_supports("avx2")) {
-    permute_avx2(all, which, positions, m, ids);
-    return DONE;
-  }
-#endif
   permute_all(all, which, positions, m, ids);
   return DONE;
 }
