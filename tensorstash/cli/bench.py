@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ Batch = dict[str, torch.Tensor]
 _LEAST_SECONDS = 0.1  # of a pass, beside which its beginning is short
 _LEAST_STEPS = 20  # of a pass: more than the batches that workers make ahead
 _LEAST_PASSES = 3
+_WARM_SECONDS = 1.0  # of passes that are not counted: a processor that was idle speeds up
 
 
 class Items(Dataset[Batch]):
@@ -67,21 +68,24 @@ def bench(windows: Windows, batch_size: int, workers: int, seconds: float) -> li
     ways = {"tensorstash": ours_of} | {f"DataLoader, {k} workers": partial(theirs_of, k) for k in (0, workers)}
     first = {way: whole_pass(loader_of(_LEAST_STEPS))[0] for way, loader_of in ways.items()}
     loaders = {way: long_enough(loader_of) for way, loader_of in ways.items()}
-    speeds: dict[str, list[float]] = {way: [] for way in ways}
-    began, passes = time.perf_counter(), 0
-    while passes < _LEAST_PASSES or time.perf_counter() - began < seconds * len(ways):
-        for way, loader in loaders.items():
-            speeds[way].append(whole_pass(loader)[1])
-        passes += 1
+
+    def take_turns(least: int, seconds: float) -> Iterator[dict[str, float]]:
+        began, passes = time.perf_counter(), 0
+        while passes < least or time.perf_counter() - began < seconds:
+            yield {way: whole_pass(loader)[1] for way, loader in loaders.items()}
+            passes += 1
+
+    list(take_turns(1, _WARM_SECONDS))
+    passes = [*take_turns(_LEAST_PASSES, seconds * len(ways))]
     return [
         {
             "way": way,
             "seconds_to_first_batch": first[way],
-            "windows_per_second": statistics.median(found),
-            "slowest": min(found),
-            "fastest": max(found),
+            "windows_per_second": statistics.median(speeds[way] for speeds in passes),
+            "slowest": min(speeds[way] for speeds in passes),
+            "fastest": max(speeds[way] for speeds in passes),
         }
-        for way, found in speeds.items()
+        for way in ways
     ]
 
 
