@@ -87,26 +87,6 @@ class Plan:
         return self.choice.columns
 
     @property
-    def static(self) -> tuple[Column, ...]:
-        """The columns of the source with a value per entity."""
-        return self.choice.static
-
-    @property
-    def entity(self) -> Column | None:
-        """The entity, if one was named."""
-        return self.choice.entity
-
-    @property
-    def time(self) -> Column | None:
-        """The time, if it was named."""
-        return self.choice.time
-
-    @property
-    def known(self) -> Column | None:
-        """When each row became known, if that was named."""
-        return self.choice.known
-
-    @property
     def skipped(self) -> tuple[str, ...]:
         """Source columns that are never decoded."""
         return self.choice.skipped
@@ -156,7 +136,7 @@ class Plan:
     @property
     def described(self) -> list[PlannedColumn]:
         """What is said of each column: those of the stash, the entity and the times."""
-        choice, entity = self.choice, self.entity
+        choice, entity = self.choice, self.choice.entity
         source = choice.rows, choice.types, self.ranges
         keys = choice.scan.keys  # such a column is the same in all rows of a file
         roles = {column.name: "partition key" for column in choice.columns if keys.issuperset(column.members)}
@@ -166,7 +146,7 @@ class Plan:
             found += [planned_column(c, choice.table.rows, choice.table.types, {}, "static") for c in choice.joined]
         found += [PlannedColumn(column.name, ("like=",), (), "static") for column in self.request.carried]
         found += [] if entity is None else entity_columns(entity, choice.types, self.ranges)
-        names = (self.time.members[0] if self.time else "", str(self.request.known_name))
+        names = (choice.time.members[0] if choice.time else "", str(self.request.known_name))
         times = zip(choice.times, names, ("time", "known"))
         return found + [planned_column(replace(key, name=name), *source, role) for key, name, role in times]
 
@@ -196,7 +176,7 @@ class Plan:
         ]
         if others := [f"{name} = {members}" for name, members, *_ in self.lines if members]:
             lines.append(f"from: {'; '.join(others)}")
-        if self.static or choice.joined:
+        if choice.static or choice.joined:
             lines.append("static: one value per entity; only a load counts the entities")
         if self.page_tables >= _WORTH_A_LINE:
             lines.append(f"page tables: {size_text(self.page_tables)} in each process")

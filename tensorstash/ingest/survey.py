@@ -13,9 +13,7 @@ from tensorstash.errors import ColumnError, SchemaError
 from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.entities import known_rows, of_shard
 from tensorstash.ingest.like import check_columns_like, check_time_like, column_like, entity_like
-from tensorstash.ingest.plan_text import (
-    type_name,
-)
+from tensorstash.ingest.plan_text import type_name
 from tensorstash.ingest.request import Request, Specs, check_names, check_table, kept_expressions
 from tensorstash.ingest.untimed import forgotten_time, is_index
 from tensorstash.segments.format import MAX_HEADER
@@ -54,12 +52,12 @@ def choose(request: Request, files: Sequence[File] | None, progress: bool | None
     rows, filter_columns, strangers = _chosen_rows(request, scanned, progress)
     whole = with_iso_time(shaped(with_derived(rows, formulas), members), request.known)
     choice = _choice(request, whole, specs, derived)
-    fields_by_name = {field.name: field for field in (*whole.schema, *source.schema)}
+    types = dict(zip(whole.schema.names, whole.schema.types)) | dict(zip(source.schema.names, source.schema.types))
     used = request.keys.union(members, filter_columns, *derived.values())
     choice = replace(
         choice,
-        skipped=tuple(name for name in whole.schema.names if name not in used),
-        types={name: type_name(fields_by_name[name].type) for name in whole.schema.names},
+        skipped=tuple(name for name in types if name not in used),
+        types={name: type_name(arrow) for name, arrow in types.items()},
         table=table,
         strangers=strangers,
         untimed=forgotten_time(request, scanned),

@@ -36,24 +36,14 @@ def scan_files(
 ) -> Scan:
     """Read all footers in parallel and unify them. Files and row groups that the filter excludes are left out."""
     types = key_types(files)
-    look = partial(_footer, wanted=wanted, recent=Recent())
-    if condition is not None and types:
-        first = look(files[0])
-        keys = {key: arrow for key, arrow in types.items() if key not in first.own}
-        files = kept_files(files, keys, pa.schema([*first.stored, *keys.items()]), condition) or files[:1]
-    at_a_time = threads() if all(file.system is None for file in files) else REQUESTS
-    footers = each(look, files, at_a_time, "footers", progress)
+    footers = _footers(files, types, wanted, condition, progress)
     names = [str(footer.file) for footer in footers]
     whole, notes = unify(names, [_schema(footer, types) for footer in footers], wanted)
-    kept = [
-        range(len(footer.rows)) if footer.groups is None else footer.groups.kept(whole, condition) for footer in footers
-    ]
-    wide = _wide_times(whole, wanted, [*zip(footers, kept)], progress)
-    whole = _in_microseconds(whole, wide, footers)
-    footers = [replace(footer, wide=wide) for footer in footers] if wide else footers
-    notes += tuple(
-        f"{name!r} is read as {whole.field(name).type}: its times do not fit into ns" for name in sorted(wide)
-    )
+    kept = [footer.kept(whole, condition) for footer in footers]
+    if wide := _wide_times(whole, wanted, [*zip(footers, kept)], progress):
+        whole = _in_microseconds(whole, wide, footers)
+        footers = [replace(footer, wide=wide) for footer in footers]
+        notes += tuple(f"{n!r} is read as {whole.field(n).type}: its times do not fit into ns" for n in sorted(wide))
     pieces = [
         (footer.place(index), rows, partial(_cast_batches, footer, index, whole) if index in groups else None)
         for footer, groups in zip(footers, kept)
@@ -62,6 +52,23 @@ def scan_files(
     of_paths = frozenset(types).difference(*(footer.own for footer in footers))
     ranges = partial(range_of, [footer.groups for footer in footers])
     return Scan(label, whole, in_order(pieces, label), len(pieces), notes, ranges, of_paths)
+
+
+def _footers(
+    files: Sequence[File],
+    types: Mapping[str, pa.DataType],
+    wanted: Wanted,
+    condition: Filter | None,
+    progress: bool | None,
+) -> list[Footer]:
+    """The footers of the files whose keys, of these `types`, do not contradict the filter; of one if all do."""
+    look = partial(_footer, wanted=wanted, recent=Recent())
+    if condition is not None and types:
+        first = look(files[0])
+        keys = {key: arrow for key, arrow in types.items() if key not in first.own}
+        files = kept_files(files, keys, pa.schema([*first.stored, *keys.items()]), condition) or files[:1]
+    at_a_time = threads() if all(file.system is None for file in files) else REQUESTS
+    return each(look, files, at_a_time, "footers", progress)
 
 
 def _footer(file: File, wanted: Wanted, recent: Recent) -> Footer:

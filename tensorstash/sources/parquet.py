@@ -8,6 +8,7 @@ import io
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -68,15 +69,19 @@ class RowGroups:
         return RowGroups, (self.fragment,)
 
     @cached_property
-    def _paths(self) -> dict[str, int]:
-        """The leaf columns by their paths."""
-        return {path_of(self.meta, leaf): leaf for leaf in reversed(range(self.meta.num_columns))}
+    def _leaves(self) -> dict[str, list[int]]:
+        """The leaf columns by their paths, and all of those below a path."""
+        leaves: dict[str, list[int]] = {}
+        for leaf in range(self.meta.num_columns):
+            for path in accumulate(path_of(self.meta, leaf).split("."), "{}.{}".format):
+                leaves.setdefault(path, []).append(leaf)
+        return leaves
 
     def _with_intervals(self, schema: pa.Schema) -> pa.Schema:
         """The schema with intervals of time, which pyarrow reads as 12 bytes each."""
         for index, field in enumerate(schema):
-            leaf = self._paths.get(field.name) if field.type == pa.binary(12) else None
-            if leaf is not None and self.meta.schema.column(leaf).converted_type == "INTERVAL":
+            leaves = self._leaves.get(field.name, []) if field.type == pa.binary(12) else []
+            if leaves and self.meta.schema.column(leaves[0]).converted_type == "INTERVAL":
                 schema = schema.set(index, field.with_type(pa.month_day_nano_interval()))
         return schema
 
@@ -94,18 +99,13 @@ class RowGroups:
         except _ReadError:
             pass
         chunks, columns = self.meta.row_group(group), self.meta.schema
-        return all(
-            chunks.column(leaf).physical_type == columns.column(leaf).physical_type for leaf in self._leaves(names)
-        )
-
-    def _leaves(self, names: Collection[str]) -> list[int]:
-        """The indices of all leaf columns of these columns."""
-        return [leaf for path, leaf in self._paths.items() if path.partition(".")[0] in names]
+        leaves = chain.from_iterable(self._leaves.get(name, []) for name in names)
+        return all(chunks.column(leaf).physical_type == columns.column(leaf).physical_type for leaf in leaves)
 
     def _chunk(self, group: int, name: str) -> Any:
         """The metadata of an unnested column in a row group; `None` for any other column."""
-        is_flat = name in self._paths and not pa.types.is_nested(self.schema.field(name).type)
-        return self.meta.row_group(group).column(self._paths[name]) if is_flat else None
+        is_flat = name in self._leaves and not pa.types.is_nested(self.schema.field(name).type)
+        return self.meta.row_group(group).column(self._leaves[name][0]) if is_flat else None
 
     def check_counts(self, group: int, names: Sequence[str], place: str) -> None:
         """Raise if a column has another number of values than its row group has rows, which would lose or shift rows.
@@ -138,7 +138,8 @@ class RowGroups:
         if not nested or not self._is_sound(group, nested):
             return BATCH_ROWS  # reading them raises the error
         row_group = self.meta.row_group(group)
-        values = max((row_group.column(leaf).num_values for leaf in self._leaves(nested)), default=0)
+        leaves = chain.from_iterable(self._leaves.get(name, []) for name in nested)
+        values = max((row_group.column(leaf).num_values for leaf in leaves), default=0)
         return BATCH_ROWS if values <= row_group.num_rows else max(1, BATCH_ROWS * row_group.num_rows // values)
 
     def kept(self, schema: pa.Schema, condition: Filter | None) -> Collection[int]:

@@ -123,27 +123,32 @@ def scan_dataset(source: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  unread c
         batches = view[start : start + rows].to_batches()
         return [piece for batch in batches for piece in _selected(batch, names)]
 
-    label, count = "the Hugging Face Dataset", len(source)
-    slices = ((start, min(BATCH_ROWS, count - start)) for start in range(0, count, BATCH_ROWS))
-    units = in_order(((label, rows, partial(read, start, rows)) for start, rows in slices), label)
-    return Scan(label, source.features.arrow_schema, units, len(units))
+    return _sliced("the Hugging Face Dataset", source.features.arrow_schema, len(source), read)
 
 
 def scan_table(table: pa.Table, schema: pa.Schema, label: str) -> Scan:
     """Slices of a table; `schema` may have further columns, which are never read."""
     if table.num_columns and table[0].num_chunks > max(_MANY_CHUNKS, table.num_rows // _SMALL_ROWS):
-        starts = range(0, table.num_rows, BATCH_ROWS)
-        slices = (table.slice(start, BATCH_ROWS) for start in starts)
-        units = in_order(((label, part.num_rows, partial(_combined, part)) for part in slices), label)
-        return Scan(label, schema, units, len(units))
+        return _sliced(label, schema, table.num_rows, partial(_combined, table))
     batches = table.to_batches(max_chunksize=BATCH_ROWS)
     units = in_order(((label, batch.num_rows, partial(_selected, batch)) for batch in batches), label)
     return Scan(label, schema, units, len(batches))
 
 
-def _combined(part: pa.Table, names: Sequence[str]) -> list[pa.RecordBatch]:
-    """The rows of many small chunks, each of which would be read on its own."""
-    batches = part.select(list(names)).combine_chunks().to_batches()
+def _sliced(label: str, schema: pa.Schema, count: int, read: Callable[[int, int, Sequence[str]], Any]) -> Scan:
+    """Slices of so many rows; `read` takes the first row and the number of rows of a slice, and names of columns."""
+    slices = ((start, min(BATCH_ROWS, count - start)) for start in range(0, count, BATCH_ROWS))
+    units = in_order(((label, rows, partial(read, start, rows)) for start, rows in slices), label)
+    return Scan(label, schema, units, len(units))
+
+
+def _combined(table: pa.Table, start: int, rows: int, names: Sequence[str]) -> list[pa.RecordBatch]:
+    """The rows of many small chunks, each of which would be read on its own.
+
+    One column at a time: what Arrow keeps of a small chunk takes more memory than its values.
+    """
+    columns = [table.select([name]).slice(start, rows).combine_chunks()[0] for name in names]
+    batches = pa.Table.from_arrays(columns, names=list(names)).to_batches()
     return [piece for batch in batches for piece in _selected(batch, names)]
 
 
