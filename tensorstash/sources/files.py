@@ -16,7 +16,7 @@ from tensorstash.common.threads import each, threads
 from tensorstash.errors import DataError, SourceError
 from tensorstash.sources.file import REQUESTS, File
 from tensorstash.sources.filter import Filter
-from tensorstash.sources.footers import Footer, Recent
+from tensorstash.sources.footers import Footer, Readers
 from tensorstash.sources.formats import format_of
 from tensorstash.sources.hive_keys import agreeing, constant, kept_files, key_types
 from tensorstash.sources.int96 import int96_columns, outside_nanoseconds
@@ -62,7 +62,7 @@ def _footers(
     progress: bool | None,
 ) -> list[Footer]:
     """The footers of the files whose keys, of these `types`, do not contradict the filter; of one if all do."""
-    look = partial(_footer, wanted=wanted, recent=Recent())
+    look = partial(_footer, wanted=wanted, readers=Readers())
     if condition is not None and types:
         first = look(files[0])
         keys = {key: arrow for key, arrow in types.items() if key not in first.own}
@@ -71,11 +71,11 @@ def _footers(
     return each(look, files, at_a_time, "footers", progress)
 
 
-def _footer(file: File, wanted: Wanted, recent: Recent) -> Footer:
+def _footer(file: File, wanted: Wanted, readers: Readers) -> Footer:
     form = format_of(file.name)
     assert form.footer is not None
     try:
-        return form.footer(file, wanted, recent)
+        return form.footer(file, wanted, readers)
     except SourceError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:

@@ -20,7 +20,7 @@ from tensorstash.columns.types import is_text
 from tensorstash.errors import SourceError
 from tensorstash.sources.file import File, here
 from tensorstash.sources.filter import Filter
-from tensorstash.sources.footers import Footer, Recent
+from tensorstash.sources.footers import Footer, Readers
 from tensorstash.sources.int96 import path_of
 from tensorstash.sources.scan import BATCH_ROWS, Range, Wanted
 
@@ -79,8 +79,9 @@ class RowGroups:
 
     def _with_intervals(self, schema: pa.Schema) -> pa.Schema:
         """The schema with intervals of time, which pyarrow reads as 12 bytes each."""
+        stored = pa.binary(12)
         for index, field in enumerate(schema):
-            leaves = self._leaves.get(field.name, []) if field.type == pa.binary(12) else []
+            leaves = self._leaves.get(field.name, []) if field.type == stored else []
             if leaves and self.meta.schema.column(leaves[0]).converted_type == "INTERVAL":
                 schema = schema.set(index, field.with_type(pa.month_day_nano_interval()))
         return schema
@@ -170,7 +171,7 @@ class RowGroups:
             yield Range(nulls, *bounds), chunk is None or nulls != chunk.num_values
 
 
-def parquet_footer(file: File, wanted: Wanted, recent: Recent) -> Footer:  # noqa: ARG001  its schema has all columns
+def parquet_footer(file: File, wanted: Wanted, readers: Readers) -> Footer:  # noqa: ARG001  its schema has all columns
     """The row groups of a Parquet file."""
     groups = RowGroups(_FORMAT.make_fragment(file.path, file.system or here()))
     rows = [groups.meta.row_group(index).num_rows for index in range(groups.meta.num_row_groups)]
@@ -179,7 +180,7 @@ def parquet_footer(file: File, wanted: Wanted, recent: Recent) -> Footer:  # noq
             f"{file} is damaged: its row groups have {sum(rows):,} rows, its footer says {groups.meta.num_rows:,}. "
             "Write the file again."
         )
-    return Footer(file, groups.schema, rows, "row group", _batches, recent, groups=groups)
+    return Footer(file, groups.schema, rows, "row group", _batches, readers, groups=groups)
 
 
 def _batches(footer: Footer, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -194,14 +195,14 @@ def _batches(footer: Footer, group: int, names: Sequence[str]) -> Iterator[pa.Re
 
 def _read(footer: Footer, group: int, names: Sequence[str], rows: int, unit: str | None) -> Iterator[pa.RecordBatch]:
     file, groups = footer.file, footer.groups
-    texts = groups.as_dictionaries(group, names)
+    texts = {*groups.as_dictionaries(group, names)}
 
     def opened() -> pq.ParquetFile:
         return pq.ParquetFile(
             file.open(),
             metadata=groups.meta,
             # a dictionary and codes are smaller than one string per row
-            read_dictionary=texts,
+            read_dictionary=[*texts],
             # of a remote file, request all columns at once; a local file would only take more memory
             pre_buffer=file.system is not None,
             buffer_size=1 << 20 if file.system is None else 0,
@@ -209,12 +210,16 @@ def _read(footer: Footer, group: int, names: Sequence[str], rows: int, unit: str
             coerce_int96_timestamp_unit=unit,
         )
 
-    reader = footer.recent.get((file, texts, unit), opened)
-    for number, batch in enumerate(reader.iter_batches(rows, row_groups=[group], columns=names, use_threads=False)):
-        if not number:
-            groups.check_counts(group, names, footer.place(group))
-        batch.validate(full=True)  # in a damaged file, codes may be out of range and texts invalid UTF-8
-        yield batch
+    def fits(made: tuple[File, str | None, set[str]]) -> bool:
+        return made[:2] == (file, unit) and made[2].intersection(names) == texts
+
+    with footer.readers.taken(fits, (file, unit, texts), opened) as reader:
+        batches = reader.iter_batches(rows, row_groups=[group], columns=names, use_threads=False)
+        for number, batch in enumerate(batches):
+            if not number:
+                groups.check_counts(group, names, footer.place(group))
+            batch.validate(full=True)  # in a damaged file, codes may be out of range and texts invalid UTF-8
+            yield batch
 
 
 def _has_codes(chunk: Any) -> bool:
