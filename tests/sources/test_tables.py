@@ -20,11 +20,12 @@ import tensorstash as ts
 from tensorstash.sources import tables
 from tensorstash.sources.scan import Wanted
 from tests.oracle_load import (
-    NUMBERS,
     Kind,
+    NUMBERS,
     exact,
     kind_of,
     like,
+    run_python,
     value,
 )
 
@@ -207,6 +208,27 @@ def test_what_is_no_source_is_refused() -> None:
     message = "A source is ... got pyarrow.lib.ChunkedArray"
     with pytest.raises(TypeError, match=like(message)):
         ts.load(pa.chunked_array([[1]]))
+
+
+def test_what_is_planned_of_many_small_chunks_holds_none_of_them() -> None:
+    """Ten columns of 20,000 chunks take some 50 MB, if each chunk is described once more."""
+    program = """
+import gc, re
+from pathlib import Path
+import pyarrow as pa, tensorstash as ts
+
+def anonymous():
+    gc.collect()
+    return int(re.search(r"RssAnon:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+
+table = pa.concat_tables([pa.table({f"c{k}": [0.5, 1.5] for k in range(10)})] * 20_000)
+assert ts.plan(table[:2]).rows == 2
+before = anonymous()
+plan = ts.plan(table)
+assert plan.rows == 40_000
+print(anonymous() - before)
+"""
+    assert int(run_python(program)) < 10_000_000
 
 
 @pytest.mark.parametrize("rows", [1, 7])
