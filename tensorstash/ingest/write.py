@@ -29,7 +29,7 @@ from tensorstash.ingest.row_order import blocks, runs_between
 from tensorstash.ingest.static import Deciding, Settled, StaticColumn, bits_of, deciding_rows, join_table
 from tensorstash.segments.draft import Draft
 from tensorstash.segments.limits import Limit
-from tensorstash.sources.scan import Unit, damage_named
+from tensorstash.sources.read import Unit, damage_named
 from tensorstash.stash.header import MONTH_DAYS
 from tensorstash.stash.month_days import LAST, kept_days
 from tensorstash.stash.stash import Stash
@@ -68,7 +68,7 @@ def write_load(
 
     It goes into the empty file `fd`, or into a new unnamed file. `report` is called with the fraction that is done.
     """
-    check_columns(choice.nbytes, choice.scan.label, limits, on_disk)
+    check_columns(choice.nbytes, choice.source.label, limits, on_disk)
     tensors = [(column.name, column.dtype, (choice.rows, *column.shape)) for column in choice.stored]
     draft = Draft(tensors, choice.header_bytes, fd, on_disk)
     read = (*choice.columns, *choice.static, choice.entity, *choice.times)
@@ -78,7 +78,7 @@ def write_load(
         done = Progress(bar, values, report)
         keys = read_keys(choice, draft, done)
         load = _Load(choice, keys, draft, done, decoders)
-        check_static((*choice.static, *choice.joined, *choice.request.carried), len(keys.entities), choice.scan.label)
+        check_static((*choice.static, *choice.joined, *choice.request.carried), len(keys.entities), choice.source.label)
         joined, notes = join_table(choice.table, keys, decoders) if choice.table is not None else ([], ())
         columns, of_rows = _decode_columns(load)
     for column in columns:
@@ -150,9 +150,9 @@ def _decode_columns(load: _Load) -> tuple[list[Column], list[StaticColumn]]:
     of_rows = [column for column in choice.columns if column not in of_keys]
     moved = {} if keys.places is None else _mapped(load.draft, [column.name for column in of_rows])
     from_memory = _decode(load, units_of_keys(choice, keys, load.draft), of_keys, {}) if of_keys else ()
-    from_source = _decode(load, choice.scan.units, [*of_rows, *choice.static], moved)
+    from_source = _decode(load, choice.source.units, [*of_rows, *choice.static], moved)
     counts = {column.name: ColumnCounts.of(np.zeros(0), column) for column in (*choice.columns, *choice.static)}
-    settled = {c.name: Settled(c, choice.scan, keys.entities, load.decoders[c.name]) for c in choice.static}
+    settled = {c.name: Settled(c, choice.source, keys.entities, load.decoders[c.name]) for c in choice.static}
     for name, of_batch, deciding in chain(from_memory, from_source):
         counts[name] += of_batch
         if deciding is not None:

@@ -1,4 +1,4 @@
-"""Scans of files with footers, and of pyarrow datasets: all footers are read first, then the pieces of the files."""
+"""Sources of files with footers, and of pyarrow datasets: all footers are read first, then the pieces of the files."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -21,19 +21,19 @@ from tensorstash.sources.formats import format_of
 from tensorstash.sources.hive_keys import agreeing, constant, kept_files, key_types
 from tensorstash.sources.int96 import int96_columns, outside_nanoseconds
 from tensorstash.sources.parquet import RowGroups, range_of
-from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, in_order
-from tensorstash.sources.streams import scan_stream
+from tensorstash.sources.read import BATCH_ROWS, Source, Wanted, in_order
+from tensorstash.sources.streams import open_stream
 from tensorstash.sources.unify import unify
 from tensorstash.sources.unreadable import why_unreadable
 
 
-def scan_files(
+def open_files(
     files: Sequence[File],
     label: str,
     wanted: Wanted,
     condition: Filter | None,
     progress: bool | None,
-) -> Scan:
+) -> Source:
     """Read all footers in parallel and unify them. Files and row groups that the filter excludes are left out."""
     types = key_types(files)
     footers = _footers(files, types, wanted, condition, progress)
@@ -51,7 +51,7 @@ def scan_files(
     ]
     of_paths = frozenset(types).difference(*(footer.own for footer in footers))
     ranges = partial(range_of, [footer.groups for footer in footers])
-    return Scan(label, whole, in_order(pieces, label), len(pieces), notes, ranges, of_paths)
+    return Source(label, whole, in_order(pieces, label), len(pieces), notes, ranges, of_paths)
 
 
 def _footers(
@@ -143,7 +143,7 @@ def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
         ) from error
 
 
-def scan_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, progress: bool | None) -> Scan:
+def open_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, progress: bool | None) -> Source:
     """The row groups of a pyarrow dataset of Parquet files, whose footers have the row counts; others are streams."""
     asked = None if condition is None or condition.formula is not None else condition.fitted(source.schema).expression
     fragments: list[Any] = [None]
@@ -153,7 +153,7 @@ def scan_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, 
         except pa.ArrowException:  # a filter that does not fit the columns raises later, with their names
             fragments = [*source.get_fragments()]
     if not all(isinstance(fragment, pads.ParquetFileFragment) for fragment in fragments):
-        return scan_stream(source, wanted, condition, progress)
+        return open_stream(source, wanted, condition, progress)
     label, schema = f"the pyarrow {type(source).__name__}", source.schema
     for name in wanted.among(dict.fromkeys(schema.names)):
         field_of(schema, name, label)
@@ -171,7 +171,7 @@ def scan_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, 
             batches = partial(_fragment_batches, fragment, group.id, schema) if group.id in kept else None
             pieces.append((f"{fragment.path}, row group {group.id}", group.num_rows, batches))
     keys = frozenset(schema.names).difference(*(groups.schema.names for groups in footers)) if footers else frozenset()
-    return Scan(label, schema, in_order(pieces, label), len(pieces), (), partial(range_of, footers), keys)
+    return Source(label, schema, in_order(pieces, label), len(pieces), (), partial(range_of, footers), keys)
 
 
 def _check_int96(fragment: pads.ParquetFileFragment, group: int, names: Sequence[str]) -> None:

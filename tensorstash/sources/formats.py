@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tensorstash.sources.file import File
     from tensorstash.sources.footers import Footer, Readers
-    from tensorstash.sources.scan import Wanted
+    from tensorstash.sources.read import Wanted
 
 # Readers are imported by the functions that call them: whoever only attaches a stash needs the endings alone.
 

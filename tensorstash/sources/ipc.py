@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from tensorstash.sources.file import File
 from tensorstash.sources.footers import Footer, Readers
-from tensorstash.sources.scan import Wanted
+from tensorstash.sources.read import Wanted
 from tensorstash.sources.storage import without_null_views
 
 _MAGIC = b"ARROW1"  # the first bytes of a file; a stream has none

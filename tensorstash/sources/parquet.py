@@ -22,7 +22,7 @@ from tensorstash.sources.file import File, here
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import Footer, Readers
 from tensorstash.sources.int96 import path_of
-from tensorstash.sources.scan import BATCH_ROWS, Range, Wanted
+from tensorstash.sources.read import BATCH_ROWS, Range, Wanted
 
 _MOST_GROUPS = 4096  # row groups whose statistics are read for a plan
 _FEW_ROWS = 4096  # in a smaller row group, reading texts is faster than looking up their encodings

@@ -11,7 +11,7 @@ import torch
 
 import tensorstash as ts
 from tensorstash.sources.parquet import _bounds
-from tensorstash.sources.scan import Range
+from tensorstash.sources.read import Range
 from tests.oracle_load import write_parquet
 
 

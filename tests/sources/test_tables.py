@@ -18,10 +18,10 @@ import torch
 
 import tensorstash as ts
 from tensorstash.sources import tables
-from tensorstash.sources.scan import Wanted
+from tensorstash.sources.read import Wanted
 from tests.oracle_load import (
-    Kind,
     NUMBERS,
+    Kind,
     exact,
     kind_of,
     like,
@@ -158,7 +158,7 @@ def test_a_frame_that_others_were_appended_to(small: bool, monkeypatch: pytest.M
     assert frame.n_chunks() == 30
     stash = ts.load(frame, ["y"], entity="e", time="t")
     assert stash["y"].tolist() == [*range(30), *(10.0 * hour for hour in range(30))]
-    pieces = tables.scan_polars(frame, Wanted(None)).pieces
+    pieces = tables.open_polars(frame, Wanted(None)).pieces
     assert pieces == (1 if small else 30)
     assert frame.n_chunks() == 30
 
