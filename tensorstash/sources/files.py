@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from tensorstash.columns.names import field_of
 from tensorstash.columns.types import is_text
 from tensorstash.common.threads import each, threads
 from tensorstash.errors import DataError, SourceError
@@ -21,7 +20,7 @@ from tensorstash.sources.formats import format_of
 from tensorstash.sources.hive_keys import agreeing, constant, kept_files, key_types
 from tensorstash.sources.int96 import int96_columns, outside_nanoseconds
 from tensorstash.sources.parquet import RowGroups, range_of
-from tensorstash.sources.read import BATCH_ROWS, Source, Wanted, in_order
+from tensorstash.sources.read import BATCH_ROWS, Source, Wanted, check_unique, in_order
 from tensorstash.sources.streams import open_stream
 from tensorstash.sources.unify import unify
 from tensorstash.sources.unreadable import why_unreadable
@@ -155,8 +154,7 @@ def open_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, 
     if not all(isinstance(fragment, pads.ParquetFileFragment) for fragment in fragments):
         return open_stream(source, wanted, condition, progress)
     label, schema = f"the pyarrow {type(source).__name__}", source.schema
-    for name in wanted.among(dict.fromkeys(schema.names)):
-        field_of(schema, name, label)
+    check_unique(schema.names, wanted, label)
     footers, pieces = [], []
     for fragment in fragments:
         try:

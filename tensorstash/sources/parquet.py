@@ -8,7 +8,6 @@ import io
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -69,20 +68,16 @@ class RowGroups:
         return RowGroups, (self.fragment,)
 
     @cached_property
-    def _leaves(self) -> dict[str, list[int]]:
-        """The leaf columns by their paths, and all of those below a path."""
-        leaves: dict[str, list[int]] = {}
-        for leaf in range(self.meta.num_columns):
-            for path in accumulate(path_of(self.meta, leaf).split("."), "{}.{}".format):
-                leaves.setdefault(path, []).append(leaf)
-        return leaves
+    def _paths(self) -> dict[str, int]:
+        """The leaf columns by their paths."""
+        return {path_of(self.meta, leaf): leaf for leaf in reversed(range(self.meta.num_columns))}
 
     def _with_intervals(self, schema: pa.Schema) -> pa.Schema:
         """The schema with intervals of time, which pyarrow reads as 12 bytes each."""
         stored = pa.binary(12)
         for index, field in enumerate(schema):
-            leaves = self._leaves.get(field.name, []) if field.type == stored else []
-            if leaves and self.meta.schema.column(leaves[0]).converted_type == "INTERVAL":
+            leaf = self._paths.get(field.name) if field.type == stored else None
+            if leaf is not None and self.meta.schema.column(leaf).converted_type == "INTERVAL":
                 schema = schema.set(index, field.with_type(pa.month_day_nano_interval()))
         return schema
 
@@ -100,13 +95,18 @@ class RowGroups:
         except _ReadError:
             pass
         chunks, columns = self.meta.row_group(group), self.meta.schema
-        leaves = chain.from_iterable(self._leaves.get(name, []) for name in names)
-        return all(chunks.column(leaf).physical_type == columns.column(leaf).physical_type for leaf in leaves)
+        return all(
+            chunks.column(leaf).physical_type == columns.column(leaf).physical_type for leaf in self._leaves(names)
+        )
+
+    def _leaves(self, names: Collection[str]) -> list[int]:
+        """The indices of all leaf columns of these columns."""
+        return [leaf for path, leaf in self._paths.items() if path in names or path.partition(".")[0] in names]
 
     def _chunk(self, group: int, name: str) -> Any:
         """The metadata of an unnested column in a row group; `None` for any other column."""
-        is_flat = name in self._leaves and not pa.types.is_nested(self.schema.field(name).type)
-        return self.meta.row_group(group).column(self._leaves[name][0]) if is_flat else None
+        is_flat = name in self._paths and not pa.types.is_nested(self.schema.field(name).type)
+        return self.meta.row_group(group).column(self._paths[name]) if is_flat else None
 
     def check_counts(self, group: int, names: Sequence[str], place: str) -> None:
         """Raise if a column has another number of values than its row group has rows, which would lose or shift rows.
@@ -139,8 +139,7 @@ class RowGroups:
         if not nested or not self._is_sound(group, nested):
             return BATCH_ROWS  # reading them raises the error
         row_group = self.meta.row_group(group)
-        leaves = chain.from_iterable(self._leaves.get(name, []) for name in nested)
-        values = max((row_group.column(leaf).num_values for leaf in leaves), default=0)
+        values = max((row_group.column(leaf).num_values for leaf in self._leaves(nested)), default=0)
         return BATCH_ROWS if values <= row_group.num_rows else max(1, BATCH_ROWS * row_group.num_rows // values)
 
     def kept(self, schema: pa.Schema, condition: Filter | None) -> Collection[int]:
@@ -210,9 +209,7 @@ def _read(footer: Footer, group: int, names: Sequence[str], rows: int, unit: str
             coerce_int96_timestamp_unit=unit,
         )
 
-    def fits(made: tuple[File, str | None, set[str]]) -> bool:
-        return made[:2] == (file, unit) and made[2].intersection(names) == texts
-
+    fits = lambda made: made[:2] == (file, unit) and made[2].intersection(names) == texts  # noqa: E731
     with footer.readers.taken(fits, (file, unit, texts), opened) as reader:
         batches = reader.iter_batches(rows, row_groups=[group], columns=names, use_threads=False)
         for number, batch in enumerate(batches):
