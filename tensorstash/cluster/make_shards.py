@@ -30,7 +30,7 @@ from tensorstash.ingest.request import Duplicates, Request, Static
 from tensorstash.ingest.segment_key import argument_keys, key_of
 from tensorstash.ingest.vocabularies import with_vocabularies
 from tensorstash.sources.locate import is_paths, label_of_paths
-from tensorstash.sources.scan import Scan
+from tensorstash.sources.read import Source
 
 
 @suggests_keywords
@@ -117,19 +117,19 @@ def shard(
 def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool | None) -> tuple[Manifest, list[str]]:
     """The manifest, and the texts of the warnings."""
     found = Found(request)
-    source = found.choose(progress)
+    read = found.choose(progress)
     arguments = _arguments(found, shards, progress)
     run = resume(store, arguments, progress)
     if isinstance(run, Manifest):
         return run, []
-    rows, static, choice = Rows(_without_source(source), shards), None, with_vocabularies(_without_source(source))
-    if source.table is not None:
-        table = Rows(source.table, shards)
+    rows, static, choice = Rows(_without_source(read), shards), None, with_vocabularies(_without_source(read))
+    if read.table is not None:
+        table = Rows(read.table, shards)
         static = pa.concat_tables(
-            [part for unit in source.table.scan.units for part in table.read(unit, range(shards))]
+            [part for unit in read.table.source.units for part in table.read(unit, range(shards))]
         )
-        choice = replace(choice, table=_without_units(with_vocabularies(_without_source(source.table))))
-    units = tuple((unit.first, unit.place) for unit in source.scan.units)
+        choice = replace(choice, table=_without_units(with_vocabularies(_without_source(read.table))))
+    units = tuple((unit.first, unit.place) for unit in read.source.units)
     writer = ShardWriter(store, arguments, _without_units(choice), static, units)
     missing = [number for number in range(shards) if number not in run.reports]
     finished = sum(report.record.rows for report in run.reports.values())
@@ -173,7 +173,7 @@ def _without_source(choice: Choice) -> Choice:
 
 def _without_units(choice: Choice) -> Choice:
     """The choice as writers take it, which have the rows."""
-    return replace(choice, scan=Scan(choice.scan.label, choice.scan.schema, (), 0))
+    return replace(choice, source=Source(choice.source.label, choice.source.schema, (), 0))
 
 
 def _write_here(
@@ -189,6 +189,6 @@ def _write_here(
 def _arguments(found: Found, shards: int, progress: bool | None) -> dict[str, str]:
     """The source and the arguments, as texts; equal texts give equal bytes."""
     source, keys = found.request.source, argument_keys(found.request)
-    label = label_of_paths(source) if is_paths(source) else found.choose(progress).scan.label
+    label = label_of_paths(source) if is_paths(source) else found.choose(progress).source.label
     texts = {name: repr(value) for name, value in keys.items()}
     return texts | {"source": f"{label} ({key_of(found.rows(None, progress), keys)[:16]})", "shards": str(shards)}

@@ -15,7 +15,7 @@ from tensorstash.common.threads import in_threads
 from tensorstash.errors import SourceError
 from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.entities import entities_of_rows
-from tensorstash.sources.scan import Unit, read
+from tensorstash.sources.read import Unit, read
 from tensorstash.sources.streams import plain, plain_type
 
 SHARD = "__tensorstash.shard"
@@ -40,7 +40,7 @@ class Rows:
     @property
     def schema(self) -> pa.Schema:
         """The columns of the tables: the columns of the source, the shard and the row."""
-        fields = [self.choice.scan.schema.field(name) for name in self.names]
+        fields = [self.choice.source.schema.field(name) for name in self.names]
         fields = [field.with_type(plain_type(field.type)) for field in fields]
         return pa.schema([*fields, pa.field(SHARD, pa.int16()), pa.field(ROW, pa.int64())])
 
@@ -52,7 +52,7 @@ class Rows:
         names, schema, chosen = self.names, self.schema, np.isin(np.arange(self.shards), numbers)
         for row, batch in read(unit, names):
             keys = [batch.column(names.index(name)) for name in entity_columns(entity)]
-            entities, places = entities_of_rows(self.choice.scan, entity, keys, row)
+            entities, places = entities_of_rows(self.choice.source, entity, keys, row)
             shards = self._shards_of(entities)[places]
             order = np.argsort(shards, kind="stable")
             order = order[chosen[shards[order]]]
@@ -84,14 +84,14 @@ class Rows:
 
         try:
             with pa.ipc.new_file(path, schema) as file:
-                for _ in in_threads(self.choice.scan.units, keep):
+                for _ in in_threads(self.choice.source.units, keep):
                     pass
         except OSError as error:
             if isinstance(error, SourceError):
                 raise
             raise SourceError(
-                f"The rows of {self.choice.scan.label} are kept in a temporary file, which cannot be written: {error}. "
-                f"Make room in {folder}."
+                f"The rows of {self.choice.source.label} are kept in a temporary file, which cannot be written: "
+                f"{error}. Make room in {folder}."
             ) from error
         file = pa.ipc.open_file(pa.memory_map(str(path)))
         batches = [file.get_batch(k) for k in range(file.num_record_batches)]

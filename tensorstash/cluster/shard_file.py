@@ -22,7 +22,7 @@ from tensorstash.ingest.load import plan
 from tensorstash.ingest.write import write_load
 from tensorstash.segments.limits import disk_limit
 from tensorstash.segments.segment import open_saved
-from tensorstash.sources.tables import scan_table
+from tensorstash.sources.tables import open_table
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import pairs_per_frequency
 
@@ -51,19 +51,19 @@ class ShardWriter:
     def write(self, number: int, rows: pa.Table) -> ShardReport:
         """Write the shard of these rows, which are in the order of the source."""
         choice, numbers = self.choice, rows[ROW].to_numpy()
-        scan = scan_table(rows, rows.schema, choice.scan.label)
-        units = [replace(unit, name=partial(self._name_row, numbers[unit.start :])) for unit in scan.units]
+        source = open_table(rows, rows.schema, choice.source.label)
+        units = [replace(unit, name=partial(self._name_row, numbers[unit.start :])) for unit in source.units]
         table = choice.table
         if self.static is not None and table is not None:
             static = self.static.filter(pc.field(SHARD) == number)
-            table = replace(table, scan=scan_table(static, static.schema, table.scan.label), rows=static.num_rows)
-        shard = replace(choice, scan=replace(scan, units=tuple(units)), rows=rows.num_rows, table=table)
+            table = replace(table, source=open_table(static, static.schema, table.source.label), rows=static.num_rows)
+        shard = replace(choice, source=replace(source, units=tuple(units)), rows=rows.num_rows, table=table)
         return _write(self.store, file_of(number), key_of(self.arguments, number), shard)
 
     def _name_row(self, numbers: Any, at: int) -> str:
         row = int(numbers[at])
         place = self.units[bisect_right([first for first, _ in self.units], row) - 1][1]
-        return f"{row:,}" if place == self.choice.scan.label else f"{row:,} ({place})"
+        return f"{row:,}" if place == self.choice.source.label else f"{row:,} ({place})"
 
 
 def write_index(

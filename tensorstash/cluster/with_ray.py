@@ -42,11 +42,11 @@ def write_with_ray(
             def tables(batch: Any) -> Iterator[pa.Table]:
                 rows, numbers = ray.get(shared)
                 for place in batch["id"].tolist():
-                    yield from rows.read(rows.choice.scan.units[place], numbers)
+                    yield from rows.read(rows.choice.source.units[place], numbers)
 
-            data = ray.data.range(len(rows.choice.scan.units)).map_batches(tables, batch_format="numpy")
+            data = ray.data.range(len(rows.choice.source.units)).map_batches(tables, batch_format="numpy")
         else:
-            parts = (part for unit in rows.choice.scan.units for part in rows.read(unit, numbers))
+            parts = (part for unit in rows.choice.source.units for part in rows.read(unit, numbers))
             data = ray.data.from_arrow_refs([ray.put(part) for part in parts])
         for row in data.groupby(SHARD).map_groups(write, batch_format="pyarrow").iter_rows():
             rest.discard(row["number"])

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tensorstash.common.threads import threads
 from tensorstash.errors import DataError, SourceError
-from tensorstash.sources.scan import Unit, read
+from tensorstash.sources.read import Unit, read
 
 _SMALL = 1 << 15  # units with fewer rows are decoded together
 _ROWS = 1 << 17  # the most rows of a bundle of several units

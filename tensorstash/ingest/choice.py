@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tensorstash.columns.column import Column
 from tensorstash.ingest.request import Request
 from tensorstash.segments.format import pages
-from tensorstash.sources.scan import Scan
+from tensorstash.sources.read import Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +15,7 @@ class Choice:
     """A source that is ready to be read, and the columns that a load makes of it."""
 
     request: Request
-    scan: Scan  # of the rows and columns that are read; computed columns are among them
+    source: Source  # of the rows and columns that are read; computed columns are among them
     rows: int
     columns: tuple[Column, ...]
     static: tuple[Column, ...] = ()  # one value per entity

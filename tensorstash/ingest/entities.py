@@ -13,7 +13,7 @@ from tensorstash.common.dtypes import Bools, Int32s, Int64s
 from tensorstash.common.text import counted
 from tensorstash.errors import DataError
 from tensorstash.ingest.codes import Piece, Vocabulary, as_arrow, ascending, inverse, piece_of
-from tensorstash.sources.scan import Scan, Unit, read, with_rows
+from tensorstash.sources.read import Source, Unit, read, with_rows
 from tensorstash.sources.storage import decoded
 
 Entity = str | Sequence[str]  # `entity=` of a load
@@ -70,7 +70,7 @@ class Entities:
 
 
 def without_nulls(
-    array: pa.Array, name: str, scanned: Scan, row: int, role: Literal["entity", "time", "known"] = "entity"
+    array: pa.Array, name: str, source: Source, row: int, role: Literal["entity", "time", "known"] = "entity"
 ) -> pa.Array:
     """The array of a key in its role, whose rows begin with `row`; a null in it is refused."""
     if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
@@ -86,54 +86,54 @@ def without_nulls(
         if role == "known":
             rule = "Every row needs the time when it became known;"
             remedy = "Fill it, or leave out rows that are not known yet, with filter=."
-        place = scanned.name_row(row + int(np.argmax(array.is_null())))
+        place = source.name_row(row + int(np.argmax(array.is_null())))
         raise DataError(f"{rule} {name!r} is null in source row {place} (the first such). {remedy}")
     return array
 
 
-def entities_of_rows(scanned: Scan, entity: Entity, arrays: Sequence[pa.Array], row: int) -> tuple[list[Any], Int32s]:
+def entities_of_rows(source: Source, entity: Entity, arrays: Sequence[pa.Array], row: int) -> tuple[list[Any], Int32s]:
     """The distinct entities of the rows from `row` on, and the place of each row's entity among them, `(rows,)`.
 
     `arrays` are those of the entity columns; a null in them is refused.
     """
     names = entity_columns(entity)
     entities = Entities(len(names), ())
-    places = entities.encode([piece_of(without_nulls(*column, scanned, row)) for column in zip(arrays, names)])
+    places = entities.encode([piece_of(without_nulls(*column, source, row)) for column in zip(arrays, names)])
     parts = entities.values(np.arange(len(entities)))
     return parts[0] if isinstance(entity, str) else [*zip(*parts)], places
 
 
-def known_rows(scanned: Scan, entity: Entity, known: Sequence[Any], progress: bool | None) -> tuple[Scan, str]:
-    """The scan of the rows whose entity is known, and a warning that counts the others; empty if there are none."""
+def known_rows(source: Source, entity: Entity, known: Sequence[Any], progress: bool | None) -> tuple[Source, str]:
+    """The source with the rows whose entity is known, and a warning that counts the others; empty if there are none."""
     names, strangers = {*known}, set[Any]()
 
     def are_known(found: list[Any]) -> Bools:
         strangers.update(name for name in found if name not in names)
         return np.array([name in names for name in found], np.bool_)
 
-    kept = _of_entities(scanned, entity, are_known, "like", progress)
+    kept = _of_entities(source, entity, are_known, "like", progress)
     if not strangers:
         return kept, ""
-    rows, entities = counted(scanned.rows - kept.rows, "row"), counted(len(strangers), "entity")
+    rows, entities = counted(source.rows - kept.rows, "row"), counted(len(strangers), "entity")
     return kept, f"unknown='drop' leaves out {rows} of {entities} that like= lacks, such as {min(strangers)!r}."
 
 
-def of_shard(scanned: Scan, entity: Entity, shard: tuple[int, int], progress: bool | None) -> Scan:
-    """The scan of the rows whose entity is in a shard, given by its number and how many there are."""
-    return _of_entities(scanned, entity, lambda names: shard_of(names, shard[1]) == shard[0], "shard", progress)
+def of_shard(source: Source, entity: Entity, shard: tuple[int, int], progress: bool | None) -> Source:
+    """The source with the rows whose entity is in a shard, given by its number and how many there are."""
+    return _of_entities(source, entity, lambda names: shard_of(names, shard[1]) == shard[0], "shard", progress)
 
 
 def _of_entities(
-    scanned: Scan, entity: Entity, chosen: Callable[[list[Any]], Bools], what: str, progress: bool | None
-) -> Scan:
-    """The scan of the rows of some entities; `chosen` tells for distinct entities which these are."""
-    entity_column(scanned.schema, entity, scanned.label)  # refuses values that no entity has
+    source: Source, entity: Entity, chosen: Callable[[list[Any]], Bools], what: str, progress: bool | None
+) -> Source:
+    """The source with the rows of some entities; `chosen` tells for distinct entities which these are."""
+    entity_column(source.schema, entity, source.label)  # refuses values that no entity has
 
     def flags_of(unit: Unit) -> Bools:
         flags = [np.empty(0, np.bool_)]
         for row, batch in read(unit, entity_columns(entity)):
-            names, places = entities_of_rows(scanned, entity, batch.columns, row)
+            names, places = entities_of_rows(source, entity, batch.columns, row)
             flags.append(chosen(names)[places])
         return np.concatenate(flags)
 
-    return with_rows(scanned, flags_of, what, progress)
+    return with_rows(source, flags_of, what, progress)

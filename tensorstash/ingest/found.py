@@ -45,12 +45,12 @@ class Found:
         rows: object = self._stamps
         if self._files is None:
             choice = self.choose(progress)
-            rows = contents(choice.scan, choice.read)
+            rows = contents(choice.source, choice.read)
         if self.request.table is None:
             return rows
         table = self._choice.table if self._choice is not None else Found(self.request.table).choose(progress)
         assert table is not None
-        return [rows, contents(table.scan, table.read)]
+        return [rows, contents(table.source, table.read)]
 
     def again(self, progress: bool | None) -> "Found":
         """The same source at a later time, for a load of what was surveyed; a change in between is an error.
@@ -67,8 +67,8 @@ class Found:
         before, now = (one.choose(progress) for one in (self, found))
         if (before.rows, before.types) != (now.rows, now.types):
             raise SourceError(
-                f"A source must not change between a plan and its load; {now.scan.label} has other rows or types now. "
-                "Make the plan again."
+                f"A source must not change between a plan and its load; {now.source.label} has other rows or types "
+                "now. Make the plan again."
             )
         return found
 

@@ -43,7 +43,7 @@ from tensorstash.ingest.row_order import (
 )
 from tensorstash.ingest.values import values
 from tensorstash.segments.draft import Draft
-from tensorstash.sources.scan import Unit, damage_named
+from tensorstash.sources.read import Unit, damage_named
 from tensorstash.stash.header import times_checksum
 
 _SUNDAY = 3  # of the days since 1970, which began on a Thursday, modulo 7
@@ -102,19 +102,19 @@ def _in_order(
     if not times:
         return places, False, False
     if places is not None:
-        check_sorting(rows, SORT_BYTES, choice.scan.label)
+        check_sorting(rows, SORT_BYTES, choice.source.label)
         for key in times:
             move(key, places)
     keys, repeats, known_first = times, False, False
     if len(times) > 1:
-        check_sorting(int(np.diff(offsets).max(initial=0)), SORT_BYTES, choice.scan.label)
+        check_sorting(int(np.diff(offsets).max(initial=0)), SORT_BYTES, choice.source.label)
         pairs, versions = (distinct(key, offsets) for key in times)
         # the fewer known times an entity has, the more rows became known together: they then stand side by side
         repeats, known_first = pairs < rows, not choice.request.duplicates and versions <= pairs
         keys = times[::-1] if known_first else times
     ascending, equal = ascend(keys, offsets)
     if not ascending:
-        check_sorting(rows, SORT_BYTES, choice.scan.label)
+        check_sorting(rows, SORT_BYTES, choice.source.label)
         moved = sort(keys, offsets, runs[0].dtype)
         places = moved if places is None else then(places, moved)
         _, equal = ascend(keys, offsets)
@@ -132,13 +132,13 @@ def _read(choice: Choice, draft: Draft, progress: Progress, entities: Entities |
     def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[list[Runs]]:
         return each_or_all(bundle, lambda units: _read_bundle(choice, draft, progress, entities, units, go_on))
 
-    units = choice.scan.units if choice.entity or choice.time else ()
+    units = choice.source.units if choice.entity or choice.time else ()
     for some in chain.from_iterable(in_threads(bundles(units), read_keys_of)):
         runs += some
         found += sum(len(codes) for _, codes in some)
         if not is_checked and entities is not None and found > len(entities) + len(runs):
             # the rows of some entity are not contiguous
-            check_sorting(choice.rows, SORT_BYTES, choice.scan.label)
+            check_sorting(choice.rows, SORT_BYTES, choice.source.label)
             is_checked = True
     edges = [edges[:-1] for edges, _ in runs]
     edges.append(np.array([choice.rows], _type_of_rows(choice.rows)))
@@ -156,7 +156,7 @@ def _duplicate_time(choice: Choice, places: Integers | None, at: int, entity: ob
     clock, name = Clock(time.unit, time.zone), time.members[0]
     whose = f"entity {entity!r}" if choice.entity else "the series (no entity= was given)"
     rows = [at, at + 1] if places is None else [int((places == place).argmax()) for place in (at, at + 1)]
-    first, second = map(choice.scan.name_row, rows)
+    first, second = map(choice.source.name_row, rows)
     rule, twice = "A time occurs once in each entity", f"{name} {clock.format(int(times[0][at]))}"
     if choice.known is not None:
         since = Clock(choice.known.unit, choice.known.zone).format(int(times[1][at]))
@@ -174,10 +174,10 @@ def _duplicate_time(choice: Choice, places: Integers | None, at: int, entity: ob
 
 def _files_remedy(choice: Choice, rows: Sequence[int]) -> str:
     """What makes a series of each file, if a time stands in two files and nothing tells their series."""
-    first, second = (re.sub(r", (row group|record batch) \d+$", "", choice.scan.unit_of(row).place) for row in rows)
+    first, second = (re.sub(r", (row group|record batch) \d+$", "", choice.source.unit_of(row).place) for row in rows)
     if choice.entity is not None or first == second:
         return ""
-    files = "dataset.files" if choice.scan.label.startswith("the pyarrow ") else "them"
+    files = "dataset.files" if choice.source.label.startswith("the pyarrow ") else "them"
     part = "parent" if os.path.basename(first) == os.path.basename(second) else "stem"
     return f"If each file is a series, load {files} with entity=ts.path({part!r}). "
 
@@ -210,13 +210,13 @@ def _read_bundle(  # noqa: PLR0917
             go_on()
             arrays = dict(zip(names, batch.columns))
             if entities is not None:
-                keys = [without_nulls(arrays[member], member, choice.scan, row) for member in members]
+                keys = [without_nulls(arrays[member], member, choice.source, row) for member in members]
                 edges, codes = runs_of(entities.encode([*map(piece_of, keys)]))
                 runs.append(((row + edges).astype(_type_of_rows(choice.rows)), codes))
             nbytes = 0
             for column in times:
                 (name,) = column.members
-                array = without_nulls(arrays[name], name, choice.scan, row, "time" if column is times[0] else "known")
+                array = without_nulls(arrays[name], name, choice.source, row, "time" if column is times[0] else "known")
                 ticks, _ = values([array], column, unit.place)
                 draft.write(column.name, row, ticks)
                 nbytes += ticks.nbytes
@@ -238,7 +238,7 @@ def _write_entities(choice: Choice, draft: Draft, parts: list[list[Any]]) -> lis
     entity = choice.entity
     assert entity is not None
     for k, (member, names) in enumerate(zip(entity.members, parts)):
-        integers = not is_text(choice.scan.schema.field(member).type)
+        integers = not is_text(choice.source.schema.field(member).type)
         write_names(draft, f"__entities.{k}" if entity.shape else "__entities", names, integers)
     return [*zip(*parts)] if entity.shape else parts[0]
 
@@ -268,7 +268,7 @@ def units_of_keys(choice: Choice, keys: Keys, draft: Draft) -> list[Unit]:
         return [pa.RecordBatch.from_arrays([columns[name] for name in names], names=list(names))]
 
     edges = blocks(0, choice.rows)
-    return [Unit(choice.scan.label, start, stop - start, partial(read, start, stop), start) for start, stop in edges]
+    return [Unit(choice.source.label, start, stop - start, partial(read, start, stop), start) for start, stop in edges]
 
 
 def write_vocabulary(draft: Draft, column: str, names: Sequence[Any] | None) -> None:

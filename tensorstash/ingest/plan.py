@@ -20,7 +20,7 @@ from tensorstash.ingest.plan_text import CUTTABLE, HEAD, NUMBERS, PlannedColumn,
 from tensorstash.ingest.request import Request
 from tensorstash.segments.format import PAGE
 from tensorstash.segments.limits import memory_limits, memory_told
-from tensorstash.sources.scan import Range
+from tensorstash.sources.read import Range
 from tensorstash.stash.stash import Stash
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Plan:
     @property
     def source(self) -> str:
         """What the rows come from."""
-        return self.choice.scan.label
+        return self.choice.source.label
 
     @property
     def rows(self) -> int:
@@ -87,26 +87,6 @@ class Plan:
         return self.choice.columns
 
     @property
-    def static(self) -> tuple[Column, ...]:
-        """The columns of the source with a value per entity."""
-        return self.choice.static
-
-    @property
-    def entity(self) -> Column | None:
-        """The entity, if one was named."""
-        return self.choice.entity
-
-    @property
-    def time(self) -> Column | None:
-        """The time, if it was named."""
-        return self.choice.time
-
-    @property
-    def known(self) -> Column | None:
-        """When each row became known, if that was named."""
-        return self.choice.known
-
-    @property
     def skipped(self) -> tuple[str, ...]:
         """Source columns that are never decoded."""
         return self.choice.skipped
@@ -114,7 +94,7 @@ class Plan:
     @property
     def notes(self) -> tuple[str, ...]:
         """Differences between files that were unified, and reasons for which a load will fail."""
-        return (*self.choice.scan.notes, *(note for column in self._read for note in losses(column, self.ranges)))
+        return (*self.choice.source.notes, *(note for column in self._read for note in losses(column, self.ranges)))
 
     @suggests_keywords
     def load(
@@ -151,14 +131,14 @@ class Plan:
     def ranges(self) -> dict[str, Range]:
         """The statistics of source columns before the filter, where the source has them."""
         names = dict.fromkeys(member for column in self._read for member in column.members)
-        return {name: values for name in names if (values := self.choice.scan.range_of(name)) != Range()}
+        return {name: values for name in names if (values := self.choice.source.range_of(name)) != Range()}
 
     @property
     def described(self) -> list[PlannedColumn]:
         """What is said of each column: those of the stash, the entity and the times."""
-        choice, entity = self.choice, self.entity
+        choice, entity = self.choice, self.choice.entity
         source = choice.rows, choice.types, self.ranges
-        keys = choice.scan.keys  # such a column is the same in all rows of a file
+        keys = choice.source.keys  # such a column is the same in all rows of a file
         roles = {column.name: "partition key" for column in choice.columns if keys.issuperset(column.members)}
         found = [planned_column(column, *source, roles.get(column.name, "")) for column in choice.columns]
         found += [planned_column(column, *source, "static") for column in choice.static]
@@ -166,7 +146,7 @@ class Plan:
             found += [planned_column(c, choice.table.rows, choice.table.types, {}, "static") for c in choice.joined]
         found += [PlannedColumn(column.name, ("like=",), (), "static") for column in self.request.carried]
         found += [] if entity is None else entity_columns(entity, choice.types, self.ranges)
-        names = (self.time.members[0] if self.time else "", str(self.request.known_name))
+        names = (choice.time.members[0] if choice.time else "", str(self.request.known_name))
         times = zip(choice.times, names, ("time", "known"))
         return found + [planned_column(replace(key, name=name), *source, role) for key, name, role in times]
 
@@ -196,11 +176,11 @@ class Plan:
         ]
         if others := [f"{name} = {members}" for name, members, *_ in self.lines if members]:
             lines.append(f"from: {'; '.join(others)}")
-        if self.static or choice.joined:
+        if choice.static or choice.joined:
             lines.append("static: one value per entity; only a load counts the entities")
         if self.page_tables >= _WORTH_A_LINE:
             lines.append(f"page tables: {size_text(self.page_tables)} in each process")
-        kept, pieces = len(choice.scan.units), choice.scan.pieces
+        kept, pieces = len(choice.source.units), choice.source.pieces
         if kept != pieces:
             by = " and ".join(name for name in ("filter", "shard") if getattr(request, name) is not None)
             lines.append(f"{by}: keeps rows of {kept:,} of {pieces:,} row groups")

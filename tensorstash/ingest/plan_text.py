@@ -14,7 +14,7 @@ from tensorstash.columns.column import Column, fits
 from tensorstash.common.clock import zone_of
 from tensorstash.common.text import cut
 from tensorstash.errors import DataError
-from tensorstash.sources.scan import Range
+from tensorstash.sources.read import Range
 
 HEAD = ("column", "from", "source", "kind", "dtype", "nulls", "min", "max", "MB")
 CUTTABLE = ("source", "kind")

@@ -19,7 +19,7 @@ from tensorstash.common.text import cut, type_text
 from tensorstash.errors import SchemaError
 from tensorstash.ingest.plan_text import type_name
 from tensorstash.sources.locate import is_table
-from tensorstash.sources.scan import Scan, Wanted
+from tensorstash.sources.read import Source, Wanted
 from tensorstash.stash.stash import Stash
 
 if TYPE_CHECKING:
@@ -235,17 +235,17 @@ def check_names(request: Request, columns: Sequence[Column], static: Sequence[Co
 
 
 def check_table(
-    request: Request, columns: Sequence[Column], scanned: Scan, static: Sequence[Column], table: Scan
+    request: Request, columns: Sequence[Column], source: Source, static: Sequence[Column], table: Source
 ) -> None:
     """Refuse a table of static columns that repeats the name of another column, or has entities of another type."""
     _check_apart(columns, static)
     for column in static:
         _check_no_key(column, {request.time, request.known_name}, f"a column of {table.label}", "static")
     for name in entity_columns(request.entity):
-        here, there = (field_of(side.schema, name, side.label).type for side in (scanned, table))
+        here, there = (field_of(side.schema, name, side.label).type for side in (source, table))
         if is_text(here) != is_text(there):
             raise SchemaError(
-                f"Entity columns have one kind of values; {name!r} is {type_name(here)} in {scanned.label} and "
+                f"Entity columns have one kind of values; {name!r} is {type_name(here)} in {source.label} and "
                 f"{type_name(there)} in {table.label}. Convert one of them."
             )
 

@@ -21,20 +21,20 @@ from tensorstash.segments.directory import check_label
 from tensorstash.segments.format import VERSION
 from tensorstash.sources.file import WILDCARD, before_wildcard
 from tensorstash.sources.locate import is_paths, label_of_paths
-from tensorstash.sources.scan import Scan, read
+from tensorstash.sources.read import Source, read
 from tensorstash.sources.storage import without_views
 from tensorstash.stash.month_days import kept_days
 from tensorstash.stash.stash import Stash
 
 
-def contents(scanned: Scan, names: Sequence[str]) -> str:
+def contents(source: Source, names: Sequence[str]) -> str:
     """A hash of columns of a source in memory, with their types."""
     digest = blake2b(digest_size=32)
     file = SimpleNamespace(write=digest.update, flush=lambda: None, close=lambda: None, closed=False)
-    fields = [scanned.schema.field(name) for name in names]
+    fields = [source.schema.field(name) for name in names]
     schema = pa.schema([field.with_type(without_views(pa.nulls(0, field.type)).type) for field in fields])
     with pa.PythonFile(file, mode="w") as sink, pa.ipc.new_stream(sink, schema) as stream:
-        for unit in scanned.units:
+        for unit in source.units:
             for _, batch in read(unit, names):
                 # views are cast, because equal texts may have others
                 columns = [*map(without_views, batch.columns)]

@@ -16,7 +16,7 @@ from tensorstash.errors import DataError
 from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.decoders import Decoder
 from tensorstash.ingest.keys import Keys
-from tensorstash.sources.scan import Scan, read
+from tensorstash.sources.read import Source, read
 from tensorstash.sources.storage import without_views
 
 _SHOWN = 5  # the most entities that a message names
@@ -52,8 +52,8 @@ def deciding_rows(rows: Int64s, codes: Int64s, bits: Bits) -> Deciding:
 class Settled:
     """The values of a static column, as the rows that decide them are read in the order of the source."""
 
-    def __init__(self, column: Column, scanned: Scan, entities: list[Any], decoder: Decoder) -> None:
-        self._column, self._scanned, self._entities, self._decoder = column, scanned, entities, decoder
+    def __init__(self, column: Column, source: Source, entities: list[Any], decoder: Decoder) -> None:
+        self._column, self._source, self._entities, self._decoder = column, source, entities, decoder
         self._rows = np.full(len(entities), -1)  # of each entity, the row that had its value; -1: none so far
         self._bits: Bits = np.zeros((len(entities), math.prod(column.shape)), f"i{column.dtype.itemsize}")
 
@@ -73,14 +73,14 @@ class Settled:
 
         The one series of a source without rows, which has none, is refused.
         """
-        column, scanned, without = self._column, self._scanned, self._rows < 0
-        if not scanned.rows and self._entities == [None]:
+        column, source, without = self._column, self._source, self._rows < 0
+        if not source.rows and self._entities == [None]:
             raise DataError(
-                f"A static column has one value in each entity; {column.name!r} has none, because {scanned.label} has "
+                f"A static column has one value in each entity; {column.name!r} has none, because {source.label} has "
                 "no rows. Leave static= out, or name the entity column as entity=."
             )
         if without.any():
-            empty = [pa.nulls(1, scanned.schema.field(member).type) for member in column.members]
+            empty = [pa.nulls(1, source.schema.field(member).type) for member in column.members]
             place = f"entities of like= without rows, such as {self._entities[int(without.argmax())]!r}"
             self._bits[without] = bits_of(self._decoder.decode(empty, place)[0], column)
         held = self._bits.view(DTYPES[column.dtype][1]).reshape(-1, *column.shape)
@@ -92,7 +92,7 @@ class Settled:
         item = int((bits[0] != bits[1]).argmax())
         first, other = (_value_text(value, column, names, item) for value in (bits[:1], bits[1:]))
         whose = "the series (no entity= was given)" if name is None else f"entity {name!r}"
-        places = [self._scanned.name_row(at) for at in (int(self._rows[entity]), row)]
+        places = [self._source.name_row(at) for at in (int(self._rows[entity]), row)]
         return DataError(
             f"A static column has one value in each entity; {_item_name(column, item)} of {whose} is {first} in source "
             f"row {places[0]} and {other} in {places[1]}. Load it with columns= instead."
@@ -150,10 +150,10 @@ def join_table(
     order of the entities before they are decoded, so that vocabularies and statistics are those of a static column of
     the source.
     """
-    keys, label = table.entity, table.scan.label
+    keys, label = table.entity, table.source.label
     assert keys is not None
     members = dict.fromkeys(member for column in table.columns for member in column.members)
-    arrays = read_columns(table.scan, list(dict.fromkeys([*keys.members, *members])))
+    arrays = read_columns(table.source, list(dict.fromkeys([*keys.members, *members])))
     names = [_entity_values(arrays[name], name, label) for name in keys.members]
     rows, strangers = _rows([*zip(*names)] if keys.shape else names[0], of_rows.entities, of_rows.has_rows, label)
     ordered = {name: arrays[name].take(rows).combine_chunks() for name in members}
@@ -170,10 +170,10 @@ def join_table(
     )
 
 
-def read_columns(scanned: Scan, names: list[str]) -> dict[str, pa.ChunkedArray]:
+def read_columns(source: Source, names: list[str]) -> dict[str, pa.ChunkedArray]:
     """Columns of a small table, whole."""
-    batches = [batch for unit in scanned.units for _, batch in read(unit, names)]
-    fields = [scanned.schema.field(name) for name in names]
+    batches = [batch for unit in source.units for _, batch in read(unit, names)]
+    fields = [source.schema.field(name) for name in names]
     return {
         field.name: pa.chunked_array(
             [without_views(batch.column(k)) for batch in batches], None if batches else field.type

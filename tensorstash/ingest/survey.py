@@ -13,9 +13,7 @@ from tensorstash.errors import ColumnError, SchemaError
 from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.entities import known_rows, of_shard
 from tensorstash.ingest.like import check_columns_like, check_time_like, column_like, entity_like
-from tensorstash.ingest.plan_text import (
-    type_name,
-)
+from tensorstash.ingest.plan_text import type_name
 from tensorstash.ingest.request import Request, Specs, check_names, check_table, kept_expressions
 from tensorstash.ingest.untimed import forgotten_time, is_index
 from tensorstash.segments.format import MAX_HEADER
@@ -24,48 +22,48 @@ from tensorstash.sources.file import File
 from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.kept_rows import columns_of, filtered
 from tensorstash.sources.locate import kind_of
-from tensorstash.sources.scan import Scan, with_derived
+from tensorstash.sources.read import Source, with_derived
 from tensorstash.sources.shapes import shaped
-from tensorstash.sources.source import scan
+from tensorstash.sources.source import open_source
 
 Inputs = Mapping[str, tuple[str, ...]]  # derived columns, and the source columns that each is computed from
 
 
 def choose(request: Request, files: Sequence[File] | None, progress: bool | None) -> Choice:
-    """Look at the source, or its files; the only values read are those of the columns of the filter and the shard.
+    """Open the source, or its files; the only values read are those of the columns of the filter and the shard.
 
     Rows are chosen first; of those alone columns are computed.
     """
     table = None if request.table is None else choose(request.table, None, progress)
-    source = scan(request.source, files, request.wanted, request.filter, progress)
+    opened = open_source(request.source, files, request.wanted, request.filter, progress)
     if request.argument != "columns":
-        source = replace(source, label=f"{source.label} of {request.argument}=")
-    check_utf8(source)
-    fields = fields_of(source, request.named, request.wanted.mentions)
-    scanned = with_iso_time(stored(with_derived(source, fields)), request.time)
-    scanned = with_iso_time(scanned, request.known)
-    formulas = bound(request.formulas, request.time, scanned)
+        opened = replace(opened, label=f"{opened.label} of {request.argument}=")
+    check_utf8(opened)
+    fields = fields_of(opened, request.named, request.wanted.mentions)
+    source = with_iso_time(stored(with_derived(opened, fields)), request.time)
+    source = with_iso_time(source, request.known)
+    formulas = bound(request.formulas, request.time, source)
     derived = {column.field.name: column.inputs for column in (*fields, *formulas)}
-    specs = _chosen_columns(request, scanned.schema, derived)
+    specs = _chosen_columns(request, source.schema, derived)
     members = {str(member) for spec in (*specs.values(), *request.static.values()) for member in spec.members}
     members |= set() if request.known is None else {request.known}
     # a wrong name is refused before the filter reads its columns
-    _check_columns(request, scanned, (*request.keys, *sorted(members.difference(request.formulas))))
-    rows, filter_columns, strangers = _chosen_rows(request, scanned, progress)
+    _check_columns(request, source, (*request.keys, *sorted(members.difference(request.formulas))))
+    rows, filter_columns, strangers = _chosen_rows(request, source, progress)
     whole = with_iso_time(shaped(with_derived(rows, formulas), members), request.known)
     choice = _choice(request, whole, specs, derived)
-    fields_by_name = {field.name: field for field in (*whole.schema, *source.schema)}
+    types = dict(zip(whole.schema.names, whole.schema.types)) | dict(zip(opened.schema.names, opened.schema.types))
     used = request.keys.union(members, filter_columns, *derived.values())
     choice = replace(
         choice,
-        skipped=tuple(name for name in whole.schema.names if name not in used),
-        types={name: type_name(fields_by_name[name].type) for name in whole.schema.names},
+        skipped=tuple(name for name in types if name not in used),
+        types={name: type_name(arrow) for name, arrow in types.items()},
         table=table,
         strangers=strangers,
-        untimed=forgotten_time(request, scanned),
+        untimed=forgotten_time(request, source),
     )
     if table is not None:
-        check_table(request, choice.columns, whole, table.columns, table.scan)
+        check_table(request, choice.columns, whole, table.columns, table.source)
     if choice.header_bytes > MAX_HEADER:
         raise SchemaError(
             f"The header of a stash has at most {size_text(MAX_HEADER)}; for {len(choice.columns):,} columns of "
@@ -75,10 +73,10 @@ def choose(request: Request, files: Sequence[File] | None, progress: bool | None
     return choice
 
 
-def _check_columns(request: Request, scanned: Scan, names: Sequence[str]) -> None:
+def _check_columns(request: Request, source: Source, names: Sequence[str]) -> None:
     try:
         for name in names:
-            field_of(scanned.schema, name, scanned.label)
+            field_of(source.schema, name, source.label)
     except ColumnError as error:
         if "index" in names and kind_of(request.source) == "pandas.DataFrame" and None in request.source.index.names:
             raise ColumnError(
@@ -97,20 +95,20 @@ def _chosen_columns(request: Request, schema: pa.Schema, derived: Inputs) -> Spe
     return {name: ColumnSpec(name) for name in schema.names if name not in named and not is_index(name)}
 
 
-def _chosen_rows(request: Request, scanned: Scan, progress: bool | None) -> tuple[Scan, Sequence[str], str]:
+def _chosen_rows(request: Request, source: Source, progress: bool | None) -> tuple[Source, Sequence[str], str]:
     """The rows of the filter, the shard and `like=`, the columns that the filter reads, and a text for a warning."""
-    rows, filter_columns, strangers = scanned, list[str](), ""
+    rows, filter_columns, strangers = source, list[str](), ""
     if request.filter is not None:
-        condition = request.filter.fitted(scanned.schema)
-        filter_columns = columns_of(condition, scanned.schema, scanned.label)
-        flags = () if condition.formula is None else bound({"filter=": condition.formula}, request.time, scanned)
+        condition = request.filter.fitted(source.schema)
+        filter_columns = columns_of(condition, source.schema, source.label)
+        flags = () if condition.formula is None else bound({"filter=": condition.formula}, request.time, source)
         if flags and flags[0].field.type != pa.bool_():
             raise SchemaError(
                 f"filter= must be true or false for every row; {condition.formula!r} is {flags[0].field.type}. "
                 "Compare it with a value."
             )
-        rows = filtered(with_derived(scanned, flags), condition, ["filter="] if flags else filter_columns, progress)
-        rows = replace(rows, schema=scanned.schema)
+        rows = filtered(with_derived(source, flags), condition, ["filter="] if flags else filter_columns, progress)
+        rows = replace(rows, schema=source.schema)
     if request.shard is not None and request.entity is not None:
         rows = of_shard(rows, request.entity, request.shard, progress)
     if request.like is not None and request.entity is not None and request.unknown == "drop":
@@ -118,8 +116,8 @@ def _chosen_rows(request: Request, scanned: Scan, progress: bool | None) -> tupl
     return rows, filter_columns, strangers
 
 
-def _choice(request: Request, scanned: Scan, specs: Specs, derived: Inputs) -> Choice:
-    schema, where, like = scanned.schema, scanned.label, request.like
+def _choice(request: Request, source: Source, specs: Specs, derived: Inputs) -> Choice:
+    schema, where, like = source.schema, source.label, request.like
     columns, static = (
         tuple(
             column_like(column, spec, like, request.dtype, request.unknown)
@@ -139,8 +137,8 @@ def _choice(request: Request, scanned: Scan, specs: Specs, derived: Inputs) -> C
         check_comparable(time, known)
     return Choice(
         request=request,
-        scan=scanned,
-        rows=scanned.rows,
+        source=source,
+        rows=source.rows,
         columns=columns,
         static=static,
         entity=None if entity is None else entity_like(entity, like, schema, where),

@@ -7,7 +7,7 @@ import pyarrow as pa
 from tensorstash.columns.types import value_type
 from tensorstash.ingest.request import Request
 from tensorstash.sources.locate import is_reordered, kind_of
-from tensorstash.sources.scan import Scan
+from tensorstash.sources.read import Source
 
 _INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls a level of an index without a name in files
 
@@ -17,7 +17,7 @@ def is_index(name: str) -> bool:
     return _INDEX.fullmatch(name) is not None
 
 
-def forgotten_time(request: Request, scanned: Scan) -> str:
+def forgotten_time(request: Request, source: Source) -> str:
     """A warning if the source has a column of times and neither `time=` nor another argument names one; else empty.
 
     A list of paths in another order has a warning of its own, and `like=` was warned of when it was loaded.
@@ -25,7 +25,7 @@ def forgotten_time(request: Request, scanned: Scan) -> str:
     if request.time is not None or request.like is not None or request.argument != "columns":
         return ""
     named = {str(member) for spec in request.specs for member in spec.members}
-    times = [field.name for field in scanned.schema if field.name not in named and _is_time(field.type)]
+    times = [field.name for field in source.schema if field.name not in named and _is_time(field.type)]
     if not times or is_reordered(request.source):
         return ""
     is_frame = (
@@ -34,7 +34,7 @@ def forgotten_time(request: Request, scanned: Scan) -> str:
     what = "the index" if is_frame else f"column {times[0]!r}"
     remedy = "Load frame.rename_axis('time') with time='time'" if is_frame else f"Give time={times[0]!r}"
     return (
-        f"Without time= rows keep the order of the source, and windows follow it; {what} of {scanned.label} holds "
+        f"Without time= rows keep the order of the source, and windows follow it; {what} of {source.label} holds "
         f"times. {remedy}. If the order is right, name the column in columns=, or write "
         "warnings.filterwarnings('ignore', 'Without time=')."
     )

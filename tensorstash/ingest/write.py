@@ -29,7 +29,7 @@ from tensorstash.ingest.row_order import blocks, runs_between
 from tensorstash.ingest.static import Deciding, Settled, StaticColumn, bits_of, deciding_rows, join_table
 from tensorstash.segments.draft import Draft
 from tensorstash.segments.limits import Limit
-from tensorstash.sources.scan import Unit, damage_named
+from tensorstash.sources.read import Unit, damage_named
 from tensorstash.stash.header import MONTH_DAYS
 from tensorstash.stash.month_days import LAST, kept_days
 from tensorstash.stash.stash import Stash
@@ -39,9 +39,8 @@ _WORTH_A_THREAD = 1 << 20  # values: to decode fewer takes less time than to sta
 
 
 _Arrays = Mapping[str, NDArray[Any]]  # the mapped columns, if their rows do not come in the order of the stash
-_Job = tuple[Bundle, Sequence[Column]]
-# of a bundle: the counts of each column, and the rows of static columns that decide
-_Decoded = tuple[dict[str, ColumnCounts], list[tuple[str, Deciding]]]
+# of a batch of a column: its name, the counts, and of a static column the rows that decide
+_Decoded = tuple[str, ColumnCounts, Deciding | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ def write_load(
 
     It goes into the empty file `fd`, or into a new unnamed file. `report` is called with the fraction that is done.
     """
-    check_columns(choice.nbytes, choice.scan.label, limits, on_disk)
+    check_columns(choice.nbytes, choice.source.label, limits, on_disk)
     tensors = [(column.name, column.dtype, (choice.rows, *column.shape)) for column in choice.stored]
     draft = Draft(tensors, choice.header_bytes, fd, on_disk)
     read = (*choice.columns, *choice.static, choice.entity, *choice.times)
@@ -79,7 +78,7 @@ def write_load(
         done = Progress(bar, values, report)
         keys = read_keys(choice, draft, done)
         load = _Load(choice, keys, draft, done, decoders)
-        check_static((*choice.static, *choice.joined, *choice.request.carried), len(keys.entities), choice.scan.label)
+        check_static((*choice.static, *choice.joined, *choice.request.carried), len(keys.entities), choice.source.label)
         joined, notes = join_table(choice.table, keys, decoders) if choice.table is not None else ([], ())
         columns, of_rows = _decode_columns(load)
     for column in columns:
@@ -146,22 +145,25 @@ def _are_dates(draft: Draft, name: str, keys: Keys) -> bool:
 
 def _decode_columns(load: _Load) -> tuple[list[Column], list[StaticColumn]]:
     """Decode the columns into the draft; returns them with their counts, and the static ones with their values."""
-    choice, keys, draft = load.choice, load.keys, load.draft
+    choice, keys = load.choice, load.keys
     of_keys = [column for column in choice.columns if holds_keys(column, choice)]
-    others = [column for column in choice.columns if column not in of_keys]
-    moved = [] if keys.places is None else [column.name for column in others]
-    arrays = dict(zip(moved, in_threads(moved, lambda name, _: draft.array(name))))
+    of_rows = [column for column in choice.columns if column not in of_keys]
+    moved = {} if keys.places is None else _mapped(load.draft, [column.name for column in of_rows])
+    from_memory = _decode(load, units_of_keys(choice, keys, load.draft), of_keys, {}) if of_keys else ()
+    from_source = _decode(load, choice.source.units, [*of_rows, *choice.static], moved)
     counts = {column.name: ColumnCounts.of(np.zeros(0), column) for column in (*choice.columns, *choice.static)}
-    settled = {c.name: Settled(c, choice.scan, keys.entities, load.decoders[c.name]) for c in choice.static}
-    first = _decode(load, units_of_keys(choice, keys, draft), of_keys, {}) if of_keys else ()
-    second = _decode(load, choice.scan.units, [*others, *choice.static], arrays)
-    for more, deciding in chain(first, second):
-        for name, of_bundle in more.items():
-            counts[name] += of_bundle
-        for name, rows in deciding:
-            settled[name].add(rows)
-    static = [one.values(counts[name].nulls) for name, one in settled.items()]
-    return [with_counts(column, _renumber(load, column, counts[column.name])) for column in choice.columns], static
+    settled = {c.name: Settled(c, choice.source, keys.entities, load.decoders[c.name]) for c in choice.static}
+    for name, of_batch, deciding in chain(from_memory, from_source):
+        counts[name] += of_batch
+        if deciding is not None:
+            settled[name].add(deciding)
+    columns = [with_counts(column, _renumber(load, column, counts[column.name])) for column in choice.columns]
+    return columns, [static.values(counts[name].nulls) for name, static in settled.items()]
+
+
+def _mapped(draft: Draft, names: Sequence[str]) -> _Arrays:
+    """The tensors as arrays over the draft, whose memory is allocated in threads."""
+    return dict(zip(names, in_threads(names, lambda name, _: draft.array(name))))
 
 
 def _renumber(load: _Load, column: Column, counts: ColumnCounts) -> ColumnCounts:
@@ -177,44 +179,49 @@ def _renumber(load: _Load, column: Column, counts: ColumnCounts) -> ColumnCounts
     return renumbered
 
 
-def _decode(load: _Load, units: Sequence[Unit], columns: Sequence[Column], arrays: _Arrays) -> Iterator[_Decoded]:
+def _decode(load: _Load, units: Sequence[Unit], columns: Sequence[Column], moved: _Arrays) -> Iterator[_Decoded]:
     """Decode several bundles at a time, or several columns of a large bundle where there are few."""
 
-    def decode(job: _Job, go_on: Callable[[], None]) -> list[_Decoded]:
-        return each_or_all(job[0], lambda bundle: _decode_bundle(load, (bundle, job[1]), arrays, go_on))
+    def decode(job: tuple[Bundle, Sequence[Column]], go_on: Callable[[], None]) -> list[list[_Decoded]]:
+        return each_or_all(job[0], lambda bundle: _decode_bundle(load, bundle, job[1], moved, go_on))
 
     parts = bundles(units)
     count = max(len(parts), 1)
     worth = load.choice.rows // count * len(columns) // _WORTH_A_THREAD
     shares = min(len(columns), 1 if worth <= 1 else min(worth, -(-threads() // count)))
     jobs = [(part, columns[share::shares]) for part in parts for share in range(shares)]
-    return chain.from_iterable(in_threads(jobs, decode))
+    return chain.from_iterable(chain.from_iterable(in_threads(jobs, decode)))
 
 
-def _decode_bundle(load: _Load, job: _Job, arrays: _Arrays, go_on: Callable[[], None]) -> _Decoded:
-    bundle, columns = job
+def _decode_bundle(
+    load: _Load, bundle: Bundle, columns: Sequence[Column], moved: _Arrays, go_on: Callable[[], None]
+) -> list[_Decoded]:
     names = list(dict.fromkeys(member for column in columns for member in column.members))
-    counts, deciding = dict[str, ColumnCounts](), list[tuple[str, Deciding]]()
+    found = list[_Decoded]()
     with damage_named(bundle[0], names):
         for row, batch in read_bundle(bundle, names):
             go_on()
-            end, nbytes = row + batch.num_rows, 0
-            places = None if load.keys.places is None or not arrays else load.keys.places[row:end]
+            nbytes = 0
             for column in columns:
                 members = [batch.column(names.index(member)) for member in column.members]
                 values, nulls = load.decoders[column.name].decode(members, bundle[0].place)
-                more = ColumnCounts.of(values, column, nulls)
-                counts[column.name] = counts[column.name] + more if column.name in counts else more
-                if column in load.choice.static:
-                    rows, codes = np.arange(row, end), _entities(load.keys, row, end)
-                    deciding.append((column.name, deciding_rows(rows, codes, bits_of(values, column))))
-                elif places is None:
-                    load.draft.write(column.name, row, values)
-                else:
-                    arrays[column.name][places] = values
+                deciding = _put(load, column, row, values, moved)
+                found.append((column.name, ColumnCounts.of(values, column, nulls), deciding))
                 nbytes += values.nbytes
             load.progress.add(batch.num_rows * sum(len(column.members) for column in columns), nbytes)
-    return counts, deciding
+    return found
+
+
+def _put(load: _Load, column: Column, row: int, values: NDArray[Any], moved: _Arrays) -> Deciding | None:
+    """Write the values of rows of the source, from `row` on; of a static column, return the rows that decide it."""
+    end, places = row + len(values), load.keys.places
+    if column in load.choice.static:
+        return deciding_rows(np.arange(row, end), _entities(load.keys, row, end), bits_of(values, column))
+    if places is not None and column.name in moved:
+        moved[column.name][places[row:end]] = values
+    else:
+        load.draft.write(column.name, row, values)
+    return None
 
 
 def _entities(keys: Keys, start: int, stop: int) -> Int64s:

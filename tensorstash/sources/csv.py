@@ -1,4 +1,4 @@
-"""Scans of CSV files: polars reads them as text, all rows decide the types, and checks find what it would misread."""
+"""Sources of CSV files: polars reads them as text, all rows decide the types, and checks find what it would misread."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from tensorstash.sources.csv_types import FLOATS, INTEGERS, NO_VALUES, TEXT, Mis
 from tensorstash.sources.file import File
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.hive_keys import agreeing, constant, kept_files, key_types
-from tensorstash.sources.scan import Scan, Unit, Wanted
+from tensorstash.sources.read import Source, Unit, Wanted
 from tensorstash.sources.streams import collected, kept_type, spooled_parts
 
 _FIRST = 10_000  # rows whose types all others are tried with
@@ -23,9 +23,9 @@ _MEASURED = 1 << 20  # bytes whose lines are counted
 Types = Mapping[str, pa.DataType]
 
 
-def scan_csv(
+def open_csv_files(
     files: Sequence[File], label: str, wanted: Wanted, condition: Filter | None, progress: bool | None
-) -> Scan:
+) -> Source:
     """Read the wanted columns into a file on disk, again if a row does not fit the types of the first rows."""
     check_pool()
     first, types = _first_rows(files, wanted)
@@ -61,7 +61,7 @@ def scan_csv(
             bar.begin("parsing CSV")
             units = spooled(types)
     kept = pa.schema([field.with_type(kept_type(field.type)) for field in _schema(first, types, keys)])
-    return Scan(label, kept, units, len(units), notes, keys=frozenset(keys))
+    return Source(label, kept, units, len(units), notes, keys=frozenset(keys))
 
 
 def _opened(file: File, files: Sequence[File], wanted: Wanted) -> Csv:

@@ -16,7 +16,7 @@ from tensorstash.sources.csv_types import FLOATS, INTEGERS, LARGE_INTEGERS, TEXT
 from tensorstash.sources.evaluate import first_line
 from tensorstash.sources.file import File, here
 from tensorstash.sources.formats import TABS
-from tensorstash.sources.scan import Wanted
+from tensorstash.sources.read import Wanted
 
 _ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d(?::\d\d(?::\d\d(?:\.\d+)?)?)?)? ?(Z|[+-]\d\d:?(?:\d\d)?)?")
 _VALUE = re.compile(r"\d|true|false", re.IGNORECASE)  # what a word for a missing value does not have

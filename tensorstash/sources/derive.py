@@ -15,37 +15,37 @@ from tensorstash.common.clock import epoch_hint
 from tensorstash.errors import SchemaError, SourceError, unknown
 from tensorstash.sources.evaluate import bind
 from tensorstash.sources.pyarrow_texts import may_mention
-from tensorstash.sources.scan import Derived, Scan, read, with_derived
+from tensorstash.sources.read import Derived, Source, read, with_derived
 from tensorstash.sources.storage import plain_type, unwrapped
 
 
-def bound(formulas: Mapping[str, Formula], time: str | None, scanned: Scan) -> tuple[Derived, ...]:
+def bound(formulas: Mapping[str, Formula], time: str | None, source: Source) -> tuple[Derived, ...]:
     """Bind formulas to the types of their input columns; raise if one cannot be computed."""
     derived = []
     for name, formula in formulas.items():
         inputs = formula.inputs(time)
-        fields = [field_of(scanned.schema, column, scanned.label) for column in inputs]
-        if name in scanned.schema.names:
+        fields = [field_of(source.schema, column, source.label) for column in inputs]
+        if name in source.schema.names:
             raise SchemaError(
-                f"An expression is named by its text, and {scanned.label} has a column of that name, {name!r}. Rename "
+                f"An expression is named by its text, and {source.label} has a column of that name, {name!r}. Rename "
                 "the column."
             )
         if isinstance(formula, Expression):
-            arrow, compute = bind(formula, name, fields, scanned.label)
+            arrow, compute = bind(formula, name, fields, source.label)
         else:
             assert isinstance(formula, Moment)
-            _check_times(fields[0], scanned)
+            _check_times(fields[0], source)
             arrow, compute = formula.bind(fields)
         derived.append(Derived(pa.field(name, arrow), inputs, compute))
     return tuple(derived)
 
 
-def _check_times(field: pa.Field, scanned: Scan) -> None:
+def _check_times(field: pa.Field, source: Source) -> None:
     """Raise `SchemaError` for integer times, which have no calendar."""
     plain = value_type(field.type)
     if not pa.types.is_integer(plain):
         return
-    batches = (batch.column(0).drop_null() for unit in scanned.units for _, batch in read(unit, [field.name]))
+    batches = (batch.column(0).drop_null() for unit in source.units for _, batch in read(unit, [field.name]))
     first = next(
         (pc.min_max(values.cast(plain)).as_py() for values in batches if len(values)), {"min": None, "max": None}
     )
@@ -55,23 +55,25 @@ def _check_times(field: pa.Field, scanned: Scan) -> None:
     )
 
 
-def check_utf8(scanned: Scan) -> None:
+def check_utf8(source: Source) -> None:
     """Raise if the name of a column, or of a field of a column, is not UTF-8."""
     try:
-        waiting = [*scanned.schema]
+        waiting = [*source.schema]
         while waiting:
             field = waiting.pop()
             field.name  # noqa: B018  pyarrow decodes it here
             waiting += [field.type.field(k) for k in range(field.type.num_fields)]
     except UnicodeDecodeError as error:
         raise SourceError(
-            f"Names of columns and of their fields must be UTF-8; {scanned.label} has others: {error}. Rename them."
+            f"Names of columns and of their fields must be UTF-8; {source.label} has others: {error}. Rename them."
         ) from error
 
 
-def stored(scanned: Scan) -> Scan:
-    """The scan with each column in its plain type; reading a column whose stored values do not say it is an error."""
-    return with_derived(scanned, [column for field in scanned.schema for column in _plain_column(field)])
+def stored(source: Source) -> Source:
+    """The source with each column in its plain type; reading a column whose stored values do not say it is an error."""
+    # most columns are plain, and there may be thousands
+    fields = (field for field in source.schema if field.metadata or not pa.types.is_primitive(field.type))
+    return with_derived(source, [column for field in fields for column in _plain_column(field)])
 
 
 def _plain_column(field: pa.Field) -> Iterator[Derived]:
@@ -97,14 +99,14 @@ def _refuse(field: pa.Field, *_: object) -> pa.Array:
 # Fields of struct columns by dotted path: "wind.speed" is the field "speed" of the column "wind"
 
 
-def fields_of(scanned: Scan, names: Collection[str], mentions: str) -> tuple[Derived, ...]:
+def fields_of(source: Source, names: Collection[str], mentions: str) -> tuple[Derived, ...]:
     """The fields in `names`, and fields that the printed expression `mentions` may name; columns take precedence."""
-    columns = scanned.schema.names
+    columns = source.schema.names
     dotted = sorted(name for name in names if "." in name and name not in columns)
     if not dotted and not mentions:
         return ()
     by_path: dict[str, list[Derived]] = {}
-    for column in scanned.schema:
+    for column in source.schema:
         is_wrapped = isinstance(column.type, pa.BaseExtensionType)
         for field in _fields(column.name, column.name, (), column.type.storage_type if is_wrapped else column.type):
             by_path.setdefault(field.field.name, []).append(field)
@@ -114,11 +116,11 @@ def fields_of(scanned: Scan, names: Collection[str], mentions: str) -> tuple[Der
         matches = by_path.get(name, [])
         siblings = [path for path, (field, *_) in by_path.items() if name.startswith(f"{field.inputs[0]}.")]
         if siblings and not matches:
-            raise unknown(name, siblings, scanned.label)
+            raise unknown(name, siblings, source.label)
         if len(matches) > 1:
             (root,) = matches[0].inputs
             raise SchemaError(
-                f"Fields of a column must have different names; {root!r} of {scanned.label} has two "
+                f"Fields of a column must have different names; {root!r} of {source.label} has two "
                 f"{name.removeprefix(root)[1:]!r}. Rename one."
             )
         chosen += matches

@@ -1,4 +1,4 @@
-"""Scans of files with footers, and of pyarrow datasets: all footers are read first, then the pieces of the files."""
+"""Sources of files with footers, and of pyarrow datasets: all footers are read first, then the pieces of the files."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,50 +10,39 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from tensorstash.columns.names import field_of
 from tensorstash.columns.types import is_text
 from tensorstash.common.threads import each, threads
 from tensorstash.errors import DataError, SourceError
 from tensorstash.sources.file import REQUESTS, File
 from tensorstash.sources.filter import Filter
-from tensorstash.sources.footers import Footer, Recent
+from tensorstash.sources.footers import Footer, Readers
 from tensorstash.sources.formats import format_of
 from tensorstash.sources.hive_keys import agreeing, constant, kept_files, key_types
 from tensorstash.sources.int96 import int96_columns, outside_nanoseconds
 from tensorstash.sources.parquet import RowGroups, range_of
-from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, in_order
-from tensorstash.sources.streams import scan_stream
+from tensorstash.sources.read import BATCH_ROWS, Source, Wanted, check_unique, in_order
+from tensorstash.sources.streams import open_stream
 from tensorstash.sources.unify import unify
 from tensorstash.sources.unreadable import why_unreadable
 
 
-def scan_files(
+def open_files(
     files: Sequence[File],
     label: str,
     wanted: Wanted,
     condition: Filter | None,
     progress: bool | None,
-) -> Scan:
+) -> Source:
     """Read all footers in parallel and unify them. Files and row groups that the filter excludes are left out."""
     types = key_types(files)
-    look = partial(_footer, wanted=wanted, recent=Recent())
-    if condition is not None and types:
-        first = look(files[0])
-        keys = {key: arrow for key, arrow in types.items() if key not in first.own}
-        files = kept_files(files, keys, pa.schema([*first.stored, *keys.items()]), condition) or files[:1]
-    at_a_time = threads() if all(file.system is None for file in files) else REQUESTS
-    footers = each(look, files, at_a_time, "footers", progress)
+    footers = _footers(files, types, wanted, condition, progress)
     names = [str(footer.file) for footer in footers]
     whole, notes = unify(names, [_schema(footer, types) for footer in footers], wanted)
-    kept = [
-        range(len(footer.rows)) if footer.groups is None else footer.groups.kept(whole, condition) for footer in footers
-    ]
-    wide = _wide_times(whole, wanted, [*zip(footers, kept)], progress)
-    whole = _in_microseconds(whole, wide, footers)
-    footers = [replace(footer, wide=wide) for footer in footers] if wide else footers
-    notes += tuple(
-        f"{name!r} is read as {whole.field(name).type}: its times do not fit into ns" for name in sorted(wide)
-    )
+    kept = [footer.kept(whole, condition) for footer in footers]
+    if wide := _wide_times(whole, wanted, [*zip(footers, kept)], progress):
+        whole = _in_microseconds(whole, wide, footers)
+        footers = [replace(footer, wide=wide) for footer in footers]
+        notes += tuple(f"{n!r} is read as {whole.field(n).type}: its times do not fit into ns" for n in sorted(wide))
     pieces = [
         (footer.place(index), rows, partial(_cast_batches, footer, index, whole) if index in groups else None)
         for footer, groups in zip(footers, kept)
@@ -61,14 +50,31 @@ def scan_files(
     ]
     of_paths = frozenset(types).difference(*(footer.own for footer in footers))
     ranges = partial(range_of, [footer.groups for footer in footers])
-    return Scan(label, whole, in_order(pieces, label), len(pieces), notes, ranges, of_paths)
+    return Source(label, whole, in_order(pieces, label), len(pieces), notes, ranges, of_paths)
 
 
-def _footer(file: File, wanted: Wanted, recent: Recent) -> Footer:
+def _footers(
+    files: Sequence[File],
+    types: Mapping[str, pa.DataType],
+    wanted: Wanted,
+    condition: Filter | None,
+    progress: bool | None,
+) -> list[Footer]:
+    """The footers of the files whose keys, of these `types`, do not contradict the filter; of one if all do."""
+    look = partial(_footer, wanted=wanted, readers=Readers())
+    if condition is not None and types:
+        first = look(files[0])
+        keys = {key: arrow for key, arrow in types.items() if key not in first.own}
+        files = kept_files(files, keys, pa.schema([*first.stored, *keys.items()]), condition) or files[:1]
+    at_a_time = threads() if all(file.system is None for file in files) else REQUESTS
+    return each(look, files, at_a_time, "footers", progress)
+
+
+def _footer(file: File, wanted: Wanted, readers: Readers) -> Footer:
     form = format_of(file.name)
     assert form.footer is not None
     try:
-        return form.footer(file, wanted, recent)
+        return form.footer(file, wanted, readers)
     except SourceError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -136,7 +142,7 @@ def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
         ) from error
 
 
-def scan_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, progress: bool | None) -> Scan:
+def open_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, progress: bool | None) -> Source:
     """The row groups of a pyarrow dataset of Parquet files, whose footers have the row counts; others are streams."""
     asked = None if condition is None or condition.formula is not None else condition.fitted(source.schema).expression
     fragments: list[Any] = [None]
@@ -146,10 +152,9 @@ def scan_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, 
         except pa.ArrowException:  # a filter that does not fit the columns raises later, with their names
             fragments = [*source.get_fragments()]
     if not all(isinstance(fragment, pads.ParquetFileFragment) for fragment in fragments):
-        return scan_stream(source, wanted, condition, progress)
+        return open_stream(source, wanted, condition, progress)
     label, schema = f"the pyarrow {type(source).__name__}", source.schema
-    for name in wanted.among(dict.fromkeys(schema.names)):
-        field_of(schema, name, label)
+    check_unique(schema.names, wanted, label)
     footers, pieces = [], []
     for fragment in fragments:
         try:
@@ -164,7 +169,7 @@ def scan_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, 
             batches = partial(_fragment_batches, fragment, group.id, schema) if group.id in kept else None
             pieces.append((f"{fragment.path}, row group {group.id}", group.num_rows, batches))
     keys = frozenset(schema.names).difference(*(groups.schema.names for groups in footers)) if footers else frozenset()
-    return Scan(label, schema, in_order(pieces, label), len(pieces), (), partial(range_of, footers), keys)
+    return Source(label, schema, in_order(pieces, label), len(pieces), (), partial(range_of, footers), keys)
 
 
 def _check_int96(fragment: pads.ParquetFileFragment, group: int, names: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ from tensorstash.common.checks import is_listed, shown
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.sources.pyarrow_texts import has_positions
-from tensorstash.sources.scan import Wanted
+from tensorstash.sources.read import Wanted
 
 if TYPE_CHECKING:
     import polars as pl

@@ -1,31 +1,38 @@
 """What is known of a file before its rows are decoded: its columns, and the rows of its pieces."""
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from threading import local
 from typing import Any
 
 import pyarrow as pa
 
 from tensorstash.sources.file import File
+from tensorstash.sources.filter import Filter
 
 
-class Recent(local):
-    """The reader that each thread has made last: to make one may take longer than to read a piece with it."""
+class Readers:
+    """Readers that no thread uses at the moment: to make one may take longer than to read a piece with it."""
 
-    key: object = None
-    reader: Any = None
+    def __init__(self) -> None:
+        self._idle = deque[tuple[Any, Any]]()  # with what each was made for
 
-    def get(self, key: object, make: Callable[[], Any]) -> Any:
-        """The reader with this key."""
-        if self.key != key:
-            self.reader, self.key = make(), key
-        return self.reader
+    @contextmanager
+    def taken(self, fits: Callable[[Any], bool], made_for: object, make: Callable[[], Any]) -> Iterator[Any]:
+        """A reader for this thread alone: the last one that was used, if what it was made for fits, or a new one."""
+        reader = None
+        with suppress(IndexError):
+            made, reader = self._idle.pop()
+        if reader is None or not fits(made):
+            made, reader = made_for, make()
+        yield reader
+        self._idle.append((made, reader))
 
-    def __reduce__(self) -> tuple[type["Recent"], tuple[()]]:
+    def __reduce__(self) -> tuple[type["Readers"], tuple[()]]:
         """Another process, such as one that makes shards, makes its own readers."""
-        return Recent, ()
+        return Readers, ()
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class Footer:
     rows: Sequence[int]  # the row count of each piece
     piece: str  # what a piece is, such as "row group"; empty if the file is one piece
     decode: Callable[["Footer", int, Sequence[str]], Iterator[pa.RecordBatch]]  # the stored columns of a piece
-    recent: Recent
+    readers: Readers
     wide: Collection[str] = ()  # columns of Parquet whose times in INT96 do not fit into nanoseconds
     groups: Any = None  # what the footer of a Parquet file tells of its row groups
 
@@ -45,6 +52,10 @@ class Footer:
     def own(self) -> frozenset[str]:
         """The names of the stored columns."""
         return frozenset(self.stored.names)
+
+    def kept(self, schema: pa.Schema, condition: Filter | None) -> Collection[int]:
+        """The pieces whose statistics do not contradict a filter; `schema` has the types of the columns."""
+        return range(len(self.rows)) if self.groups is None else self.groups.kept(schema, condition)
 
     def place(self, index: int) -> str:
         """A piece of the file, for messages."""

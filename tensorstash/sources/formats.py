@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tensorstash.sources.file import File
-    from tensorstash.sources.footers import Footer, Recent
-    from tensorstash.sources.scan import Wanted
+    from tensorstash.sources.footers import Footer, Readers
+    from tensorstash.sources.read import Wanted
 
 # Readers are imported by the functions that call them: whoever only attaches a stash needs the endings alone.
 
 
-def _parquet(file: "File", wanted: "Wanted", recent: "Recent") -> "Footer":
+def _parquet(file: "File", wanted: "Wanted", readers: "Readers") -> "Footer":
     from tensorstash.sources.parquet import parquet_footer
 
-    return parquet_footer(file, wanted, recent)
+    return parquet_footer(file, wanted, readers)
 
 
-def _ipc(file: "File", wanted: "Wanted", recent: "Recent") -> "Footer":
+def _ipc(file: "File", wanted: "Wanted", readers: "Readers") -> "Footer":
     from tensorstash.sources.ipc import ipc_footer
 
-    return ipc_footer(file, wanted, recent)
+    return ipc_footer(file, wanted, readers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Format:
     name: str  # for messages
     endings: tuple[str, ...]  # of the files that are read from directories
     # reads the footer: its pieces are decoded one by one; `None`: the file is text, which is read from its beginning
-    footer: "Callable[[File, Wanted, Recent], Footer] | None"
+    footer: "Callable[[File, Wanted, Readers], Footer] | None"
 
 
 TABS = (".tsv", ".tsv.gz", ".tsv.zst")

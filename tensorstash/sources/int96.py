@@ -9,7 +9,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from tensorstash.errors import DataError
-from tensorstash.sources.scan import BATCH_ROWS, Unit, read
+from tensorstash.sources.read import BATCH_ROWS, Unit, read
 
 _NANOSECONDS, _MICROSECONDS = 10**9, 10**6  # in a second
 

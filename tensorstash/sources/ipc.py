@@ -6,14 +6,14 @@ from typing import Any
 import pyarrow as pa
 
 from tensorstash.sources.file import File
-from tensorstash.sources.footers import Footer, Recent
-from tensorstash.sources.scan import Wanted
+from tensorstash.sources.footers import Footer, Readers
+from tensorstash.sources.read import Wanted
 from tensorstash.sources.storage import without_null_views
 
 _MAGIC = b"ARROW1"  # the first bytes of a file; a stream has none
 
 
-def ipc_footer(file: File, wanted: Wanted, recent: Recent) -> Footer:
+def ipc_footer(file: File, wanted: Wanted, readers: Readers) -> Footer:
     """The record batches of a file, or a stream as a whole. One column is read, of a local file by a memory map."""
     with pa.memory_map(file.path) if file.system is None else file.open() as opened:
         is_stream = opened.read(len(_MAGIC)) != _MAGIC
@@ -22,9 +22,9 @@ def ipc_footer(file: File, wanted: Wanted, recent: Recent) -> Footer:
         opened.seek(0)
         reader = _reader(opened, is_stream, [schema.names.index(name) for name in wanted.first(schema.names)])
         if is_stream:
-            return Footer(file, schema, [sum(batch.num_rows for batch in reader)], "", _of_stream, recent)
+            return Footer(file, schema, [sum(batch.num_rows for batch in reader)], "", _of_stream, readers)
         rows = [reader.get_batch(index).num_rows for index in range(reader.num_record_batches)]
-    return Footer(file, schema, rows, "record batch", _of_file, recent)
+    return Footer(file, schema, rows, "record batch", _of_file, readers)
 
 
 def _reader(opened: Any, is_stream: bool, fields: list[int] | None) -> Any:
@@ -34,8 +34,9 @@ def _reader(opened: Any, is_stream: bool, fields: list[int] | None) -> Any:
 
 def _of_file(footer: Footer, index: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     fields = sorted(map(footer.stored.get_field_index, names))
-    reader = footer.recent.get((footer.file, fields), lambda: _reader(footer.file.open(), False, fields))
-    yield from _checked([reader.get_batch(index)])
+    key = footer.file, fields
+    with footer.readers.taken(key.__eq__, key, lambda: _reader(footer.file.open(), False, fields)) as reader:
+        yield from _checked([reader.get_batch(index)])
 
 
 def _of_stream(footer: Footer, _index: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -10,21 +10,21 @@ import pyarrow.compute as pc
 
 from tensorstash.columns.types import is_text
 from tensorstash.errors import DataError, SchemaError
-from tensorstash.sources.scan import Derived, Scan, read, with_derived
+from tensorstash.sources.read import Derived, Source, read, with_derived
 from tensorstash.sources.storage import decoded
 from tensorstash.sources.time_formats import reading
 
 
-def with_iso_time(scanned: Scan, time: str | None) -> Scan:
-    """The scan with timestamps as its time column, if that is text: its first value must be a time."""
-    index = -1 if time is None else scanned.schema.get_field_index(time)  # also -1 if the name is not unique
-    if time is None or index < 0 or not is_text(scanned.schema.field(index).type):
-        return scanned
-    batches = (batch.column(0).drop_null() for unit in scanned.units for _, batch in read(unit, [time]))
+def with_iso_time(source: Source, time: str | None) -> Source:
+    """The source with timestamps as its time column, if that is text: its first value must be a time."""
+    index = -1 if time is None else source.schema.get_field_index(time)  # also -1 if the name is not unique
+    if time is None or index < 0 or not is_text(source.schema.field(index).type):
+        return source
+    batches = (batch.column(0).drop_null() for unit in source.units for _, batch in read(unit, [time]))
     texts = next((texts for texts in batches if len(texts)), None)
     if texts is None:
         raise SchemaError(
-            f"Text is read as times by its first value; {time!r} of {scanned.label} has none: there are no rows, or "
+            f"Text is read as times by its first value; {time!r} of {source.label} has none: there are no rows, or "
             f"filter= keeps none of them. Convert it, with polars: "
             f"frame.with_columns(pl.col({time!r}).str.to_datetime())."
         )
@@ -33,11 +33,11 @@ def with_iso_time(scanned: Scan, time: str | None) -> Scan:
     if arrow is None:
         raise SchemaError(
             f"Times are timestamps, dates, integers, or text in ISO 8601; {first[0].as_py()!r} in column {time!r} of "
-            f"{scanned.label} is not. {_convert(time, texts) or 'Convert it, or name another column.'}"
+            f"{source.label} is not. {_convert(time, texts) or 'Convert it, or name another column.'}"
         )
-    column = Derived(pa.field(time, arrow), (time,), partial(_times, scanned.label, time, arrow))
+    column = Derived(pa.field(time, arrow), (time,), partial(_times, source.label, time, arrow))
     note = f"{time!r} is text, and read as {arrow}"
-    return replace(with_derived(scanned, [column]), notes=(*scanned.notes, note))
+    return replace(with_derived(source, [column]), notes=(*source.notes, note))
 
 
 def _parsed(texts: pa.Array, arrow: pa.DataType) -> pa.Array | None:

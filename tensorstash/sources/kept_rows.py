@@ -13,7 +13,7 @@ from tensorstash.columns.names import field_of
 from tensorstash.columns.types import is_bfloat16, is_text
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.sources.pyarrow_texts import missing_column
-from tensorstash.sources.scan import Scan, Unit, read, with_rows
+from tensorstash.sources.read import Source, Unit, read, with_rows
 from tensorstash.sources.storage import decoded, without_views
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _TEXT_BYTES = 1 << 26  # bytes of one text column that are decoded at a time
 
 
-def filtered(scanned: Scan, condition: "Filter", names: Sequence[str], progress: bool | None) -> Scan:
-    """The scan of the rows that the filter keeps; `names` are the columns of the filter."""
+def filtered(source: Source, condition: "Filter", names: Sequence[str], progress: bool | None) -> Source:
+    """The source with the rows that the filter keeps; `names` are the columns of the filter."""
 
     def flags_of(unit: Unit) -> NDArray[np.bool_]:
         batches = (batch for _, batch in read(unit, names)) if names else [pa.record_batch({"": pa.nulls(unit.rows)})]
@@ -38,7 +38,7 @@ def filtered(scanned: Scan, condition: "Filter", names: Sequence[str], progress:
                 ) from error
         return np.concatenate(flags)
 
-    return with_rows(scanned, flags_of, "filter", progress)
+    return with_rows(source, flags_of, "filter", progress)
 
 
 def _rows_at_a_time(batch: pa.RecordBatch) -> int:

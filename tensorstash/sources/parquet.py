@@ -19,9 +19,9 @@ from tensorstash.columns.types import is_text
 from tensorstash.errors import SourceError
 from tensorstash.sources.file import File, here
 from tensorstash.sources.filter import Filter
-from tensorstash.sources.footers import Footer, Recent
+from tensorstash.sources.footers import Footer, Readers
 from tensorstash.sources.int96 import path_of
-from tensorstash.sources.scan import BATCH_ROWS, Range, Wanted
+from tensorstash.sources.read import BATCH_ROWS, Range, Wanted
 
 _MOST_GROUPS = 4096  # row groups whose statistics are read for a plan
 _FEW_ROWS = 4096  # in a smaller row group, reading texts is faster than looking up their encodings
@@ -74,8 +74,9 @@ class RowGroups:
 
     def _with_intervals(self, schema: pa.Schema) -> pa.Schema:
         """The schema with intervals of time, which pyarrow reads as 12 bytes each."""
+        stored = pa.binary(12)
         for index, field in enumerate(schema):
-            leaf = self._paths.get(field.name) if field.type == pa.binary(12) else None
+            leaf = self._paths.get(field.name) if field.type == stored else None
             if leaf is not None and self.meta.schema.column(leaf).converted_type == "INTERVAL":
                 schema = schema.set(index, field.with_type(pa.month_day_nano_interval()))
         return schema
@@ -100,7 +101,7 @@ class RowGroups:
 
     def _leaves(self, names: Collection[str]) -> list[int]:
         """The indices of all leaf columns of these columns."""
-        return [leaf for path, leaf in self._paths.items() if path.partition(".")[0] in names]
+        return [leaf for path, leaf in self._paths.items() if path in names or path.partition(".")[0] in names]
 
     def _chunk(self, group: int, name: str) -> Any:
         """The metadata of an unnested column in a row group; `None` for any other column."""
@@ -169,7 +170,7 @@ class RowGroups:
             yield Range(nulls, *bounds), chunk is None or nulls != chunk.num_values
 
 
-def parquet_footer(file: File, wanted: Wanted, recent: Recent) -> Footer:  # noqa: ARG001  its schema has all columns
+def parquet_footer(file: File, wanted: Wanted, readers: Readers) -> Footer:  # noqa: ARG001  its schema has all columns
     """The row groups of a Parquet file."""
     groups = RowGroups(_FORMAT.make_fragment(file.path, file.system or here()))
     rows = [groups.meta.row_group(index).num_rows for index in range(groups.meta.num_row_groups)]
@@ -178,7 +179,7 @@ def parquet_footer(file: File, wanted: Wanted, recent: Recent) -> Footer:  # noq
             f"{file} is damaged: its row groups have {sum(rows):,} rows, its footer says {groups.meta.num_rows:,}. "
             "Write the file again."
         )
-    return Footer(file, groups.schema, rows, "row group", _batches, recent, groups=groups)
+    return Footer(file, groups.schema, rows, "row group", _batches, readers, groups=groups)
 
 
 def _batches(footer: Footer, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -193,14 +194,14 @@ def _batches(footer: Footer, group: int, names: Sequence[str]) -> Iterator[pa.Re
 
 def _read(footer: Footer, group: int, names: Sequence[str], rows: int, unit: str | None) -> Iterator[pa.RecordBatch]:
     file, groups = footer.file, footer.groups
-    texts = groups.as_dictionaries(group, names)
+    texts = {*groups.as_dictionaries(group, names)}
 
     def opened() -> pq.ParquetFile:
         return pq.ParquetFile(
             file.open(),
             metadata=groups.meta,
             # a dictionary and codes are smaller than one string per row
-            read_dictionary=texts,
+            read_dictionary=[*texts],
             # of a remote file, request all columns at once; a local file would only take more memory
             pre_buffer=file.system is not None,
             buffer_size=1 << 20 if file.system is None else 0,
@@ -208,12 +209,14 @@ def _read(footer: Footer, group: int, names: Sequence[str], rows: int, unit: str
             coerce_int96_timestamp_unit=unit,
         )
 
-    reader = footer.recent.get((file, texts, unit), opened)
-    for number, batch in enumerate(reader.iter_batches(rows, row_groups=[group], columns=names, use_threads=False)):
-        if not number:
-            groups.check_counts(group, names, footer.place(group))
-        batch.validate(full=True)  # in a damaged file, codes may be out of range and texts invalid UTF-8
-        yield batch
+    fits = lambda made: made[:2] == (file, unit) and made[2].intersection(names) == texts  # noqa: E731
+    with footer.readers.taken(fits, (file, unit, texts), opened) as reader:
+        batches = reader.iter_batches(rows, row_groups=[group], columns=names, use_threads=False)
+        for number, batch in enumerate(batches):
+            if not number:
+                groups.check_counts(group, names, footer.place(group))
+            batch.validate(full=True)  # in a damaged file, codes may be out of range and texts invalid UTF-8
+            yield batch
 
 
 def _has_codes(chunk: Any) -> bool:

@@ -8,19 +8,19 @@ import pyarrow.compute as pc
 
 from tensorstash.columns.types import is_list, is_number, value_type
 from tensorstash.errors import DataError, SchemaError
-from tensorstash.sources.scan import Derived, Scan, read, with_derived
+from tensorstash.sources.read import Derived, Source, read, with_derived
 from tensorstash.sources.storage import decoded
 
 
-def shaped(scanned: Scan, names: Collection[str]) -> Scan:
-    """The scan with lists and bytes in these columns as fixed-size lists; reads lists until one has an item."""
+def shaped(source: Source, names: Collection[str]) -> Source:
+    """The source with lists and bytes in these columns as fixed-size lists; reads lists until one has an item."""
     derived = [
-        Derived(field.with_type(arrow), (field.name,), partial(_fixed, scanned.label, field.name, arrow))
-        for field in map(scanned.schema.field, sorted(names, key=scanned.schema.get_field_index))
+        Derived(field.with_type(arrow), (field.name,), partial(_fixed, source.label, field.name, arrow))
+        for field in map(source.schema.field, sorted(names, key=source.schema.get_field_index))
         if _becomes_lists(field.type)
-        if (arrow := _type_of_field(scanned, field)) != field.type
+        if (arrow := _type_of_field(source, field)) != field.type
     ]
-    return with_derived(scanned, derived)
+    return with_derived(source, derived)
 
 
 def _levels(arrow: pa.DataType) -> list[pa.DataType]:
@@ -36,16 +36,16 @@ def _becomes_lists(arrow: pa.DataType) -> bool:
     return bool(pa.types.is_fixed_size_binary(item) or (lists and is_number(item)))
 
 
-def _type_of_field(scanned: Scan, field: pa.Field) -> pa.DataType:
+def _type_of_field(source: Source, field: pa.Field) -> pa.DataType:
     if not any(map(is_list, _levels(field.type))):
         return _fixed_type(pa.nulls(0, field.type)) or field.type
-    for unit in scanned.units:
+    for unit in source.units:
         for _, batch in read(unit, [field.name]):
             if (fixed := _fixed_type(batch.column(0))) is not None:
                 return fixed
     raise SchemaError(
         f"The first list that is neither null nor empty decides the length of lists; column {field.name!r} of "
-        f"{scanned.label} is {field.type} without such a list. Leave it out of columns= and static=."
+        f"{source.label} is {field.type} without such a list. Leave it out of columns= and static=."
     )
 
 

@@ -1,4 +1,4 @@
-"""Makes a scan of any source, by its type: paths, a table, a frame, a stream or a mapping of arrays."""
+"""Opens any source, by its type: paths, a table, a frame, a stream or a mapping of arrays."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -7,21 +7,21 @@ from tensorstash.errors import SourceError
 from tensorstash.sources.file import File
 from tensorstash.sources.formats import CSV, format_of
 from tensorstash.sources.locate import kind_of, label_of_paths
-from tensorstash.sources.scan import Scan, Wanted
-from tensorstash.sources.tables import scan_arrays, scan_arrow, scan_dataset, scan_pandas, scan_polars
+from tensorstash.sources.read import Source, Wanted
+from tensorstash.sources.tables import open_arrays, open_arrow, open_dataset, open_pandas, open_polars
 
 if TYPE_CHECKING:
     from tensorstash.sources.filter import Filter
 
-# What reads files and streams is imported by `scan`: with pyarrow.dataset it takes as long as many loads of a frame.
+# `open_source` imports what reads files and streams: with pyarrow.dataset it takes as long as many loads of a frame.
 
 # by the name of the type, so that no library has to be imported
-_SCANS: dict[str, Callable[[Any, Wanted], Scan]] = {
-    "pyarrow.Table": scan_arrow,
-    "pyarrow.RecordBatch": scan_arrow,
-    "polars.DataFrame": scan_polars,
-    "pandas.DataFrame": scan_pandas,
-    "datasets.Dataset": scan_dataset,
+_KINDS: dict[str, Callable[[Any, Wanted], Source]] = {
+    "pyarrow.Table": open_arrow,
+    "pyarrow.RecordBatch": open_arrow,
+    "polars.DataFrame": open_polars,
+    "pandas.DataFrame": open_pandas,
+    "datasets.Dataset": open_dataset,
 }
 _DATASETS_OF_FILES = ("pyarrow.FileSystemDataset", "pyarrow.UnionDataset")
 _REMEDIES = {
@@ -53,14 +53,14 @@ _REMEDIES_OF_LISTS = {
 }
 
 
-def scan(
+def open_source(
     source: Any,
     files: Sequence[File] | None,
     wanted: Wanted,
     condition: "Filter | None",
     progress: bool | None,
-) -> Scan:
-    """Scan the `files` of a source, or the source itself if it is not files.
+) -> Source:
+    """Open the `files` of a source, or the source itself if it is not files.
 
     Streams and CSV files are read to their ends, into a file on disk. Only the `wanted` columns of a frame or mapping
     are converted to Arrow. Row groups of files are left out if their statistics contradict the condition; all other
@@ -74,25 +74,25 @@ def scan(
                 "Name files of one kind."
             )
         if True in first:
-            from tensorstash.sources.csv import scan_csv
+            from tensorstash.sources.csv import open_csv_files
 
-            return scan_csv(files, label_of_paths(source), wanted, condition, progress)
-        from tensorstash.sources.files import scan_files
+            return open_csv_files(files, label_of_paths(source), wanted, condition, progress)
+        from tensorstash.sources.files import open_files
 
-        return scan_files(files, label_of_paths(source), wanted, condition, progress)
+        return open_files(files, label_of_paths(source), wanted, condition, progress)
     kind = kind_of(source)
-    if (scan_kind := _SCANS.get(kind)) is not None:
-        return scan_kind(source, wanted)
+    if (open_kind := _KINDS.get(kind)) is not None:
+        return open_kind(source, wanted)
     if kind in _DATASETS_OF_FILES:
-        from tensorstash.sources.files import scan_pyarrow_dataset
+        from tensorstash.sources.files import open_pyarrow_dataset
 
-        return scan_pyarrow_dataset(source, wanted, condition, progress)
+        return open_pyarrow_dataset(source, wanted, condition, progress)
     if isinstance(source, Mapping) and kind not in _REMEDIES:
-        return scan_arrays(source, wanted)
-    from tensorstash.sources.streams import is_stream, scan_stream
+        return open_arrays(source, wanted)
+    from tensorstash.sources.streams import is_stream, open_stream
 
     if is_stream(source) and kind not in _REMEDIES:
-        return scan_stream(source, wanted, condition, progress)
+        return open_stream(source, wanted, condition, progress)
     remedy = _REMEDIES.get(kind, "")
     if kind in ("builtins.list", "builtins.tuple"):
         others = " Concatenate frames first; files are a list of paths; give arrays names: {'x': array}."
@@ -105,6 +105,6 @@ def scan(
 
 
 def is_copied(source: Any) -> bool:
-    """Whether `scan` reads all rows of a source that is not files into a file of its own, as it does with streams."""
+    """Whether `open_source` copies all rows of a source that is not files to a file of its own, as of streams."""
     kind = kind_of(source)
-    return not (isinstance(source, Mapping) or kind in _SCANS or kind in _DATASETS_OF_FILES)
+    return not (isinstance(source, Mapping) or kind in _KINDS or kind in _DATASETS_OF_FILES)

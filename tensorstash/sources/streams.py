@@ -1,4 +1,4 @@
-"""Scans of streams of Arrow batches, which are read once and kept in a file on disk during the load.
+"""Sources of streams of Arrow batches, which are read once and kept in a file on disk during the load.
 
 A load needs the number of rows before it decodes any, which a stream does not know, and reads columns in two passes,
 while many streams can be read only once.
@@ -21,7 +21,7 @@ from tensorstash.errors import SchemaError, SourceError, TensorstashError
 from tensorstash.sources.evaluate import first_line, is_elementwise
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.locate import kind_of
-from tensorstash.sources.scan import Scan, Unit, Wanted, in_order
+from tensorstash.sources.read import Source, Unit, Wanted, in_order
 from tensorstash.sources.spool import Spool
 from tensorstash.sources.storage import decoded
 
@@ -46,7 +46,7 @@ def is_stream(source: Any) -> bool:
     return is_producer or kind_of(source) in _OPENERS
 
 
-def scan_stream(source: Any, wanted: Wanted, condition: Filter | None, progress: bool | None) -> Scan:
+def open_stream(source: Any, wanted: Wanted, condition: Filter | None, progress: bool | None) -> Source:
     """Read the wanted columns of a stream to its end; a LazyFrame leaves out rows that the filter excludes."""
     kind = kind_of(source)
     label = f"the {kind.replace('.', ' ')}"
@@ -76,7 +76,7 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None, progress:
             f"{label} has no rows: it is empty, or it was read before. It can be read once; make it again."
         )
     whole = pa.schema([field.with_type(kept_type(field.type)) for field in schema])
-    return Scan(label, whole, units, len(units))
+    return Source(label, whole, units, len(units))
 
 
 def _counted(batches: Iterable[pa.RecordBatch], bar: Bar) -> Iterator[pa.RecordBatch]:

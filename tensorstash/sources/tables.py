@@ -1,4 +1,4 @@
-"""Scans of tables, frames and arrays in memory: from pyarrow, polars, pandas, Hugging Face, numpy and torch."""
+"""Sources of tables, frames and arrays in memory: from pyarrow, polars, pandas, Hugging Face, numpy and torch."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
@@ -14,7 +14,7 @@ from tensorstash.columns.names import check_for_polars
 from tensorstash.columns.types import BFLOAT16
 from tensorstash.common.text import cut, type_text
 from tensorstash.errors import SchemaError, SourceError
-from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, check_unique, in_order
+from tensorstash.sources.read import BATCH_ROWS, Source, Wanted, check_unique, in_order
 from tensorstash.sources.storage import without_null_views
 
 _LONGEST = 160  # characters of an error of Arrow
@@ -36,13 +36,13 @@ _CONVERSIONS = {
 }
 
 
-def scan_arrow(table: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  unread columns cost nothing
+def open_arrow(table: Any, wanted: Wanted) -> Source:  # noqa: ARG001  unread columns cost nothing
     """Slices of a pyarrow table or record batch."""
     whole = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
-    return scan_table(whole, whole.schema, f"the pyarrow {type(table).__name__}")
+    return open_table(whole, whole.schema, f"the pyarrow {type(table).__name__}")
 
 
-def scan_polars(frame: Any, wanted: Wanted) -> Scan:
+def open_polars(frame: Any, wanted: Wanted) -> Source:
     """The wanted columns of a polars frame, converted to Arrow."""
     types = frame.schema  # a copy
     names = wanted.among(types)
@@ -50,7 +50,7 @@ def scan_polars(frame: Any, wanted: Wanted) -> Scan:
     for name in names:
         _refuse_objects(name, types[name], "the polars frame")
     table = _converted(lambda columns: _in_arrow(_together(frame[:, columns])), names, types, "the polars frame")
-    return _scan_wanted(table, types, types, "the polars frame")
+    return _open_wanted(table, types, types, "the polars frame")
 
 
 def _together(frame: Any) -> Any:
@@ -75,7 +75,7 @@ def _refuse_objects(name: str, dtype: object, where: str) -> None:
         raise SchemaError(f"Columns must be of one type; {name!r} in {where} holds Python objects. Convert it first.")
 
 
-def scan_pandas(frame: Any, wanted: Wanted) -> Scan:
+def open_pandas(frame: Any, wanted: Wanted) -> Source:
     """The wanted columns and levels of the index of a pandas frame, converted to Arrow.
 
     Levels without a name are left out, but those of times have the names that they have in files.
@@ -94,7 +94,7 @@ def scan_pandas(frame: Any, wanted: Wanted) -> Scan:
             names, types = [*names, name], [*types, dtype]
             for asked in wanted.among([name]):
                 table = table.append_column(asked, pa.array(index.get_level_values(k)))
-    return _scan_wanted(table, names, dict(zip(names, types)), "the pandas frame")
+    return _open_wanted(table, names, dict(zip(names, types)), "the pandas frame")
 
 
 def _converted(convert: Callable[[list[str]], pa.Table], names: list[str], types: Any, where: str) -> pa.Table:
@@ -115,7 +115,7 @@ def _converted(convert: Callable[[list[str]], pa.Table], names: list[str], types
         ) from error
 
 
-def scan_dataset(source: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  unread columns cost nothing
+def open_dataset(source: Any, wanted: Wanted) -> Source:  # noqa: ARG001  unread columns cost nothing
     """Slices of the Arrow table of a Hugging Face data set, in the order set by `shuffle` or `select`."""
 
     def read(start: int, rows: int, names: Sequence[str]) -> list[pa.RecordBatch]:
@@ -123,27 +123,32 @@ def scan_dataset(source: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  unread c
         batches = view[start : start + rows].to_batches()
         return [piece for batch in batches for piece in _selected(batch, names)]
 
-    label, count = "the Hugging Face Dataset", len(source)
-    slices = ((start, min(BATCH_ROWS, count - start)) for start in range(0, count, BATCH_ROWS))
-    units = in_order(((label, rows, partial(read, start, rows)) for start, rows in slices), label)
-    return Scan(label, source.features.arrow_schema, units, len(units))
+    return _sliced("the Hugging Face Dataset", source.features.arrow_schema, len(source), read)
 
 
-def scan_table(table: pa.Table, schema: pa.Schema, label: str) -> Scan:
+def open_table(table: pa.Table, schema: pa.Schema, label: str) -> Source:
     """Slices of a table; `schema` may have further columns, which are never read."""
     if table.num_columns and table[0].num_chunks > max(_MANY_CHUNKS, table.num_rows // _SMALL_ROWS):
-        starts = range(0, table.num_rows, BATCH_ROWS)
-        slices = (table.slice(start, BATCH_ROWS) for start in starts)
-        units = in_order(((label, part.num_rows, partial(_combined, part)) for part in slices), label)
-        return Scan(label, schema, units, len(units))
+        return _sliced(label, schema, table.num_rows, partial(_combined, table))
     batches = table.to_batches(max_chunksize=BATCH_ROWS)
     units = in_order(((label, batch.num_rows, partial(_selected, batch)) for batch in batches), label)
-    return Scan(label, schema, units, len(batches))
+    return Source(label, schema, units, len(batches))
 
 
-def _combined(part: pa.Table, names: Sequence[str]) -> list[pa.RecordBatch]:
-    """The rows of many small chunks, each of which would be read on its own."""
-    batches = part.select(list(names)).combine_chunks().to_batches()
+def _sliced(label: str, schema: pa.Schema, count: int, read: Callable[[int, int, Sequence[str]], Any]) -> Source:
+    """Slices of so many rows; `read` takes the first row and the number of rows of a slice, and names of columns."""
+    slices = ((start, min(BATCH_ROWS, count - start)) for start in range(0, count, BATCH_ROWS))
+    units = in_order(((label, rows, partial(read, start, rows)) for start, rows in slices), label)
+    return Source(label, schema, units, len(units))
+
+
+def _combined(table: pa.Table, start: int, rows: int, names: Sequence[str]) -> list[pa.RecordBatch]:
+    """The rows of many small chunks, each of which would be read on its own.
+
+    One column at a time: what Arrow keeps of a small chunk takes more memory than its values.
+    """
+    columns = [table.select([name]).slice(start, rows).combine_chunks()[0] for name in names]
+    batches = pa.Table.from_arrays(columns, names=list(names)).to_batches()
     return [piece for batch in batches for piece in _selected(batch, names)]
 
 
@@ -151,7 +156,7 @@ def _selected(batch: pa.RecordBatch, names: Sequence[str]) -> list[pa.RecordBatc
     return [without_null_views(batch.select(list(names)))]
 
 
-def _scan_wanted(table: pa.Table, names: Iterable[str], types: Mapping[str, Any], label: str) -> Scan:
+def _open_wanted(table: pa.Table, names: Iterable[str], types: Mapping[str, Any], label: str) -> Source:
     """Slices of a table; other `names` are columns that were not wanted and not converted, with the null type.
 
     By their `types` in the library that holds them, some of those are times, and have a type of times.
@@ -163,7 +168,7 @@ def _scan_wanted(table: pa.Table, names: Iterable[str], types: Mapping[str, Any]
         else pa.field(name, pa.timestamp("us") if _is_time(types[name]) else pa.null())
         for name in names
     )
-    return scan_table(table, pa.schema(fields), label)
+    return open_table(table, pa.schema(fields), label)
 
 
 def _is_time(dtype: object) -> bool:
@@ -180,7 +185,7 @@ def _checked_names(names: Iterable[Any], where: str) -> list[str]:
     return [*names]
 
 
-def scan_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Scan:
+def open_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Source:
     """The wanted arrays of a mapping, converted to Arrow."""
     names = _checked_names(source, "the mapping")
     columns, fields = [], []
@@ -226,7 +231,7 @@ def scan_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Scan:
             f"{lengths[other]:,}. Cut or complete one."
         )
     types = {name: getattr(source[name], "dtype", None) for name in names}
-    return _scan_wanted(pa.table(columns, schema=pa.schema(fields)), names, types, "the mapping")
+    return _open_wanted(pa.table(columns, schema=pa.schema(fields)), names, types, "the mapping")
 
 
 def _brief(error: Exception) -> str:

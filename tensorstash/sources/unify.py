@@ -9,7 +9,7 @@ import pyarrow as pa
 from tensorstash.columns.extensions import extension_of, is_opaque, periods_of
 from tensorstash.columns.types import field_type, is_bfloat16, is_text, marks_bfloat16, value_type
 from tensorstash.errors import SourceError
-from tensorstash.sources.scan import Wanted, check_unique
+from tensorstash.sources.read import Wanted, check_unique
 
 _MOST_SHOWN = 10
 

@@ -78,8 +78,8 @@ def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
 
     from tensorstash.columns.types import from_bits, is_bfloat16
     from tensorstash.ingest.static import read_columns
-    from tensorstash.sources.scan import Wanted
-    from tensorstash.sources.source import scan
+    from tensorstash.sources.read import Wanted
+    from tensorstash.sources.source import open_source
 
     is_frame = hasattr(frame, "__dataframe__") or (hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "name"))
     if isinstance(frame, (str, list, tuple, Stash)) or not (isinstance(frame, Mapping) or is_frame):
@@ -87,9 +87,9 @@ def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
             f"at must be a frame with a row for each window, such as one of polars, pandas or pyarrow, got "
             f"{type_text(frame)}.{' Write at=frame.collect().' * hasattr(frame, 'collect')}"
         )
-    scanned = scan(frame, None, Wanted(None), None, progress=False)
-    columns = read_columns(scanned, scanned.schema.names)
-    bits = [field.name for field in scanned.schema if is_bfloat16(field)]
+    source = open_source(frame, None, Wanted(None), None, progress=False)
+    columns = read_columns(source, source.schema.names)
+    bits = [field.name for field in source.schema if is_bfloat16(field)]
     return columns | {name: pa.chunked_array([*map(from_bits, columns[name].chunks)]) for name in bits}
 
 

@@ -128,7 +128,7 @@ def test_only_row_groups_with_entities_of_the_shard_are_read(tmp_path: Path) -> 
     pq.write_table(table, tmp_path / "x.parquet", row_group_size=10)
     inside = [int(e) for e in range(8) if by_definition(int(e), 3) == 1]
     plan = ts.plan(tmp_path / "x.parquet", ["y"], entity="e", shard=(1, 3))
-    assert (plan.rows, len(plan.choice.scan.units), plan.choice.scan.pieces) == (10 * len(inside), len(inside), 8)
+    assert (plan.rows, len(plan.choice.source.units), plan.choice.source.pieces) == (10 * len(inside), len(inside), 8)
     assert f"shard: keeps rows of {len(inside)} of 8 row groups" in repr(plan)
     raw = bytearray((tmp_path / "x.parquet").read_bytes())
     about = pq.ParquetFile(tmp_path / "x.parquet").metadata

@@ -106,7 +106,7 @@ def test_a_type_that_a_stash_cannot_hold_is_refused(arrow: pa.DataType) -> None:
 
 @pytest.mark.parametrize("kind", [*STAMPS, *DATES, *[k for k in NUMBERS if "int" in k.name]], ids=lambda k: str(k.name))
 def test_times_are_timestamps_dates_or_integers(kind: Kind) -> None:
-    time = ts.plan(empty(t=kind.arrow, y=pa.int8()), time="t").time
+    time = ts.plan(empty(t=kind.arrow, y=pa.int8()), time="t").choice.time
     assert time is not None
     assert (time.dtype, time.unit, time.zone, time.members) == (torch.int64, kind.unit, kind.zone, ("t",))
 
@@ -147,7 +147,7 @@ def test_text_without_a_value_is_no_time(arrow: pa.DataType) -> None:
     "kind", [*TEXTS, kind_of("uint8"), kind_of("int64"), kind_of("dictionary_of_int64")], ids=lambda k: str(k.name)
 )
 def test_entities_are_texts_or_integers(kind: Kind) -> None:
-    entity = ts.plan(empty(e=kind.arrow, y=pa.int8()), entity="e").entity
+    entity = ts.plan(empty(e=kind.arrow, y=pa.int8()), entity="e").choice.entity
     assert entity is not None
     assert (entity.kind, entity.members) == ("category", ("e",))
 

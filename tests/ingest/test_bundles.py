@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.ingest.bundles import bundles, each_or_all, read_bundle
-from tensorstash.sources.scan import Unit
+from tensorstash.sources.read import Unit
 
 FILES = 300
 

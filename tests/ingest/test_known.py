@@ -411,7 +411,7 @@ def test_a_stash_without_known_times_says_so() -> None:
     assert stash.known is None
     assert (stash.known_name, stash.known_range, stash.known_checksum) == (None, (None, None), None)
     assert (stash.known_clock, stash.is_by_known, stash.has_events) == (Clock(None, None), False, False)
-    assert ts.plan(RUNS, ["wind"], **KEYS).known is None
+    assert ts.plan(RUNS, ["wind"], **KEYS).choice.known is None
 
 
 def test_the_checksum_tells_known_times_apart() -> None:
@@ -435,8 +435,8 @@ def test_a_plan_counts_the_bytes_of_the_known_times(tmp_path: Path) -> None:
     stash = plan.load(file=tmp_path / "plan.safetensors")
     tensors = ("y", "__time", "__known")
     assert sum(-(-stash.segment.entries[name].nbytes // 4096) * 4096 for name in tensors) == plan.nbytes
-    assert plan.known is not None
-    assert (plan.known.members, plan.known.dtype) == (("k",), torch.int64)
+    assert plan.choice.known is not None
+    assert (plan.choice.known.members, plan.choice.known.dtype) == (("k",), torch.int64)
     assert (plan.skipped, ts.plan(frame, ["y"], time="t").skipped) == ((), ("k",))
     assert plan.load().known_name == "k"
 

@@ -17,5 +17,5 @@ def test_static_columns_that_do_not_fit_are_refused_when_the_entities_are_known(
         r"[\d,]+ MB and [\d,]+ MB are free in .*\. Leave some out of static=\.\Z"
     )
     with pytest.raises(ts.errors.NoMemoryError, match=message):
-        check_room(planned.static, entities, planned.source)
-    check_room(planned.static, 3, planned.source)
+        check_room(planned.choice.static, entities, planned.source)
+    check_room(planned.choice.static, 3, planned.source)

@@ -43,7 +43,7 @@ def test_a_load_holds_what_its_plan_says(
     tensors = [*stash.values(), *([] if stash.time is None else [stash.time])]
     assert plan.nbytes == sum(-(-tensor.nbytes // PAGE) * PAGE for tensor in tensors)
     assert set(plan.skipped) == set(case.all) - set(columns) - {"entity_", "time_"}
-    assert (plan.entity is None, plan.time is None) == (case.entity is None, case.time is None)
+    assert (plan.choice.entity is None, plan.choice.time is None) == (case.entity is None, case.time is None)
 
 
 def test_a_stash_takes_the_bytes_of_its_plan() -> None:

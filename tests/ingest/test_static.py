@@ -10,8 +10,8 @@ import tensorstash as ts
 from tensorstash.columns.column import Column
 from tensorstash.ingest.decoders import decoder_of
 from tensorstash.ingest.static import Settled, bits_of, deciding_rows
-from tensorstash.sources.scan import Wanted
-from tensorstash.sources.source import scan
+from tensorstash.sources.read import Wanted
+from tensorstash.sources.source import open_source
 from tests.oracle_load import (
     like,
 )
@@ -32,10 +32,10 @@ def test_pieces_of_any_length_give_each_entity_its_first_value(data: st.DataObje
         deciding_rows(np.arange(a, b), np.array(codes[a:b], np.int32), bits_of(np.array(values[a:b], np.int64), column))
         for a, b in zip([0, *cuts], [*cuts, len(codes)])
     ]
-    scanned = scan({"s": values}, None, Wanted(None), None, None)
+    source = open_source({"s": values}, None, Wanted(None), None, None)
     firsts = [codes.index(code) for code in range(max(codes) + 1)]
     wrong = [row for row, code in enumerate(codes) if values[row] != values[firsts[code]]]
-    settled = Settled(column, scanned, [*"abcd"[: len(firsts)]], decoder_of(column))
+    settled = Settled(column, source, [*"abcd"[: len(firsts)]], decoder_of(column))
 
     def found() -> list[int]:
         for part in parts:

@@ -373,7 +373,7 @@ static: one value per entity; only a load counts the entities
 skipped: z"""
     )
     assert plan.nbytes == -(-rows * 8 // 4096) * 4096
-    assert [(column.name, column.shape) for column in plan.static] == [("s", ()), ("pack", (2,))]
+    assert [(column.name, column.shape) for column in plan.choice.static] == [("s", ()), ("pack", (2,))]
 
 
 def test_a_stash_lists_its_static_columns() -> None:

@@ -154,4 +154,18 @@ def test_the_footer_of_a_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(pq, "ParquetFile", counted)
     assert ts.load(path, ["y"], time="t")["y"].tolist() == list(range(100))
     assert None not in given
-    assert 0 < len(given) <= 16  # one in each of at most 8 threads, for the times and for the values
+    assert 0 < len(given) <= min(os.cpu_count() or 1, 8)  # one for each thread: those of the times read the values
+
+
+def test_the_reader_of_texts_reads_the_other_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, rows = tmp_path / "one.parquet", 5000
+    pq.write_table(pa.table({"id": ["a"] * rows, "t": range(rows), "y": range(rows)}), path)
+    given, real = [], pq.ParquetFile
+
+    def counted(*arguments: object, read_dictionary: object = None, **options: object) -> object:
+        given.append(read_dictionary)
+        return real(*arguments, read_dictionary=read_dictionary, **options)
+
+    monkeypatch.setattr(pq, "ParquetFile", counted)
+    assert ts.load(path, ["y"], entity="id", time="t")["y"].tolist() == list(range(rows))
+    assert given == [None, ["id"]]  # the first one only tells whether the file is damaged

@@ -84,7 +84,7 @@ def test_the_rows_are_those_that_a_loop_keeps(data: st.DataObject, tmp_path_fact
             stash = ts.load(source, ["row"], filter=condition)
             assert stash["row"].tolist() == expected, (form, groups)
             assert plan.rows == len(expected)
-            assert len(plan.choice.scan.units) <= plan.choice.scan.pieces
+            assert len(plan.choice.source.units) <= plan.choice.source.pieces
 
 
 FLOATS = [16777216.0, -0.0, math.nan, None, 0.1]

@@ -52,7 +52,7 @@ def test_row_groups_that_statistics_exclude_are_not_decoded(
         patch.setattr(pq.ParquetFile, "iter_batches", counted)
         plan = ts.plan(path, ["y"], filter=condition)
         assert seen == []
-        assert (plan.rows, len(plan.choice.scan.units), plan.choice.scan.pieces) == (len(rows), len(decoded), 10)
+        assert (plan.rows, len(plan.choice.source.units), plan.choice.source.pieces) == (len(rows), len(decoded), 10)
         assert sorted(seen) == decoded
         stash = ts.load(path, ["y"], filter=condition)
     assert sorted(set(seen)) == decoded

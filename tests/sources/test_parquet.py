@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as pads
 import pytest
 import torch
 
 import tensorstash as ts
-from tensorstash.sources.parquet import _bounds
-from tensorstash.sources.scan import Range
+from tensorstash.sources.file import here
+from tensorstash.sources.parquet import RowGroups, _bounds
+from tensorstash.sources.read import Range
 from tests.oracle_load import write_parquet
 
 
@@ -34,6 +36,13 @@ def test_nan_says_nothing(low: float, high: float) -> None:
     """Old writers put it into statistics."""
     assert _bounds(low, high, pa.float64()) == (None, None)
     assert _bounds(np.float16(low).tobytes(), np.float16(high).tobytes(), pa.float16()) == (None, None)
+
+
+def test_the_leaf_of_a_name_with_a_dot_is_checked_too(tmp_path: Path) -> None:
+    table = pa.table({"a": [{"b": 1, "c": 2}], "d.e": [3], "d": [4]})
+    path = write_parquet(tmp_path / "one.parquet", [table])
+    groups = RowGroups(pads.ParquetFileFormat().make_fragment(str(path), here()))
+    assert [sorted(groups._leaves([name])) for name in ("a", "d.e", "d")] == [[0, 1], [2], [2, 3]]
 
 
 def test_types_without_a_range(tmp_path: Path) -> None:

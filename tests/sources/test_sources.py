@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import tensorstash as ts
-from tensorstash.sources.scan import read
+from tensorstash.sources.read import read
 from tests.oracle_load import like, looked_at, write_ipc, write_parquet
 
 
@@ -435,8 +435,8 @@ def test_units_that_were_read_go_to_another_process(form: str, tmp_path: Path) -
     """As those do of which several processes make shards. It asks the inside for the units."""
     path, table = tmp_path / f"one.{form}", pa.table({"t": range(100), "s": ["a", "b"] * 50})
     _ = write_parquet(path, [table]) if form == "parquet" else write_ipc(path, [table], None)
-    scanned = ts.plan(path, ["s"], time="t").choice.scan
-    own = [[*read(unit, ["t", "s"])] for unit in scanned.units]
-    theirs = [[*read(unit, ["t", "s"])] for unit in pickle.loads(pickle.dumps(scanned)).units]
+    source = ts.plan(path, ["s"], time="t").choice.source
+    own = [[*read(unit, ["t", "s"])] for unit in source.units]
+    theirs = [[*read(unit, ["t", "s"])] for unit in pickle.loads(pickle.dumps(source)).units]
     assert own == theirs
     assert own

@@ -147,8 +147,8 @@ VALUES = [None, "", "a", "b", "é" * 20]
 def test_the_key_is_of_the_rows_and_not_of_the_batches(one: list[int], other: list[int], seed: int) -> None:
     """However a producer cuts its rows, they are the same data; one value more or less is other data."""
     from tensorstash.ingest.segment_key import contents
-    from tensorstash.sources.scan import Wanted
-    from tensorstash.sources.streams import scan_stream
+    from tensorstash.sources.read import Wanted
+    from tensorstash.sources.streams import open_stream
 
     rows = max(sum(one), sum(other), 2)
     texts = [VALUES[k] for k in np.random.default_rng(seed).integers(0, len(VALUES), rows)]
@@ -160,9 +160,9 @@ def test_the_key_is_of_the_rows_and_not_of_the_batches(one: list[int], other: li
         if encode:
             pieces = [piece.set_column(1, "s", piece["s"].dictionary_encode()) for piece in pieces]
         batches = [batch for piece in pieces for batch in piece.combine_chunks().to_batches()]
-        scanned = scan_stream(pa.RecordBatchReader.from_batches(pieces[0].schema, batches), Wanted(None), None, None)
-        found = [row for unit in scanned.units for batch in unit.decode(["s", "n"]) for row in batch.to_pylist()]
-        return contents(scanned, ["n", "s"]), found
+        source = open_stream(pa.RecordBatchReader.from_batches(pieces[0].schema, batches), Wanted(None), None, None)
+        found = [row for unit in source.units for batch in unit.decode(["s", "n"]) for row in batch.to_pylist()]
+        return contents(source, ["n", "s"]), found
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tensorstash.sources.streams._ROWS", 16)
@@ -262,7 +262,7 @@ def test_a_dataset_is_read_by_row_groups(tmp_path: Path) -> None:
     assert stash["y"].tolist() == [2.5, 3.0, 3.5, 4.0, 4.5]
     assert stash.vocabulary("k") == ["b"]
     planned = ts.plan(dataset, ["y"], filter=[("k", "=", "b"), ("t", ">=", 5)])
-    assert (planned.rows, planned.choice.scan.pieces, len(planned.choice.scan.units)) == (5, 2, 1)
+    assert (planned.rows, planned.choice.source.pieces, len(planned.choice.source.units)) == (5, 2, 1)
     assert re.search(r"y .* 0 +0 +4\.5 ", repr(ts.plan(dataset, ["y"])))
     dataset = pads.dataset(tmp_path, partitioning="hive")
     (tmp_path / "k=b" / "one.parquet").write_bytes(b"PAR1 nothing PAR1")

@@ -18,13 +18,14 @@ import torch
 
 import tensorstash as ts
 from tensorstash.sources import tables
-from tensorstash.sources.scan import Wanted
+from tensorstash.sources.read import Wanted
 from tests.oracle_load import (
     NUMBERS,
     Kind,
     exact,
     kind_of,
     like,
+    run_python,
     value,
 )
 
@@ -157,7 +158,7 @@ def test_a_frame_that_others_were_appended_to(small: bool, monkeypatch: pytest.M
     assert frame.n_chunks() == 30
     stash = ts.load(frame, ["y"], entity="e", time="t")
     assert stash["y"].tolist() == [*range(30), *(10.0 * hour for hour in range(30))]
-    pieces = tables.scan_polars(frame, Wanted(None)).pieces
+    pieces = tables.open_polars(frame, Wanted(None)).pieces
     assert pieces == (1 if small else 30)
     assert frame.n_chunks() == 30
 
@@ -207,6 +208,27 @@ def test_what_is_no_source_is_refused() -> None:
     message = "A source is ... got pyarrow.lib.ChunkedArray"
     with pytest.raises(TypeError, match=like(message)):
         ts.load(pa.chunked_array([[1]]))
+
+
+def test_what_is_planned_of_many_small_chunks_holds_none_of_them() -> None:
+    """Ten columns of 20,000 chunks take some 50 MB, if each chunk is described once more."""
+    program = """
+import gc, re
+from pathlib import Path
+import pyarrow as pa, tensorstash as ts
+
+def anonymous():
+    gc.collect()
+    return int(re.search(r"RssAnon:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+
+table = pa.concat_tables([pa.table({f"c{k}": [0.5, 1.5] for k in range(10)})] * 20_000)
+assert ts.plan(table[:2]).rows == 2
+before = anonymous()
+plan = ts.plan(table)
+assert plan.rows == 40_000
+print(anonymous() - before)
+"""
+    assert int(run_python(program)) < 10_000_000
 
 
 @pytest.mark.parametrize("rows", [1, 7])

@@ -1,4 +1,4 @@
-"""The inside of `sources/scan.py`: what one reader gives beside rows that are filtered and computed one by one."""
+"""The inside of `sources/read.py`: what one reader gives beside rows that are filtered and computed one by one."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.sources.scan import Derived, Scan, Unit, in_order, read, with_derived, with_rows
+from tensorstash.sources.read import Derived, Source, Unit, in_order, read, with_derived, with_rows
 from tests.oracle_load import like
 
 
-def scan_of(rows: Sequence[int], batch: int = 3) -> Scan:
+def source_of(rows: Sequence[int], batch: int = 3) -> Source:
     """Units of so many rows, in batches of a few; column `a` has the number of each row in the source."""
     edges = np.cumsum([0, *rows]).tolist()
     tables = [pa.table({"a": np.arange(start, stop)}) for start, stop in pairwise(edges)]
@@ -25,7 +25,7 @@ def scan_of(rows: Sequence[int], batch: int = 3) -> Scan:
         (f"unit {k}", table.num_rows, lambda names, table=table: table.select(names).to_batches(batch))
         for k, table in enumerate(tables)
     ]
-    return Scan("source", tables[0].schema, in_order(pieces, "source"), len(pieces))
+    return Source("source", tables[0].schema, in_order(pieces, "source"), len(pieces))
 
 
 def doubled(name: str, source: str, seen: list[Any] | None = None) -> Derived:
@@ -37,11 +37,11 @@ def doubled(name: str, source: str, seen: list[Any] | None = None) -> Derived:
     return Derived(pa.field(name, pa.int64()), (source,), compute)
 
 
-def all_rows(scan: Scan, name: str) -> list[tuple[int, int]]:
+def all_rows(source: Source, name: str) -> list[tuple[int, int]]:
     """The number and the value of each loaded row."""
     return [
         (row + k, value)
-        for unit in scan.units
+        for unit in source.units
         for row, batch in read(unit, [name])
         for k, value in enumerate(batch.column(0).to_pylist())
     ]
@@ -52,8 +52,8 @@ def all_rows(scan: Scan, name: str) -> list[tuple[int, int]]:
 def test_rows_are_left_out_between_columns_that_are_derived(rows: list[int], first: int, second: int) -> None:
     """A column replaces one of its name; rows are left out twice; later columns see loaded rows alone."""
     before, after = list[Any](), list[Any]()
-    scan = with_derived(scan_of(rows), [doubled("b", "a", before), doubled("a", "a")])
-    assert scan.schema.names == ["a", "b"]
+    source = with_derived(source_of(rows), [doubled("b", "a", before), doubled("a", "a")])
+    assert source.schema.names == ["a", "b"]
     for divisor in (first, second):
 
         def kept(unit: Unit, divisor: int = divisor) -> Any:
@@ -63,21 +63,21 @@ def test_rows_are_left_out_between_columns_that_are_derived(rows: list[int], fir
             ]
             return np.concatenate(flags)
 
-        scan = with_rows(scan, kept, "", False)
-    scan = with_derived(scan, [doubled("c", "b", after), doubled("c", "c")])
+        source = with_rows(source, kept, "", False)
+    source = with_derived(source, [doubled("c", "b", after), doubled("c", "c")])
     expected = [row for row in range(sum(rows)) if row % first and row % second]
     before.clear()
-    assert all_rows(scan, "c") == [(k, 8 * row) for k, row in enumerate(expected)]
+    assert all_rows(source, "c") == [(k, 8 * row) for k, row in enumerate(expected)]
     places = [f"unit {k}" for k, count in enumerate(rows) for _ in range(count)]
     assert after == [(2 * row, places[row], f"{row:,} ({places[row]})") for row in expected]
     assert {place for _, place, _ in before} == {places[row] for row in expected}  # of all rows of these units
-    assert all_rows(scan, "a") == [(k, 2 * row) for k, row in enumerate(expected)]
-    assert [scan.name_row(k) for k in range(scan.rows)] == [name for *_, name in after]
-    assert [row for unit in scan.units for row in (unit.first + unit.loaded()).tolist()] == expected
+    assert all_rows(source, "a") == [(k, 2 * row) for k, row in enumerate(expected)]
+    assert [source.name_row(k) for k in range(source.rows)] == [name for *_, name in after]
+    assert [row for unit in source.units for row in (unit.first + unit.loaded()).tolist()] == expected
 
 
 def test_a_unit_with_other_rows_than_it_says_is_damaged() -> None:
-    (unit,) = scan_of([7]).units
+    (unit,) = source_of([7]).units
     for rows, message in ((6, "has more rows than the 6 of its footer"), (8, "has 7 rows, its footer says 8")):
         kept = pa.array([False] * rows)
         for wrong in (replace(unit, rows=rows), replace(unit, rows=0, kept=kept)):

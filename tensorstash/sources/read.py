@@ -110,7 +110,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class Source:
     """A source that is ready to be read."""
 
     label: str
@@ -155,18 +155,20 @@ def _row(place: str, first: int, at: int) -> str:
     return f"{first + at:,} ({place})"
 
 
-def with_derived(scanned: Scan, derived: Sequence[Derived]) -> Scan:
-    """The scan with derived columns, which replace columns of their names or follow the others."""
+def with_derived(source: Source, derived: Sequence[Derived]) -> Source:
+    """The source with derived columns, which replace columns of their names or follow the others."""
     if not derived:
-        return scanned
+        return source
     by_name = {column.field.name: column.field for column in derived}
-    fields = [by_name.pop(field.name, field) for field in scanned.schema]
-    units = tuple(replace(unit, derived=(*unit.derived, *derived)) for unit in scanned.units)
-    return replace(scanned, schema=pa.schema([*fields, *by_name.values()]), units=units)
+    fields = [by_name.pop(field.name, field) for field in source.schema]
+    units = tuple(replace(unit, derived=(*unit.derived, *derived)) for unit in source.units)
+    return replace(source, schema=pa.schema([*fields, *by_name.values()]), units=units)
 
 
-def with_rows(scanned: Scan, flags_of: Callable[[Unit], NDArray[np.bool_]], what: str, progress: bool | None) -> Scan:
-    """The scan of the rows whose flags are true; columns that are derived later are computed of these alone."""
+def with_rows(
+    source: Source, flags_of: Callable[[Unit], NDArray[np.bool_]], what: str, progress: bool | None
+) -> Source:
+    """The source with the rows whose flags are true; columns that are derived later are computed of these alone."""
 
     def chosen(unit: Unit) -> Unit:
         flags = flags_of(unit)
@@ -180,11 +182,11 @@ def with_rows(scanned: Scan, flags_of: Callable[[Unit], NDArray[np.bool_]], what
         return replace(unit, rows=rows, kept=of_numbers(kept))
 
     units, start = [], 0
-    for unit in each(chosen, scanned.units, threads(), what, progress):
+    for unit in each(chosen, source.units, threads(), what, progress):
         if unit.rows:
             units.append(replace(unit, start=start))
         start += unit.rows
-    return replace(scanned, units=tuple(units))
+    return replace(source, units=tuple(units))
 
 
 @contextmanager
