@@ -36,11 +36,11 @@ def complete(placement: Placement, judged: Sequence[Required]) -> Intervals:
         return whole
     kept = drop(whole, *incomplete(placement, judged))
     if not len(kept):
+        names = [*dict.fromkeys(repr(asked.span.name) for asked in judged)]
         raise NoWindowError(
-            "require= keeps the windows without a missing value, or with no more of them than a share allows; none of "
-            f"the {len(whole):,} windows is so in {', '.join(repr(asked.span.name) for asked in judged)}. Shorten the "
-            f"window, lower the share, as in require={{{judged[0].span.name!r}: {judged[0].share / 2:g}}}, or load with "
-            "fill=, whose value counts as data."
+            "require= keeps the windows without a missing value, or with as few as a share allows; each of the "
+            f"{len(whole):,} windows has too many in {', '.join(names)}. Shorten the window, lower the share, as in "
+            f"require={{{names[0]}: {judged[0].share / 2:g}}}, or load with fill=, whose value counts as data."
         )
     return kept
 
