@@ -95,24 +95,28 @@ def test_points_are_judged_as_windows_are(
 ) -> None:
     stash = holey(table, data)
     arguments: dict[str, Any] = {"history": history, "horizon": horizon, "columns": ["f32"], "gaps": "mask"}
-    arguments |= {"min_history": 1, "require": {"f32": share}}
-    assert stash.time is not None
+    arguments |= {"min_history": 1, "closed": "left" if horizon else "right", "unmatched": "drop"}
     entities = np.repeat(np.arange(len(table.lengths)), table.lengths)
+    assert stash.time is not None
     frame = pl.DataFrame({"entity_": entities, "time_": stash.time.numpy()})
-    closed = "left" if horizon else "right"  # without a horizon a window ends with its anchor
-
-    def made(**more: Any) -> list[list[float]]:
-        try:
-            windows = ts.Windows(stash, **arguments, **more)
-        except (ts.errors.NoWindowError, ts.errors.SchemaError):
-            return []
-        times = windows.anchors(range(len(windows)))
-        keys = zip(times["entity"].tolist(), times["time"].tolist(), windows[:]["f32"].nan_to_num(-1).tolist())
-        return [[entity, time, *values] for entity, time, values in keys]
-
-    rows = {*zip(entities.tolist(), stash.time.tolist())}
-    expected = [one for one in made() if (one[0], one[1]) in rows]  # a point is at the time of a row
-    assert made(at=frame, closed=closed, unmatched="drop") == expected
+    try:
+        every = ts.Windows(stash, **arguments, at=frame)
+    except ts.errors.NoWindowError:
+        return
+    assert every.points is not None
+    batch = every[:]
+    lacking = batch["f32"].isnan()
+    if share == "rows":
+        lacking &= batch["f32.observed"]
+    most = 0 if share == "rows" else math.floor((history + horizon) * (1 - share) + 1e-9)
+    expected = every.points[lacking.sum(1) <= most].tolist()
+    if not expected:
+        with pytest.raises(ts.errors.NoWindowError, match=r"^None of the \d+ rows of at= has a window"):
+            ts.Windows(stash, **arguments, at=frame, require={"f32": share})
+        return
+    windows = ts.Windows(stash, **arguments, at=frame, require={"f32": share})
+    assert windows.points is not None
+    assert windows.points.tolist() == expected
 
 
 @settings(max_examples=60)
