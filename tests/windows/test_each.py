@@ -133,7 +133,7 @@ def test_require_judges_all_columns() -> None:
     assert len(kept) == sum(complete) < len(every)
     assert same(kept[:]["past"], every[np.flatnonzero(complete)]["past"])
     nothing = ts.load({"a": [1.0, 2.0, 3.0], "b": [float("nan")] * 3})
-    with pytest.raises(NoWindowError, match="each of the 2 windows has one in 'past'"):
+    with pytest.raises(NoWindowError, match="each of the 2 windows has too many in 'past'"):
         ts.Windows(nothing, spans={"past": (ts.each("a", "b"), -2, 0)}, require=["past"])
 
 

@@ -100,7 +100,7 @@ def test_requiring_what_is_always_missing_says_so() -> None:
     stash = ts.load({"y": np.full(4, np.nan)})
     with pytest.raises(
         ts.errors.DataError,
-        match=like("require ... each of the 3 windows has one in 'y'"),
+        match=like("require ... each of the 3 windows has too many in 'y'"),
     ):
         ts.Windows(stash, 2, require=["y"])
 
