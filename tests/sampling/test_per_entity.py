@@ -7,7 +7,7 @@ import json
 import pickle
 import tracemalloc
 from collections import Counter
-from itertools import chain, permutations
+from itertools import chain, pairwise, permutations
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 def windows_of(lengths: list[int], **arguments: Any) -> ts.Windows:
     """Windows of two rows of entities of so many rows."""
     rows = {"e": np.repeat(np.arange(len(lengths)), lengths), "t": np.concatenate([*map(np.arange, lengths)])}
-    stash = ts.load(rows | {"y": np.arange(sum(lengths))}, ["y"], entity="e", time="t")
+    stash = ts.load(rows | {"y": np.arange(1.0 * sum(lengths))}, ["y"], entity="e", time="t")
     return ts.Windows(stash, **({"history": 2} | arguments))
 
 
@@ -212,3 +212,33 @@ def test_no_draw_ever_changes(count: int, seed: int, epoch: int) -> None:
     ids = np.array(epoch_of(counts, count, seed, epoch), "<i8")
     digest = hashlib.blake2b(ids.tobytes(), digest_size=8).hexdigest()
     assert digest == GOLDEN_DIGESTS[count, seed, epoch]
+
+
+def test_drawn_lengths_packed_rows_and_keys_do_not_depend_on_ranks_or_where_a_run_resumed() -> None:
+    lengths = [30, 3, 12, 40]
+    windows = windows_of(lengths, history=None, spans={"past": ("y", ts.Draw(-6, -2, step=2), 0)}, min_history=2)
+
+    def loaders(ranks: int, size: int) -> list[ts.Loader]:
+        given: dict[str, Any] = {"order": ts.PerEntity(3), "seed": 2, "with_ids": True, "with_valid": True}
+        given |= {"transform": [ts.PackSequences("past")]}
+        return [ts.Loader(windows, size, num_replicas=ranks, rank=rank, **given) for rank in range(ranks)]
+
+    def rows(of: list[ts.Loader], steps: int) -> list[tuple[int, int, list[float]]]:
+        found = []
+        for batches, _ in zip(zip(*of), range(steps)):
+            for batch in batches:
+                edges = batch["past.offsets"].tolist()
+                packed = [batch["past"][low:high].tolist() for low, high in pairwise(edges)]
+                every = zip(batch["window"].tolist(), batch["window.key"].tolist(), packed, batch["valid"].tolist())
+                found += [tuple(row[:3]) for row in every if row[3]]
+        return found
+
+    whole = rows(loaders(1, 4), 9)
+    assert len({row[0] for row in whole}) == len(whole) == 11
+    assert {len(row[2]) for row in whole} == {2, 4, 6}
+    begun = loaders(3, 1)
+    seen = rows(begun, 2)
+    rest = loaders(2, 3)
+    for loader in rest:
+        loader.load_state_dict(begun[0].state_dict())
+    assert seen + rows(rest, 9) == whole
