@@ -225,7 +225,7 @@ def test_drawn_lengths_packed_rows_and_keys_do_not_depend_on_ranks_or_where_a_ru
 
     def rows(of: list[ts.Loader], steps: int) -> list[tuple[int, int, list[float]]]:
         found = []
-        for batches, _ in zip(zip(*of), range(steps)):
+        for _, batches in zip(range(steps), zip(*of)):
             for batch in batches:
                 edges = batch["past.offsets"].tolist()
                 packed = [batch["past"][low:high].tolist() for low, high in pairwise(edges)]
