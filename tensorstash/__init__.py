@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # type checkers and editors cannot read a table
     from tensorstash.sampling.by_time import ByTime as ByTime
     from tensorstash.sampling.lanes import Lanes as Lanes
     from tensorstash.sampling.mix import Mix as Mix
+    from tensorstash.sampling.per_entity import PerEntity as PerEntity
     from tensorstash.sampling.sampler import Sampler as Sampler
     from tensorstash.sampling.weighted import Weighted as Weighted
     from tensorstash.segments import shared as shared

@@ -102,6 +102,30 @@ def drawn(weights: list[float], seed: int, epoch: int, position: int) -> int:
     return next(k for k, end in enumerate(ends_of(weights)) if number < end)
 
 
+# A few windows of every entity
+
+SWAPS = 16  # up to so many draws of an entity are swaps, more of them places in a permutation
+
+
+def per_entity(windows: list[int], count: int, seed: int, epoch: int) -> list[int]:
+    """The ids of an epoch with `order=ts.PerEntity(count)`; entities have so many windows, numbered by entity."""
+    digest = hashlib.blake2b(f"tensorstash per entity 1, seed {seed}, epoch {epoch}".encode(), digest_size=64).digest()
+    base = [int.from_bytes(digest[k : k + 8], "little") for k in range(0, 64, 8)]
+    shown, first = [], 0
+    for entity, n in enumerate(windows):
+        own = [*range(n)]
+        if n > count and count <= SWAPS:
+            for k in range(count):
+                other = k + mixed(mixed(k ^ mixed(mixed(entity ^ base[0]) ^ base[1])) ^ base[2]) % (n - k)
+                own[k], own[other] = own[other], own[k]
+        elif n > count:
+            numbers = [mixed(mixed(entity ^ one) ^ two) for one, two in pairwise(base)]
+            own = [permuted(n, k, numbers, 0) for k in range(count)]
+        shown += [first + k for k in own[:count]]
+        first += n
+    return [shown[k] for k in shuffled(len(shown), seed, epoch)]
+
+
 # Mixes
 
 

@@ -23,7 +23,7 @@ from tensorstash.common.checks import at_least, flag, shown
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.text import type_text
 from tensorstash.sampling.bind import Bindable
-from tensorstash.sampling.passes import Position, Schedule
+from tensorstash.sampling.passes import Pass, Position, Schedule
 from tensorstash.sampling.sampler import Sampler
 from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Tail
@@ -52,7 +52,8 @@ class Loader:
         dataset: the windows to sample, a `ts.Mix` of several, or `ts.cluster.windows` of several machines.
         batch_size: windows per batch and rank. `None` is for `ts.ByTime()` alone: whole cross-sections.
         shuffle: `True`: a new permutation in each epoch. By default the windows come in sequence.
-        order: another order, in place of `shuffle`: `ts.Blocks`, `ts.Lanes`, `ts.Weighted`, `ts.ByTime`, or window ids.
+        order: another order, in place of `shuffle`: `ts.Blocks`, `ts.Lanes`, `ts.Weighted`, `ts.ByTime`,
+            `ts.PerEntity`, or window ids.
         seed: any integer, by default 0. Seed and epoch alone decide a shuffled order.
         device: where the batches go; `"accelerator"` is the device that torch finds on this machine, else the CPU. On
             CUDA, ROCm and XPU everything in a batch is copied from pinned memory in a stream of its own.
@@ -138,7 +139,7 @@ class Loader:
         self.transform = bound(callables(transform), dataset)
         self.resident = resident = flag(resident, "resident")
         self._locator = Locator(dataset, with_ids=self.with_ids, with_valid=self.with_valid)
-        self._times = Times()
+        self._times = Times(Pass(Position(), self.sampler.order))
         self._making: Generator[Made, None, None] | None = None  # the batches of the last pass
         staged = copies_to(self.device) is not None and not resident  # a missing device is refused here
         self._transform_plan = plan_transforms(
@@ -308,10 +309,19 @@ class Loader:
         self.sampler.set_epoch(epoch)
 
     def set_weights(self, weights: Any) -> None:
-        """Draw by other weights, as for `ts.Weighted`, from the next pass on; a pass under way continues unchanged.
+        """Draw by other weights from the next pass on, as those of `ts.Weighted` or of a `ts.Mix` with weights.
 
-        A state holds a checksum of weights: until the next pass begins, of the weights of the last pass, or of the new
-        weights if the last pass is complete. To load the state, make a loader with the same weights.
+        A pass under way continues unchanged. Until the next pass begins, a state has the weights of the last pass, or
+        the new ones if the last pass is complete. Of `ts.Weighted` it holds a checksum: to load it, make a loader with
+        the same weights.
+
+        In a mix, a mapping from each name to a number: each component goes on where it was, so none repeats a window
+        before it has shown all, and from there on it is within two windows of its new share. A state holds the weights,
+        which a load brings along. After a change `set_epoch` takes the next epoch alone.
+
+        Raises:
+            TypeError: the loader has neither such an order nor such a mix, or a weight is no number. ValueError,
+                ColumnError: as for `ts.Weighted` and `ts.Mix`.
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -320,6 +330,13 @@ class Loader:
             >>> loader.set_weights([0, 0, 1, 0])
             >>> [batch["y"][:, 0].tolist() for batch in loader]
             [[2.0, 2.0, 2.0, 2.0]]
+            >>> low, high = (ts.Windows(ts.load({"y": np.arange(4.0) + n}), history=1) for n in (0, 10))
+            >>> mix = ts.Mix({"low": low, "high": high}, weights={"low": 1, "high": 1}, epoch_size=4)
+            >>> loader = ts.Loader(mix, 4)
+            >>> first = [batch["y"][:, 0].tolist() for batch in loader]
+            >>> loader.set_weights({"low": 1, "high": 3})
+            >>> first + [batch["y"][:, 0].tolist() for batch in loader]
+            [[0.0, 10.0, 1.0, 11.0], [12.0, 2.0, 13.0, 10.0]]
         """
         self.sampler.order = self.sampler.order.with_weights(weights, self.dataset)
 
@@ -343,7 +360,7 @@ class Loader:
         component all ranks together have taken, by name.
         """
         begun, shown = self._times.begun, self._times.stats(self._locator.contents.window_bytes)
-        return shown | self.sampler.order.stats(begun.start[:2], begun.here[:2])
+        return shown | begun.order.stats(begun.start[:2], begun.here[:2])
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the memory of batches and what is made of it, which refer to buffers, streams and threads."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorstash.batches.host import Made
-from tensorstash.sampling.passes import Pass, Position
+from tensorstash.sampling.passes import Pass
 
 _clock = time.perf_counter
 
@@ -15,7 +15,7 @@ _clock = time.perf_counter
 class Times:
     """The times of one pass, in seconds."""
 
-    begun: Pass = field(default_factory=lambda: Pass(Position()))
+    begun: Pass
     started: float = field(default_factory=_clock)
     ended: float | None = None
     waited: float = 0.0  # by the loop, for what follows

@@ -17,7 +17,7 @@ def _by_word(answers: Mapping[str, str]) -> dict[str, str]:
     return {word: answer for answer, words in answers.items() for word in words.split()}
 
 
-_ORDER = "Write order=: ts.Blocks, ts.Lanes, ts.Weighted, ts.ByTime, or your own window ids."
+_ORDER = "Write order=: ts.Blocks, ts.Lanes, ts.Weighted, ts.ByTime, ts.PerEntity, or your own window ids."
 _SAMPLER = {  # of PyTorch's DataLoader and samplers
     _ORDER: "sampler",
     f"{_ORDER} batch_size= cuts them into batches.": "batch_sampler",

@@ -36,6 +36,7 @@ NAMES = {
     "Lanes": Public("sampling.lanes", "order", "guide/orders"),
     "Weighted": Public("sampling.weighted", "order", "guide/orders"),
     "ByTime": Public("sampling.by_time", "order", "guide/orders"),
+    "PerEntity": Public("sampling.per_entity", "order", "guide/orders"),
     "Mix": Public("sampling.mix", "class", "guide/orders"),
     "Scaler": Public("transforms.scaler", "transform", "guide/transforms"),
     "InstanceNorm": Public("transforms.instance_norm", "transform", "guide/transforms"),

@@ -26,7 +26,8 @@ def bound(shuffle: object, order: Any, dataset: Dataset) -> Order:
     if isinstance(dataset, Several):
         if order is not None:
             raise ValueError(
-                f"order must be left out for {dataset.kind}. Use shuffle=True (permuted) or False (interleaved)."
+                f"order must be left out for {dataset.kind}, because an order is of the windows of one stash. Use "
+                "shuffle=True (permuted) or False (interleaved)."
             )
         return dataset.order(shuffle=shuffle)
     if order is None:

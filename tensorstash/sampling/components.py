@@ -4,9 +4,8 @@
 its draw k. A component of n windows shows them in epochs of its own: draw k is at `k % n` of its epoch `k // n`.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from math import isqrt
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from tensorstash.native import kernel, library
 from tensorstash.native.permutation import BLOCK, walk
 from tensorstash.sampling.draw_table import as_array, by_name, checked_weights
 from tensorstash.sampling.hashes import CHUNK, Uint64s, hashes, keys
-from tensorstash.sampling.tree import Tree, choose, tree, whole_weights
+from tensorstash.sampling.tree import Tree, choose, counts, tree, whole_weights
 
 _SMALL = 1 << 12  # up to here a permutation is drawn uniformly, as a whole
 _ROUNDS = 6
@@ -26,18 +25,23 @@ _MANY_COMPONENTS = 100  # with more components, calls for more positions at a ti
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Components:
-    """The components of a mix and their shares."""
+    """The components of a mix and their shares, from the position on at which `drawn` windows of each have come."""
 
     names: tuple[str, ...]
     sizes: Int64s  # (components,) windows of each
     weights: list[int]
     tree: Tree
     first: Int64s  # (components,) the number of its first window, if windows are numbered through all components
+    drawn: Int64s  # (components,) with a repeated window counted again, so their sum is the position
 
     @property
     def block(self) -> int:
         """Positions that are best evaluated together."""
         return CHUNK if len(self.sizes) > _MANY_COMPONENTS else BLOCK
+
+    def drawn_before(self, position: int) -> Int64s:
+        """The number of windows of each component, `(components,)`, that come before a position."""
+        return self.drawn + np.array(counts(self.tree, position - int(self.drawn.sum())), np.int64)
 
     def flat(self, component: Int32s, within: Int64s) -> Int64s:
         """The numbers of windows among those of all components."""
@@ -51,25 +55,38 @@ def components(sizes: Mapping[str, int], weights: Mapping[str, float] | None = N
     names, windows = tuple(sizes), np.array(list(sizes.values()), np.int64)
     if not windows.any():
         raise ValueError(f"A mix must have at least one window; its {len(names):,} components have none.")
-    shares = list(sizes.values())
-    if weights is not None:
-        if not isinstance(weights, Mapping):
-            raise TypeError(f"weights must be a mapping from each name to a number, got {shown(weights)}.")
-        given = by_name(weights, names, "the mix", "component")
-        for name, weight in zip(names, given):
-            if as_array(weight).dtype.kind not in "fiu" or as_array(weight).ndim:
-                raise TypeError(
-                    f"Weights of a mix must be numbers, got {shown(weight)} for component {name!r}. Give a number such "
-                    "as 1, and 0 to leave a component out."
-                )
-        shares = checked_weights(given, len(names), "component", names).tolist()
+    shares = list(sizes.values()) if weights is None else _shares(sizes, weights)
+    whole = whole_weights(shares)
+    return Components(
+        names, windows, whole, tree(whole), np.cumsum(windows) - windows, np.zeros(len(windows), np.int64)
+    )
+
+
+def reweighted(of: Components, weights: Mapping[str, float], drawn: Int64s) -> Components:
+    """The components with other weights, from the position on at which `drawn` windows of each have come."""
+    whole = whole_weights(_shares(dict(zip(of.names, of.sizes.tolist())), weights))
+    return replace(of, weights=whole, tree=tree(whole), drawn=drawn)
+
+
+def _shares(sizes: Mapping[str, int], weights: Mapping[str, float]) -> list[float]:
+    """The weights of the components in their order, checked."""
+    if not isinstance(weights, Mapping):
+        raise TypeError(f"weights must be a mapping from each name to a number, got {shown(weights)}.")
+    names = tuple(sizes)
+    given = by_name(weights, names, "the mix", "component")
+    for name, weight in zip(names, given):
+        if as_array(weight).dtype.kind not in "fiu" or as_array(weight).ndim:
+            raise TypeError(
+                f"Weights of a mix must be numbers, got {shown(weight)} for component {name!r}. Give a number such "
+                "as 1, and 0 to leave a component out."
+            )
+    shares: list[float] = checked_weights(given, len(names), "component", names).tolist()
     for name, share in zip(names, shares):
         if share and not sizes[name]:
             raise ValueError(
                 f"A component with a weight must have windows; {name!r} has none. Leave it out, or give it 0."
             )
-    whole = whole_weights(shares)
-    return Components(names, windows, whole, tree(whole), np.cumsum(windows) - windows)
+    return shares
 
 
 def mix_draws(of: Components, shuffle: bool, seed: int) -> Callable[[Int64s], tuple[Int32s, Int64s]]:
@@ -80,10 +97,11 @@ def mix_draws(of: Components, shuffle: bool, seed: int) -> Callable[[Int64s], tu
     time may call it.
     """
     permuted, sizes = _Permuted(of, seed) if shuffle else None, np.maximum(of.sizes, 1)
+    start = int(of.drawn.sum())
 
     def at(positions: Int64s) -> tuple[Int32s, Int64s]:
-        component, within, before = choose(of.tree, positions)
-        begun, into = np.divmod(before, sizes)
+        component, within, before = choose(of.tree, positions - start)
+        begun, into = np.divmod(of.drawn + before, sizes)
         may_end = (into + within.max(initial=0) >= sizes).any()  # whether a component may end an epoch
         within += into.take(component)  # takes half the time of an index
         later = np.zeros_like(within)
@@ -176,10 +194,7 @@ class _Networks:
 
     def __init__(self, keys_of: Uint64s, sizes: Int64s) -> None:
         self._keys_of = keys_of
-        self._sizes = sizes.astype(np.uint64)
-        sides = [isqrt(size - 1) + 1 for size in sizes.tolist()]
-        height = np.array([side + side % 2 for side in sides], np.int64)  # with an even side both parities occur
-        self._height, self._width = height.astype(np.uint64), (-(-sizes // height)).astype(np.uint64)
+        self._sizes = sizes
 
     def ids(self, component: Int32s, begun: Int64s, later: Int64s, within: Int64s) -> Int64s:
         """The ids at positions `within` epochs of components: of component c, epoch `begun[c] + later`."""
@@ -192,8 +207,14 @@ class _Networks:
         return permute(self._grids(of_all, np.add.outer(np.arange(epochs), begun).ravel()), which, within)
 
     def _grids(self, component: Int32s, epoch: Int64s) -> Uint64s:
-        sides = self._sizes[component], self._height[component], self._width[component]
-        return np.stack([*sides, *_keys(self._keys_of, component, epoch, _ROUNDS)])
+        return grids(self._sizes[component], _keys(self._keys_of, component, epoch, _ROUNDS))
+
+
+def grids(sizes: Int64s, chosen: Sequence[Uint64s]) -> Uint64s:
+    """Permutations for `permute`, of `sizes` ids each, up to 2**52, with six keys: columns as those of `grid`."""
+    height = np.sqrt(sizes - 1).astype(np.int64) + 1
+    height += height % 2  # with an even side both parities occur
+    return np.stack([*np.stack([sizes, height, -(-sizes // height)]).astype(np.uint64), *chosen])
 
 
 def permute(grids: Uint64s, which: Int32s, positions: Int64s) -> Int64s:

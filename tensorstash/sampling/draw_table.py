@@ -126,7 +126,10 @@ def checked_weights(values: Any, count: int, what: str, names: Sequence[Any]) ->
     low, high = weights.min(initial=0), weights.max(initial=0)
     if not (low >= 0 and high < np.inf):  # NaN fails both comparisons
         wrong = int(np.argmin((weights >= 0) & (weights < np.inf)))
-        raise ValueError(f"Weights must be finite and >= 0, got {weights[wrong]} for {what} {names[wrong]!r}.")
+        raise ValueError(
+            f"Weights must be finite and >= 0, got {weights[wrong]} for {what} {names[wrong]!r}. "
+            "Give it 0 to leave it out."
+        )
     if not high:
         raise ValueError(f"At least one weight must be > 0; all {count:,} are 0.")
     return weights

@@ -31,9 +31,9 @@ class Mix(Several):
     """Windows of several stashes that a `Loader` samples together, each batch from all of them.
 
     With weights, at any point each component is within two windows of its share, and shows all of its windows before it
-    repeats one. An epoch is then a count of windows. Without weights an epoch shows every window once. `shuffle=True`
-    permutes the windows of each component, `False` interleaves them in order; there are no other orders. Ranks, tails
-    and states work as in any loader.
+    repeats one; `loader.set_weights` changes them during a run. An epoch is then a count of windows. Without weights an
+    epoch shows every window once. `shuffle=True` permutes the windows of each component, `False` interleaves them in
+    order; there are no other orders. Ranks, tails and states work as in any loader.
 
     The numbers of all components must mean the same: they need the same spans, static columns and labels, of the same
     types, units, vocabularies, members and so on, and times of the same unit and zone. With `with_ids=True` batches
@@ -82,6 +82,7 @@ class Mix(Several):
         self.parts = self.windows = dict(windows)
         self.components = components({name: len(component) for name, component in windows.items()}, weights)
         self.contents = Contents(Chain(tuple(component.placement for component in windows.values())))
+        self.is_weighted = weights is not None
         self.epoch_size = len(self) if epoch_size is None else at_least(1, epoch_size, "epoch_size", below=MOST_COUNT)
         self._meanings = self._checked_meanings()
 
@@ -106,7 +107,7 @@ class Mix(Several):
             part["spans"] = parts[0]["spans"]
         whole = {"windows": len(self), "epoch_size": self.epoch_size, "components": [*self.windows]}
         named = {f"component {name}": part for name, part in zip(self.windows, parts)}
-        return whole | {"weights": self.components.weights} | self._meanings | named
+        return whole | self._meanings | named
 
     def order(self, *, shuffle: bool) -> MixedOrder:
         """The order of a sampler over these windows: components permuted in each of their epochs, or sequential."""

@@ -28,6 +28,7 @@ class Order(ABC):
 
     All methods but `begin` and `load` are pure functions of their arguments, so that any thread may call them. Ranks
     differ only in their parts of the steps. The members from `fingerprint` on have defaults, which subclasses override.
+    An order that changes during a run is another object from then on: a pass goes on with the one that it began with.
     """
 
     name: str
@@ -73,14 +74,22 @@ class Order(ABC):
     largest_batch: int | None = None
     """The most windows of one rank in a step, if steps without a batch size are defined; batches then vary in size."""
 
+    must_follow: bool = False
+    """Whether a pass begins only where the last one ended, because the order has changed during the run."""
+
     def check_tail(self, tail: Tail, *, varies: bool) -> None:  # noqa: B027  any tail, by default
         """Raise `ValueError` if the order has no such tail. `varies`: there is no batch size."""
 
     def check_layout(self, layout: Layout) -> None:  # noqa: B027  any layout, by default
         """Raise `ValueError` if steps cannot be divided like this."""
 
-    def begin(self, seed: int, epoch: int) -> None:  # noqa: B027  nothing, by default
-        """Run what must run in the thread of the loop, such as code of the caller; called when a pass begins."""
+    def begin(self, seed: int, epoch: int, progress: Progress) -> "Order":
+        """The order from the pass on that begins here; what must run in the thread of the loop, runs in this call."""
+        return self
+
+    def of_state(self, state: Mapping[str, Any], epoch: int, progress: Progress) -> "Order":
+        """The order as it was when a state was saved, whose epoch and progress are checked."""
+        return self
 
     def entries(self, steps: Steps, layout: Layout, chain: Chain, anchors: Int64s) -> dict[str, NDArray[Any]]:
         """Further entries of the batches, each `(steps, batch)`; `anchors` are those of `steps.ids`, in slots."""
@@ -88,7 +97,10 @@ class Order(ABC):
 
     def with_weights(self, weights: Any, windows: Any) -> "Order":
         """This order with other weights, for `Loader.set_weights`."""
-        raise TypeError(f"set_weights() needs order=ts.Weighted(...), and the order of this loader is {self.name!r}.")
+        raise TypeError(
+            "set_weights() needs order=ts.Weighted(...) or a ts.Mix with weights=, and the order of this loader is "
+            f"{self.name!r}. Make the loader with one of them."
+        )
 
     def stats(self, start: tuple[int, Progress], now: tuple[int, Progress]) -> dict[str, Any]:
         """Further entries of `loader.stats()` for a pass: the epochs and progresses of its beginning and of now."""

@@ -50,9 +50,10 @@ class OwnIds(SequenceOrder):
         self._checksums: dict[int, int] = {}  # of the ids of each epoch
         self._expected: tuple[int, int] | None = None  # the epoch of a loaded state, and the checksum of its ids
 
-    def begin(self, seed: int, epoch: int) -> None:
+    def begin(self, seed: int, epoch: int, progress: Progress) -> "OwnIds":
         """Ask for the ids of the epoch."""
         self.at(seed, epoch)
+        return self
 
     def at(self, seed: int, epoch: int) -> Ids:
         """The ids of an epoch."""

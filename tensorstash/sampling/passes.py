@@ -22,6 +22,7 @@ class Pass:
     """A pass of one loop, which writes here what it received; a single write, because a signal may come at any time."""
 
     start: Position
+    order: Order
     # of the last step: its epoch, the progress after each step of its group, its index there, and the steps received
     last: tuple[int, Sequence[Progress], int, int] | None = None
 

@@ -4,6 +4,7 @@ import operator
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, get_args
 
@@ -14,7 +15,7 @@ from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.text import type_text
 from tensorstash.sampling.bind import Bindable, Dataset, bound
 from tensorstash.sampling.differences import differences
-from tensorstash.sampling.order import Count, Order
+from tensorstash.sampling.order import Count
 from tensorstash.sampling.passes import Pass, Position, Schedule
 from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Layout, Tail
@@ -29,7 +30,6 @@ _MOST_LINES = 8  # of differences in an error
 class _Run(NamedTuple):
     """Where the run of a sampler is."""
 
-    order: Order
     next: Position = Position()  # where the next pass begins, if none has begun
     begun: Pass | None = None  # the one that this sampler has begun
     asked: int | None = None  # the pass of the last set_epoch()
@@ -58,12 +58,13 @@ class Sampler:
         shuffle: `True` for a new permutation in each epoch, `False` for the sequential order.
         order: another order, instead of `shuffle`: `ts.Blocks(size)` for permuted blocks of consecutive windows,
             `ts.Lanes(count)` for pieces of the sequential order side by side, `ts.Weighted(weights)` for draws with
-            replacement, `ts.ByTime()` for batches of one time each, or your ids: an iterable with a length, such as a
-            list, an array or a `torch.utils.data.Sampler`, that gives the window ids of an epoch one by one, the same
-            on every rank. Its `set_epoch(epoch)` is called before each epoch, if it has one. A state holds the number
-            and checksum of your ids, but not the state of their iterable: the run can be resumed if the iterable yields
-            the same ids again for the same epoch; otherwise it is a `ValueError`. Or an order of your own: whatever has
-            a method `bind(windows)` that returns a `tensorstash.sampling.order.Order`.
+            replacement, `ts.ByTime()` for batches of one time each, `ts.PerEntity(count)` for a few windows of every
+            entity, or your ids: an iterable with a length, such as a list, an array or a
+            `torch.utils.data.Sampler`, that gives the window ids of an epoch one by one, the same on every rank. Its
+            `set_epoch(epoch)` is called before each epoch, if it has one. A state holds the number and checksum of your
+            ids, but not the state of their iterable: the run can be resumed if the iterable yields the same ids again
+            for the same epoch; otherwise it is a `ValueError`. Or an order of your own: whatever has a method
+            `bind(windows)` that returns a `tensorstash.sampling.order.Order`.
         seed: the seed of the permutations, any integer.
         num_replicas: the number of ranks. By default it is taken from the default process group, else from the
             environment (`WORLD_SIZE`, `RANK`), else it is 1; it is looked up when a pass begins. Ranks that share a
@@ -129,7 +130,7 @@ class Sampler:
         self._rank_size, self._global_size = self._checked_sizes(batch_size, global_batch_size)
         self.order.check_tail(self.tail, varies=self._varies)
         self._ranks = None if num_replicas is None or rank is None else _checked(num_replicas, rank)
-        self._run = _Run(self.order)
+        self._run = _Run()
         if self._ranks is not None:
             self.order.check_layout(self._layout())
             _warn_of_shared_parts(self._ranks[0])
@@ -214,9 +215,18 @@ class Sampler:
         """Choose the epoch of the next pass, or with `steps=` the pass. A pass under way continues unchanged.
 
         A loaded position is kept if `epoch` is its own epoch (pass). With `steps=`, the pass that is next anyway
-        begins where the last one ended; any other pass p begins `p * steps` steps after the beginning of epoch 0.
+        begins where the last one ended; any other pass p begins `p * steps` steps after the beginning of epoch 0. In a
+        mix whose weights were changed by `Loader.set_weights`, any but the next epoch (pass) is a `ValueError`.
         """
-        self._run = self._run._replace(asked=self._checked_epoch(epoch))
+        asked, run = self._checked_epoch(epoch), self._run
+        if self.order.must_follow:
+            following = self._schedule().next(run.here, run.begun is not None, run.asked).number
+            if asked != following and (run.begun is not None or asked != run.here.number):
+                raise ValueError(
+                    f"After set_weights(), set_epoch() must give the next {'epoch' if self.steps is None else 'pass'}, "
+                    f"{following}, because each component goes on where it was; got {asked}."
+                )
+        self._run = run._replace(asked=asked)
 
     def _checked_epoch(self, epoch: object) -> int:
         number = at_least(0, epoch, "epoch")
@@ -237,7 +247,7 @@ class Sampler:
         """
         here = self._current()
         # the rest of a pass that has begun follows the order of that pass
-        order = self.order if self._run.begun is None else self._run.order
+        order = self.order if self._run.begun is None else self._run.begun.order
         state = {
             "version": VERSION,
             "epoch": here.epoch,
@@ -271,30 +281,31 @@ class Sampler:
         if self.steps is not None:
             number, taken = (at_least(0, state[name], name, below=MOST_COUNT) for name in ("pass", "steps"))
         progress = order.load(state)
+        self.order = order.of_state(state, epoch, progress)
         self.seed = operator.index(state["seed"])
-        self._run = _Run(order, Position(epoch, progress, number, taken))
+        self._run = _Run(Position(epoch, progress, number, taken))
 
-    # The parts of a pass, for iterators that compute ahead. Only `enter` and `finish` change the sampler, and the
-    # thread of the loop calls them. With each step it writes into the pass, where the sampler reads its position from
-    # `enter` on, until a state is loaded or another pass is entered.
+    # The parts of a pass, for iterators that compute ahead. Only these change the sampler, and the thread of the loop
+    # calls them. With each step it writes into the pass, where the sampler reads its position from `enter` on, until a
+    # state is loaded or another pass is entered.
 
     def begin(self) -> tuple[Schedule, Pass]:
         """The steps of the next pass, and that pass."""
         schedule = self._schedule()
         self.order.check_layout(schedule.layout)
         start = schedule.next(self._run.here, self._run.begun is not None, self._run.asked)
-        self.order.begin(self.seed, start.epoch)
-        return schedule, Pass(start)
+        self.order = self.order.begin(self.seed, start.epoch, start.progress)
+        return replace(schedule, order=self.order), Pass(start, self.order)
 
     def enter(self, begun: Pass) -> None:
         """Record that the loop received the first step of a pass."""
-        self._run = _Run(self.order, begun=begun)
+        self._run = _Run(begun=begun)
 
     def finish(self, begun: Pass) -> None:
         """Record that a pass is over."""
         run, is_empty = self._run, begun.last is None
         if run.begun is begun or is_empty:
-            self._run = _Run(run.order, self._schedule().after(begun.here), asked=None if is_empty else run.asked)
+            self._run = _Run(self._schedule().after(begun.here), asked=None if is_empty else run.asked)
 
     def _layout(self) -> Layout:
         """How steps are divided among the present ranks."""

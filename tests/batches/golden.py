@@ -307,6 +307,9 @@ def _known(value: Any) -> Any:
     """A state, and of the fingerprint in it what has always been there."""
     if isinstance(value, Mapping) and "fingerprint" in value:
         state = {**value, "fingerprint": _known_parts(value["fingerprint"])}
+        if state.pop("draws", None) is not None:  # of a mix, whose weights stood in the fingerprint
+            first = {name: state["fingerprint"][name] for name in ("windows", "count", "components")}
+            state["fingerprint"] = first | {"weights": [*state.pop("weights").values()]} | state["fingerprint"]
         return {name: state[name] for name in sorted(state, key="ids".__eq__)}  # ids stood last
     return value
 

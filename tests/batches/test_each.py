@@ -109,6 +109,7 @@ ORDERS: dict[str, Any] = {
     "by entity": lambda: ts.Weighted([1, 3], per="entity"),
     "blocks": lambda: ts.Blocks(4),
     "by time": lambda: ts.ByTime(shuffle=True),
+    "per entity": lambda: ts.PerEntity(9),
     "lanes": lambda: ts.Lanes(4),
     "own ids": lambda: [*range(0, 40, 3), 7, 7],
 }

@@ -99,6 +99,7 @@ ORDERS: dict[str, dict[str, Any]] = {
     "shuffled": {"shuffle": True, "with_ids": True, "tail": "pad"},
     "blocks": {"order": ts.Blocks(10), "with_ids": True},
     "weighted": {"order": ts.Weighted([1.0, 3.0], per="entity", epoch_size=90), "with_ids": True},
+    "per entity": {"order": ts.PerEntity(20), "with_ids": True},
     "steps": {"shuffle": True, "steps": 60, "prefetch": 3},
     "own ids": {"order": [5, 1, 5, 0, 7, 2, 2], "with_ids": True},
     "second of two ranks": {"shuffle": True, "num_replicas": 2, "rank": 1, "with_ids": True},

@@ -63,7 +63,8 @@ def layout(rng: Random, *, size: int | None = None) -> Layout:
 def order(rng: Random, record: Record, n: int, windows: Any = None, *, size: int | None = None) -> dict[str, Any]:
     """The argument that sets the order of `n` windows; of a sampler alone, without windows."""
     kinds = ["False", "True", "True", "Blocks", "Weighted"]
-    kinds += ["Lanes"] if size is not None else ["ids", "ByTime", "by entity"] if windows is not None else []
+    of_windows = ["ids", "ByTime", "PerEntity", "by entity"]
+    kinds += ["Lanes"] if size is not None else of_windows if windows is not None else []
     kind = "Lanes" if size is not None and rng.random() < 0.8 else rng.choice(kinds)
     record.has(f"order={kind}")
     if kind in ("False", "True"):
@@ -74,6 +75,8 @@ def order(rng: Random, record: Record, n: int, windows: Any = None, *, size: int
         return {"order": ts.Lanes(size)}
     if kind == "ByTime":
         return {"order": ts.ByTime(rng.random() < 0.5)}
+    if kind == "PerEntity":
+        return {"order": ts.PerEntity(rng.choice([1, 2, 5, 40]))}
     if kind == "ids":
         return {"order": _own_ids(rng, n)}
     return {"order": weighted(rng, n, windows, by_entity=kind == "by entity")}

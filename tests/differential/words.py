@@ -114,10 +114,14 @@ RENAMED: tuple[Line, ...] = ()
 NEW: tuple[New, ...] = (
     New("Windows", "align", same="start"),
     New("Windows", "require", when=is_mapping),
+    New("PerEntity"),
 )
 
 # keys of states that the earlier commit does not have, and why they came; neither side shows them
-ADDED: dict[str, str] = {}
+ADDED: dict[str, str] = {
+    "draws": "of a mix, how many windows of each component came before its weights held",
+    "weights": "of a mix, which may change; they stood in its fingerprint",
+}
 
 
 def plain(word: str) -> str:

@@ -44,6 +44,7 @@ ORDERS = {
     "weighted": ts.Weighted("i64"),
     "weighted by entity": ts.Weighted([1.0, 2.0], per="entity"),
     "by time": ts.ByTime(shuffle=True),
+    "per entity": ts.PerEntity(3),
     "own ids": OwnIds(7),
     "by key": ByKey(keys_of),
     "backwards": Backwards(),

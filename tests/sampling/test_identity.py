@@ -200,7 +200,6 @@ OF_EVENTS: Changes = {
     "another label": ("labels.other", lambda: events(at=at(other=[1, 2, 3]))),
 }
 OF_MIXES: Changes = {
-    "weights=": ("weights", lambda: mix({"one": 3, "two": 1})),
     "epoch_size=": ("epoch_size", lambda: mix(epoch_size=11)),
     "names": ("components", lambda: mix(one=slots(), three=slots(stride=2))),
     "stride of a component": ("component two.stride", lambda: mix(one=slots(), two=slots(stride=3))),

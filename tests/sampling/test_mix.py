@@ -195,7 +195,7 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(SchemaError, match="No span or static column of a mix may be named 'source'"):
         ts.Mix({"a": source})
     mix = ts.Mix({"a": one})
-    for order in (ts.Blocks(3), ts.Lanes(2), ts.ByTime(), ts.Weighted([1.0])):
+    for order in (ts.Blocks(3), ts.Lanes(2), ts.ByTime(), ts.PerEntity(), ts.Weighted([1.0])):
         with pytest.raises(ValueError, match=like("order must be left out for a mix")):
             ts.Loader(mix, 2, order=order)
     with pytest.raises(ValueError, match=r"order must be left out for a mix"):
@@ -207,7 +207,6 @@ def test_a_state_of_another_mix_is_refused() -> None:
     state = ts.Loader(ts.Mix({"a": one, "b": two}), 4, shuffle=True).state_dict()
     for other in (
         ts.Mix({"a": one, "b": two}, epoch_size=10),
-        ts.Mix({"a": one, "b": two}, weights={"a": 1, "b": 1}),
         ts.Mix({"b": two, "a": one}),
         ts.Mix({"a": one, "c": two}),
     ):

@@ -58,6 +58,11 @@ def by_entity(epoch: int) -> list[int]:
     return found
 
 
+def per_entity(epoch: int) -> list[int]:
+    about = windows().anchors(slice(None))["entity"].tolist()
+    return orders.per_entity([about.count(e) for e in range(len(LENGTHS))], 3, SEED, epoch)
+
+
 @cache
 def parts() -> dict[str, ts.Windows]:
     """Of three stashes, in which the same columns stand in other places; one with empty slots, one with a gap."""
@@ -151,6 +156,7 @@ class Case:
 CASES = {
     "weighted by window": Case(ts.Weighted(weights()), by_window),
     "weighted by entity": Case(ts.Weighted(ENTITY_WEIGHTS, per="entity", epoch_size=11), by_entity),
+    "per entity": Case(ts.PerEntity(3), per_entity),
     "mix, shuffled": Case(True, lambda epoch: mixed(epoch, True), source=lambda: mix()),
     "mix, interleaved": Case(False, lambda epoch: mixed(epoch, False), source=lambda: mix()),
     "concatenated": Case(True, lambda epoch: mixed(epoch, True, whole=True), source=lambda: whole()),
@@ -309,7 +315,7 @@ def test_what_does_not_fit_is_refused() -> None:
     for alone in (False, True, ts.Weighted(weights())):
         with pytest.raises(ValueError, match=r"^Either batch_size "):
             ts.Loader(windows(), None, **ordered(alone))
-    for needy in (ts.ByTime(), ts.Weighted([1.0], per="entity"), ts.Weighted("y")):
+    for needy in (ts.ByTime(), ts.PerEntity(), ts.Weighted([1.0], per="entity"), ts.Weighted("y")):
         with pytest.raises(ValueError, match=r"^A sampler alone knows the number of windows, but not their times and "):
             ts.Sampler(4, 2, order=needy)
     with pytest.raises(TypeError, match=r"^set_weights\(\) needs order=ts\.Weighted"):

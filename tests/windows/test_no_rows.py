@@ -108,6 +108,7 @@ LOADERS: dict[str, dict[str, Any]] = {
     "shuffled": {"shuffle": True, "prefetch": 2},
     "resident": {"resident": True, "device": "cpu"},
     "by time": {"order": ts.ByTime(), "batch_size": None},
+    "per entity": {"order": ts.PerEntity(1)},
     "by entity": {"order": ts.Weighted([1.0, 1.0, 2.0], per="entity")},
     "by label": {"order": ts.Weighted("label")},
     "a rank": {"num_replicas": 2, "rank": 1},

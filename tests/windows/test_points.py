@@ -190,7 +190,16 @@ def test_the_last_row_before_a_time_is_that_of_polars_join_asof(
 
 
 @pytest.mark.parametrize(
-    "shuffle", [False, True, ts.Blocks(7), ts.ByTime(), ts.Weighted("weight"), ts.Weighted([1.0] * 40, per="entity")]
+    "shuffle",
+    [
+        False,
+        True,
+        ts.Blocks(7),
+        ts.ByTime(),
+        ts.PerEntity(3),
+        ts.Weighted("weight"),
+        ts.Weighted([1.0] * 40, per="entity"),
+    ],
 )
 def test_a_loader_holds_in_each_batch_what_the_windows_do(cards: tuple[ts.Stash, pl.DataFrame], shuffle: Any) -> None:
     """In every order, resident, with prefetch, on ranks, and resumed on others in the middle."""

@@ -69,7 +69,9 @@ def test_one_window_by_hand() -> None:
 
 
 @pytest.mark.parametrize("way", kernel.WAYS)
-@pytest.mark.parametrize("order", [None, ts.Blocks(7), ts.ByTime(), ts.Weighted([1.0, 3.0], per="entity")])
+@pytest.mark.parametrize(
+    "order", [None, ts.Blocks(7), ts.ByTime(), ts.PerEntity(25), ts.Weighted([1.0, 3.0], per="entity")]
+)
 def test_ranks_and_resumed_runs_share_the_batches_of_one(way: str, order: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel.take(way, monkeypatch)
     windows = windows_of()
