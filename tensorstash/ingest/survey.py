@@ -6,7 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from tensorstash.columns.names import field_of
-from tensorstash.columns.resolve import check_comparable, entity_column, resolve, time_column
+from tensorstash.columns.resolve import check_comparable, entity_column, entity_columns, resolve, time_column
 from tensorstash.columns.spec import ColumnSpec
 from tensorstash.common.text import size_text
 from tensorstash.errors import ColumnError, SchemaError
@@ -41,6 +41,7 @@ def choose(request: Request, files: Sequence[File] | None, progress: bool | None
     if request.argument != "columns":
         source = replace(source, label=f"{source.label} of {request.argument}=")
     check_utf8(source)
+    _check_typed(request, source)
     fields = fields_of(source, request.named, request.wanted.mentions)
     scanned = with_iso_time(stored(with_derived(source, fields)), request.time)
     scanned = with_iso_time(scanned, request.known)
@@ -73,6 +74,18 @@ def choose(request: Request, files: Sequence[File] | None, progress: bool | None
             'columns={"x": [...]}.'
         )
     return choice
+
+
+def _check_typed(request: Request, source: Scan) -> None:
+    """Refuse keys whose type only values would tell, as in CSV files, in a source that has no rows."""
+    untyped = [field.name for field in source.schema if field.type in (pa.null(), pa.float64())]
+    for name in [] if source.rows else request.keys.intersection(untyped):
+        raise SchemaError(
+            f"Entities and times need a type; {source.label} has no rows"
+            f"{'' if request.filter is None else ', or none that filter= keeps,'} that tell the type of {name!r}. Load a "
+            f"source with rows, or, with polars, a frame with types: frame.cast({{{name!r}: "
+            f"{'pl.String' if name in entity_columns(request.entity) else 'pl.Datetime'}}})."
+        )
 
 
 def _check_columns(request: Request, scanned: Scan, names: Sequence[str]) -> None:
