@@ -50,8 +50,8 @@ def check_key(key: object) -> None:
         raise TypeError(f"stash[name] is one column, got {key}. Take rows of its tensor: stash[name][start:stop].")
     if isinstance(key, (list, tuple)):
         raise TypeError(
-            f"stash[name] is one column; got the {type(key).__name__} {key!r}. Load columns that you use together as one: "
-            "columns={'name': [...]}."
+            f"stash[name] is one column; got the {type(key).__name__} {key!r}. Load columns that you use together as "
+            "one: columns={'name': [...]}."
         )
     try:
         hash(key)

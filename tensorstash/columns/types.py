@@ -83,9 +83,11 @@ def _conversion(field: pa.Field) -> str:
     if pa.types.is_struct(arrow) and arrow.num_fields:
         return f"load its fields by their paths, such as {f'{field.name}.{arrow.field(0).name}'!r}"
     if extension_of(field)[0].endswith(".wkb"):
-        x = f"{column}.bin.slice(5, 8).bin.reinterpret(dtype=pl.Float64)"
-        return f"load the numbers of points, and convert other shapes first: {x} is x, and with 13 in place of 5 it is y"
-    if not extension_of(field)[0] and (pa.types.is_binary(arrow) or pa.types.is_large_binary(arrow) or pa.types.is_binary_view(arrow)):
+        return (
+            f"load the numbers of points, and convert other shapes first: {column}.bin.slice(5, 8).bin.reinterpret("
+            "dtype=pl.Float64) is x, and with 13 for 5 it is y"
+        )
+    if not extension_of(field)[0] and arrow in (pa.binary(), pa.large_binary(), pa.binary_view()):
         return f"load {column}.cast(pl.String), if it is text in UTF-8"
     return "convert it before loading"
 

@@ -125,7 +125,7 @@ def made_by(makers: str, of: type) -> Callable[[Target], Target]:
     """
 
     def decorate(target: Target) -> Target:
-        called: Any = target.__init__  # type: ignore[misc]
+        called: Any = target.__init__
 
         @wraps(called)
         def checked(*arguments: Any, **named: Any) -> None:

@@ -149,9 +149,13 @@ def _table(static: Any, request: Request) -> Request | None:
     if not is_table(table):
         given = static if isinstance(static, Mapping) else {}
         keys_given = [given.get(name) for name in entity_columns(request.entity)]
-        listed = [item for value in given.values() if is_listed(value) for item in value]
-        holds_values = any(not isinstance(item, str) and not is_expression(item) for item in listed)
-        if holds_values or (keys_given and all(map(is_listed, keys_given))):
+        has_values = not all(
+            isinstance(item, str) or is_expression(item)
+            for value in given.values()
+            if is_listed(value)
+            for item in value
+        )
+        if has_values or (keys_given and all(map(is_listed, keys_given))):
             raise TypeError(
                 "static= as a mapping names columns of the source, such as {'size': 'size'}, and this one has values. "
                 "For a table with a row for each entity write static=pl.DataFrame({...})."

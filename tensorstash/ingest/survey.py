@@ -80,11 +80,11 @@ def _check_typed(request: Request, source: Scan) -> None:
     """Refuse keys whose type only values would tell, as in CSV files, in a source that has no rows."""
     untyped = [field.name for field in source.schema if field.type in (pa.null(), pa.float64())]
     for name in [] if source.rows else request.keys.intersection(untyped):
+        kind = "pl.String" if name in entity_columns(request.entity) else "pl.Datetime"
         raise SchemaError(
             f"Entities and times need a type; {source.label} has no rows"
-            f"{'' if request.filter is None else ', or none that filter= keeps,'} that tell the type of {name!r}. Load a "
-            f"source with rows, or, with polars, a frame with types: frame.cast({{{name!r}: "
-            f"{'pl.String' if name in entity_columns(request.entity) else 'pl.Datetime'}}})."
+            f"{'' if request.filter is None else ', or none that filter= keeps,'} that tell the type of {name!r}. Load "
+            f"a source with rows, or, with polars, a frame with types: frame.cast({{{name!r}: {kind}}})."
         )
 
 

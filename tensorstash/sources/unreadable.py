@@ -50,9 +50,8 @@ def why_unreadable(file: File, error: Exception) -> str:
         return "it is a web page. Take the address of the file itself, on GitHub that of 'Raw'."
     if start.startswith(b"version https://git-lfs"):
         return "it is what Git LFS keeps in place of a file. Run git lfs pull."
-    path = file.path if file.system is None else os.path.basename(str(file))
-    get = f" with urllib.request.urlretrieve(url, {path!r})" if file.is_http else ""
-    first = "" if file.system is None else f", once downloaded{get}"
+    path = os.path.basename(str(file)) if file.is_http else str(file)
+    first = f", once downloaded with urllib.request.urlretrieve(url, {path!r})" if file.is_http else ""
     for endings, reader in _READERS.items():
         if file.name.endswith(endings):
             return f"by its ending it is read as a frame or arrays{first}: ts.load({reader.format(repr(path))})."

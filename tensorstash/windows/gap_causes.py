@@ -47,7 +47,7 @@ def remedy_of(stash: Stash, runs: Runs, needed: int) -> str:
     first = np.unique(offsets[offsets < len(times)])
     rows = np.setdiff1d(runs.first[runs.first < len(times)], first)
     gaps = _Gaps(times, first, rows, runs.frequency, stash.clock, str(stash.time_name))
-    for text, left in chain(_weekends(gaps), _changes_of_the_clock(gaps), _skipped_hours(gaps), _jitter(gaps)) if len(rows) else ():
+    for text, left in chain(_weekends(gaps), _changes_of_the_clock(gaps), _jitter(gaps)) if len(rows) else ():
         if 2 * len(left) <= len(rows) and gaps.longest(left) >= needed:
             return text
     return ""
@@ -66,27 +66,22 @@ def _weekends(gaps: _Gaps) -> Iterator[Remedy]:
 
 
 def _changes_of_the_clock(gaps: _Gaps) -> Iterator[Remedy]:
-    """Local days as UTC, of which some are an hour shorter or longer."""
+    """Local days as UTC, of which some are an hour shorter or longer; and local hours, of which some are skipped."""
     clock, step = gaps.clock, gaps.step
-    if step.kind != "ticks" or clock.unit is None or clock.zone not in UTC_NAMES or step.count % clock.day:
-        return
-    longer = gaps.times[gaps.rows] - gaps.times[gaps.rows - 1] - step.count
-    utc = ".dt.replace_time_zone('UTC')" if clock.zone is None else ""
-    zoned = f"frame.with_columns(pl.col({gaps.name!r}){utc}.dt.convert_time_zone('Europe/Berlin'))"
-    text = "The gaps are changes of the clock: give the times their zone with polars, such as that of Berlin:"
-    yield f"{text} {zoned}.", gaps.rows[np.abs(longer) != clock.day // 24]
-
-
-def _skipped_hours(gaps: _Gaps) -> Iterator[Remedy]:
-    """Local times, of which the clock skips an hour of a night once a year, on a Friday or Sunday."""
-    day, step = gaps.clock.day, gaps.step
-    if step.kind != "ticks" or gaps.clock.unit is None or gaps.clock.zone not in UTC_NAMES or step.count >= day:
+    if step.kind != "ticks" or clock.unit is None or clock.zone not in UTC_NAMES:
         return
     missing = gaps.times[gaps.rows - 1] + step.count
-    is_night = (missing % day < day // 4) & np.isin(missing // day % 7, (1, 3))  # 1970 began on a Thursday
-    skips = is_night & (gaps.times[gaps.rows] - missing == day // 24)
-    if (np.diff(np.unique(missing[skips] // day)) > 300).all():  # no other comes before the next spring
-        yield "The gaps are hours that the clock skips in spring: gaps='mask' has an empty slot there.", gaps.rows[~skips]
+    longer = gaps.times[gaps.rows] - missing
+    if step.count % clock.day == 0:
+        utc = ".dt.replace_time_zone('UTC')" if clock.zone is None else ""
+        zoned = f"frame.with_columns(pl.col({gaps.name!r}){utc}.dt.convert_time_zone('Europe/Berlin'))"
+        text = "The gaps are changes of the clock: give the times their zone with polars, such as that of Berlin:"
+        yield f"{text} {zoned}.", gaps.rows[np.abs(longer) != clock.day // 24]
+    is_night = (missing % clock.day < clock.day // 4) & np.isin(missing // clock.day % 7, (1, 3))  # Fridays and Sundays
+    skipped = is_night & (longer == clock.day // 24)
+    if (np.diff(np.unique(missing[skipped] // clock.day)) > 300).all():  # days from one spring to the next, at least
+        text = "The gaps are hours that the clock skips in spring: gaps='mask' has an empty slot there."
+        yield text, gaps.rows[~skipped]
 
 
 def _jitter(gaps: _Gaps) -> Iterator[Remedy]:
