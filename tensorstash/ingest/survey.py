@@ -21,6 +21,7 @@ from tensorstash.ingest.untimed import forgotten_time, is_index
 from tensorstash.segments.format import MAX_HEADER
 from tensorstash.sources.derive import bound, check_utf8, fields_of, stored
 from tensorstash.sources.file import File
+from tensorstash.sources.formats import CSV, format_of
 from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.kept_rows import columns_of, filtered
 from tensorstash.sources.locate import kind_of
@@ -41,7 +42,7 @@ def choose(request: Request, files: Sequence[File] | None, progress: bool | None
     if request.argument != "columns":
         source = replace(source, label=f"{source.label} of {request.argument}=")
     check_utf8(source)
-    _check_typed(request, source)
+    _check_typed(request, source, files)
     fields = fields_of(source, request.named, request.wanted.mentions)
     scanned = with_iso_time(stored(with_derived(source, fields)), request.time)
     scanned = with_iso_time(scanned, request.known)
@@ -76,15 +77,16 @@ def choose(request: Request, files: Sequence[File] | None, progress: bool | None
     return choice
 
 
-def _check_typed(request: Request, source: Scan) -> None:
+def _check_typed(request: Request, source: Scan, files: Sequence[File] | None) -> None:
     """Refuse keys whose type only values would tell, as in CSV files, in a source that has no rows."""
-    untyped = [field.name for field in source.schema if field.type in (pa.null(), pa.float64())]
-    for name in [] if source.rows else request.keys.intersection(untyped):
-        kind = "pl.String" if name in entity_columns(request.entity) else "pl.Datetime"
+    guessed = (pa.null(), pa.float64()) if files and format_of(files[0].name) is CSV else (pa.null(),)
+    untyped = [field.name for field in source.schema if field.name in request.keys and field.type in guessed]
+    if untyped and not source.rows:
         raise SchemaError(
             f"Entities and times need a type; {source.label} has no rows"
-            f"{'' if request.filter is None else ', or none that filter= keeps,'} that tell the type of {name!r}. Load "
-            f"a source with rows, or, with polars, a frame with types: frame.cast({{{name!r}: {kind}}})."
+            f"{'' if request.filter is None else ', or none that filter= keeps,'} that tell the type of "
+            f"{untyped[0]!r}. Load a source with rows, or, with polars, a frame with types: frame.cast({{"
+            f"{untyped[0]!r}: {'pl.String' if untyped[0] in entity_columns(request.entity) else 'pl.Datetime'}}})."
         )
 
 
