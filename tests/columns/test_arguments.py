@@ -179,9 +179,7 @@ def test_a_tensor_without_values_is_refused() -> None:
         ts.load({"x": torch.zeros(3, device="meta")})
 
 
-@pytest.mark.parametrize(
-    ("values", "kind"), [(np.array([1 + 2j]), "complex128"), (5, "an int")]
-)
+@pytest.mark.parametrize(("values", "kind"), [(np.array([1 + 2j]), "complex128"), (5, "an int")])
 def test_what_is_no_column_of_one_type_is_told_by_its_type(values: Any, kind: str) -> None:
     with pytest.raises(ts.errors.SchemaError, match=like(f"'x' ({kind}) is not: ... Convert it first")):
         ts.load({"x": values})
