@@ -19,7 +19,8 @@ def check_windows(windows: object) -> None:
     """Refuse anything but windows, and windows that are empty."""
     if not isinstance(windows, (Windows, Several)):
         raise TypeError(
-            f"dataset must be ts.Windows(stash, ...) or a ts.Mix of them, got {type_text(windows)}.{_remedy(windows)}"
+            f"dataset must be ts.Windows(stash, ...), one part of a split, or a ts.Mix of several, got "
+            f"{type_text(windows)}.{_remedy(windows)}"
         )
     if not len(windows):
         raise ValueError("dataset must hold at least one window, got none. See the cuts of split().")

@@ -14,6 +14,7 @@ from tensorstash.cluster.legs import Holds, ShardTable
 from tensorstash.cluster.order import ShardedOrder
 from tensorstash.cluster.shard_statistics import of_all, of_node
 from tensorstash.common.dtypes import Int64s
+from tensorstash.common.keywords import made_by
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.several import Several
 from tensorstash.transforms.fitting import Statistics
@@ -69,6 +70,7 @@ class Division:
     entities: Callable[[], Sequence[Any]]  # the names of the entities of all shards
 
 
+@made_by("ts.cluster.windows(shards, history, horizon)", Mapping)
 @dataclass(frozen=True, eq=False)
 class ShardedWindows(Several):
     """The windows of all shards; `parts` has those of the shards that this node holds, by the number of the shard.

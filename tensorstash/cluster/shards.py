@@ -10,6 +10,7 @@ import numpy as np
 
 from tensorstash.cluster.manifest import Manifest
 from tensorstash.common.dtypes import Int64s
+from tensorstash.common.keywords import made_by
 from tensorstash.stash.stash import Stash
 
 
@@ -27,6 +28,7 @@ def assign(rows: Sequence[int], nodes: int) -> list[tuple[int, ...]]:
     return [tuple(sorted(shards)) for shards in held]
 
 
+@made_by("ts.cluster.open(directory)", Manifest)
 @dataclass(frozen=True, eq=False)
 class Shards:
     """The shards that this node holds, out of all that the manifest lists; `ts.cluster.open` returns it."""

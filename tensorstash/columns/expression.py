@@ -133,15 +133,17 @@ def is_expression(value: object) -> bool:
 
 def source_of(value: Any) -> str | Formula | tuple[str | Formula, ...]:
     """The source of a column: a source column or an expression, or several of them as a pack."""
-    return tuple(map(_member, value)) if isinstance(value, (list, tuple)) else _member(value)
+    place = f" in {shown(value)}"
+    return tuple(_member(item, place) for item in value) if isinstance(value, (list, tuple)) else _member(value)
 
 
-def _member(value: Any) -> str | Expression:
+def _member(value: Any, place: str = "") -> str | Expression:
     if isinstance(value, str):
         return value
     if not is_expression(value):
         raise TypeError(
-            f"A column must be a name, a list of names, a polars expression or ts.column(...), got {shown(value)}."
+            f"A column must be a name, a list of names, a polars expression or ts.column(...), got {shown(value)}"
+            f"{place}. Values belong in the source, and options of a pack in ts.column([...], ...)."
         )
     if value.meta.has_multiple_outputs():
         raise ValueError(

@@ -48,10 +48,10 @@ def check_key(key: object) -> None:
     """Raise `TypeError` for an object that cannot be a name, such as a list or a slice."""
     if isinstance(key, slice):
         raise TypeError(f"stash[name] is one column, got {key}. Take rows of its tensor: stash[name][start:stop].")
-    if isinstance(key, list):
+    if isinstance(key, (list, tuple)):
         raise TypeError(
-            f"stash[name] is one column; got the list {key!r}. Load columns that you use together as one: "
-            "columns={'name': [...]}."
+            f"stash[name] is one column; got the {type(key).__name__} {key!r}. Load columns that you use together as "
+            "one: columns={'name': [...]}."
         )
     try:
         hash(key)

@@ -2,6 +2,7 @@
 
 import operator
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
@@ -20,7 +21,7 @@ def shown(value: object) -> str:
     """A value for a message: its repr if that is short, else its type."""
     if isinstance(value, str):
         return repr(value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}...")
-    text = repr(value)
+    text = re.sub(r" at 0x[0-9a-fA-F]+(?=>)", "", repr(value))
     return text if len(text) <= _MOST_SHOWN and "\n" not in text else type_text(value)
 
 

@@ -1,4 +1,4 @@
-"""Keywords of other libraries and misspelt ones: the error gives the word to use."""
+"""Calls that are mistaken: keywords of other libraries and misspelt ones, and classes that functions make."""
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
@@ -116,3 +116,28 @@ def suggests_keywords(target: Target) -> Target:
         setattr(target, "__init__", checked)  # noqa: B010  a type checker refuses the assignment
         return target
     return cast("Target", checked)
+
+
+def made_by(makers: str, of: type) -> Callable[[Target], Target]:
+    """Decorate a class that users get from `makers`: a call that does not have its arguments says so.
+
+    It is a `TypeError`. The first argument must be an `of`, and the others must fit the signature.
+    """
+
+    def decorate(target: Target) -> Target:
+        called: Any = target.__init__
+
+        @wraps(called)
+        def checked(*arguments: Any, **named: Any) -> None:
+            try:
+                first = signature(called).bind(*arguments, **named).args[1]
+            except TypeError:
+                first = None
+            if not isinstance(first, of):
+                raise TypeError(f"The class {target.__name__} is not called by users. Write {makers}.")
+            called(*arguments, **named)
+
+        setattr(target, "__init__", checked)  # noqa: B010  a type checker refuses the assignment
+        return target
+
+    return decorate

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tensorstash.columns.column import Column
 from tensorstash.common.checks import flag
 from tensorstash.common.html import table
-from tensorstash.common.keywords import suggests_keywords
+from tensorstash.common.keywords import made_by, suggests_keywords
 from tensorstash.common.text import aligned, size_text
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.build import obtain_stash, target_of
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _WORTH_A_LINE = 1_000_000  # bytes of page tables
 
 
+@made_by("ts.plan(source)", Request)
 class Plan:
     """What a load will hold, and what it will cost: `print` it, and `load` it. `ts.plan` makes one.
 

@@ -147,10 +147,15 @@ def _table(static: Any, request: Request) -> Request | None:
     chooses = isinstance(static, tuple) and len(static) == 2
     table, columns = static if chooses else (static, None)
     if not is_table(table):
-        keys_given = (
-            [static.get(name) for name in entity_columns(request.entity)] if isinstance(static, Mapping) else []
+        given = static if isinstance(static, Mapping) else {}
+        keys_given = [given.get(name) for name in entity_columns(request.entity)]
+        has_values = not all(
+            isinstance(item, str) or is_expression(item)
+            for value in given.values()
+            if is_listed(value)
+            for item in value
         )
-        if keys_given and all(map(is_listed, keys_given)):
+        if has_values or (keys_given and all(map(is_listed, keys_given))):
             raise TypeError(
                 "static= as a mapping names columns of the source, such as {'size': 'size'}, and this one has values. "
                 "For a table with a row for each entity write static=pl.DataFrame({...})."

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from tensorstash.columns.names import field_of
-from tensorstash.columns.resolve import check_comparable, entity_column, resolve, time_column
+from tensorstash.columns.resolve import check_comparable, entity_column, entity_columns, resolve, time_column
 from tensorstash.columns.spec import ColumnSpec
 from tensorstash.common.text import size_text
 from tensorstash.errors import ColumnError, SchemaError
@@ -19,6 +19,7 @@ from tensorstash.ingest.untimed import forgotten_time, is_index
 from tensorstash.segments.format import MAX_HEADER
 from tensorstash.sources.derive import bound, check_utf8, fields_of, stored
 from tensorstash.sources.file import File
+from tensorstash.sources.formats import CSV, format_of
 from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.kept_rows import columns_of, filtered
 from tensorstash.sources.locate import kind_of
@@ -39,6 +40,7 @@ def choose(request: Request, files: Sequence[File] | None, progress: bool | None
     if request.argument != "columns":
         opened = replace(opened, label=f"{opened.label} of {request.argument}=")
     check_utf8(opened)
+    _check_typed(request, opened, files)
     fields = fields_of(opened, request.named, request.wanted.mentions)
     source = with_iso_time(stored(with_derived(opened, fields)), request.time)
     source = with_iso_time(source, request.known)
@@ -71,6 +73,19 @@ def choose(request: Request, files: Sequence[File] | None, progress: bool | None
             'columns={"x": [...]}.'
         )
     return choice
+
+
+def _check_typed(request: Request, source: Source, files: Sequence[File] | None) -> None:
+    """Refuse keys whose type only values would tell, as in CSV files, in a source that has no rows."""
+    guessed = (pa.null(), pa.float64()) if files and format_of(files[0].name) is CSV else (pa.null(),)
+    untyped = [field.name for field in source.schema if field.name in request.keys and field.type in guessed]
+    if untyped and not source.rows:
+        raise SchemaError(
+            f"Entities and times need a type; {source.label} has no rows"
+            f"{'' if request.filter is None else ', or none that filter= keeps,'} that tell the type of "
+            f"{untyped[0]!r}. Load a source with rows, or, with polars, a frame with types: frame.cast({{"
+            f"{untyped[0]!r}: {'pl.String' if untyped[0] in entity_columns(request.entity) else 'pl.Datetime'}}})."
+        )
 
 
 def _check_columns(request: Request, source: Source, names: Sequence[str]) -> None:

@@ -217,7 +217,8 @@ def open_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Source:
             ) from error
         except (pa.ArrowException, TypeError, ValueError, AttributeError, NotImplementedError) as error:
             raise SchemaError(
-                f"A column must be an array or a list of values of one type; {name!r} is not: {_brief(error)}. "
+                f"A column must be an array or a list of values of one type; {name!r} "
+                f"({getattr(values, 'dtype', type_text(values))}) is not: {_brief(error)}. "
                 "Convert it first, for example to a numpy array of numbers."
             ) from error
         columns.append(array)

@@ -1,6 +1,8 @@
 """What files that cannot be read are instead, by their first bytes and endings, and the line that reads them."""
 
+import os
 from contextlib import suppress
+from shlex import quote
 
 from tensorstash.sources.file import File
 
@@ -13,13 +15,24 @@ _READERS = {
     (".avro",): "pl.read_avro({})",
     (".orc",): "pd.read_orc({})",
     (".pkl", ".pickle"): "pd.read_pickle({})",
-    (".h5", ".hdf", ".hdf5"): "pd.read_hdf({})",
+    (".h5", ".hdf", ".hdf5"): (
+        "pd.read_hdf({0})), or, if pandas did not write it, "
+        "ts.load({{name: values[:] for name, values in h5py.File({0}).items()}}"
+    ),
     (".dta",): "pd.read_stata({})",
     (".nc",): "xr.open_dataset({}).to_dataframe()",
     (".npy",): "{{'x': np.load({})}}",
     (".npz",): "dict(np.load({}))",
 }
-_PACKED = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z")
+_PACKED = {  # the command that unpacks; the first ending counts
+    (".zip",): "python -m zipfile -e {} unpacked",
+    (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz"): "python -m tarfile -e {} unpacked",
+    (".gz",): "python -m gzip -d {}",
+    (".bz2",): "bunzip2 {}",
+    (".xz",): "unxz {}",
+    (".zst",): "unzstd {}",
+    (".7z",): "7z x {}",
+}
 _OTHERS = "Other formats are loaded as frames that polars or pandas read: ts.load(pl.read_json(...), ...)."
 _KEYS = (
     "Decrypt it, or load a pyarrow dataset that has its keys: pyarrow.dataset.dataset(path, format=ParquetFileFormat("
@@ -37,11 +50,14 @@ def why_unreadable(file: File, error: Exception) -> str:
         return "it is a web page. Take the address of the file itself, on GitHub that of 'Raw'."
     if start.startswith(b"version https://git-lfs"):
         return "it is what Git LFS keeps in place of a file. Run git lfs pull."
+    path = os.path.basename(str(file)) if file.is_http else str(file)
+    first = f", once downloaded with urllib.request.urlretrieve(url, {path!r})" if file.is_http else ""
     for endings, reader in _READERS.items():
         if file.name.endswith(endings):
-            return f"by its ending it is read as a frame or arrays: ts.load({reader.format(repr(str(file)))})."
-    if file.name.endswith(_PACKED) or start.startswith(b"PK\x03\x04"):
-        return "it is packed. Unpack it first."
+            return f"by its ending it is read as a frame or arrays{first}: ts.load({reader.format(repr(path))})."
+    for endings, command in _PACKED.items():
+        if file.name.endswith(endings) or (start.startswith(b"PK\x03\x04") and ".zip" in endings):
+            return f"it is packed. Unpack it{first}, and load what is in it: {command.format(quote(path))}"
     why = str(error).rstrip(".")
     if "magic bytes" in why:
         why = "it is damaged, or its format is another one"
@@ -60,5 +76,5 @@ def remedy_of_damage(error: BaseException) -> str:
     if "decrypt" in text or "encrypt" in text:
         return f"It is encrypted. {_KEYS}"
     if "range requests" in text:
-        return "Download the file: its server hands it out only as a whole."
+        return "Its server hands out whole files only. Download it: urllib.request.urlretrieve(url, path)."
     return "Write the file again."

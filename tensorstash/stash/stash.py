@@ -12,6 +12,7 @@ from tensorstash.columns.column import Column
 from tensorstash.columns.names import check_key
 from tensorstash.common.checks import path_of
 from tensorstash.common.clock import Clock, epoch_hint
+from tensorstash.common.keywords import made_by
 from tensorstash.errors import ColumnError, unknown
 from tensorstash.segments.directory import check_label
 from tensorstash.segments.on_disk import save
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+@made_by("ts.load(source), ts.open(path) or ts.attach(label)", Segment)
 class Stash(Mapping[str, torch.Tensor]):
     """The loaded columns: a `Mapping` from name to tensor, first dimension rows.
 

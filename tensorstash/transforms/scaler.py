@@ -9,6 +9,7 @@ from typing import Any, overload
 import torch
 
 from tensorstash.common.checks import names_in, shown
+from tensorstash.common.keywords import made_by
 from tensorstash.errors import SchemaError
 from tensorstash.errors import unknown as unknown_name
 from tensorstash.stash.stash import Stash
@@ -35,6 +36,7 @@ from tensorstash.transforms.texts import doubts_text, summary
 Batch = dict[str, torch.Tensor]
 
 
+@made_by("ts.Scaler.fit(windows, columns) or ts.Scaler.from_state(state)", str)
 @dataclass(frozen=True, eq=False, slots=True)
 class Scaler:
     """Scales spans of batches to `(value - center) / scale`, with one centre and scale per column, or per entity too.

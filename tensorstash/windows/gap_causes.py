@@ -66,15 +66,22 @@ def _weekends(gaps: _Gaps) -> Iterator[Remedy]:
 
 
 def _changes_of_the_clock(gaps: _Gaps) -> Iterator[Remedy]:
-    """Local days as UTC, of which some are an hour shorter or longer."""
+    """Local days as UTC, of which some are an hour shorter or longer; and local hours, of which some are skipped."""
     clock, step = gaps.clock, gaps.step
-    if step.kind != "ticks" or clock.unit is None or clock.zone not in UTC_NAMES or step.count % clock.day:
+    if step.kind != "ticks" or clock.unit is None or clock.zone not in UTC_NAMES:
         return
-    longer = gaps.times[gaps.rows] - gaps.times[gaps.rows - 1] - step.count
-    utc = ".dt.replace_time_zone('UTC')" if clock.zone is None else ""
-    zoned = f"frame.with_columns(pl.col({gaps.name!r}){utc}.dt.convert_time_zone('Europe/Berlin'))"
-    text = "The gaps are changes of the clock: give the times their zone with polars, such as that of Berlin:"
-    yield f"{text} {zoned}.", gaps.rows[np.abs(longer) != clock.day // 24]
+    missing = gaps.times[gaps.rows - 1] + step.count
+    longer = gaps.times[gaps.rows] - missing
+    if step.count % clock.day == 0:
+        utc = ".dt.replace_time_zone('UTC')" if clock.zone is None else ""
+        zoned = f"frame.with_columns(pl.col({gaps.name!r}){utc}.dt.convert_time_zone('Europe/Berlin'))"
+        text = "The gaps are changes of the clock: give the times their zone with polars, such as that of Berlin:"
+        yield f"{text} {zoned}.", gaps.rows[np.abs(longer) != clock.day // 24]
+    is_night = (missing % clock.day < clock.day // 4) & np.isin(missing // clock.day % 7, (1, 3))  # Fridays and Sundays
+    skipped = is_night & (longer == clock.day // 24)
+    if (np.diff(np.unique(missing[skipped] // clock.day)) > 300).all():  # days from one spring to the next, at least
+        text = "The gaps are hours that the clock skips in spring: gaps='mask' has an empty slot there."
+        yield text, gaps.rows[~skipped]
 
 
 def _jitter(gaps: _Gaps) -> Iterator[Remedy]:

@@ -174,9 +174,15 @@ def test_columns_of_frames_that_arrow_cannot_hold_are_named() -> None:
 
 
 def test_a_tensor_without_values_is_refused() -> None:
-    message = "'x' is not: Cannot copy out of meta tensor; no data!"
+    message = "'x' (torch.float32) is not: Cannot copy out of meta tensor; no data!"
     with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.load({"x": torch.zeros(3, device="meta")})
+
+
+@pytest.mark.parametrize(("values", "kind"), [(np.array([1 + 2j]), "complex128"), (5, "an int")])
+def test_what_is_no_column_of_one_type_is_told_by_its_type(values: Any, kind: str) -> None:
+    with pytest.raises(ts.errors.SchemaError, match=like(f"'x' ({kind}) is not: ... Convert it first")):
+        ts.load({"x": values})
 
 
 # Damage

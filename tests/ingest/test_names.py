@@ -81,7 +81,11 @@ def test_a_name_of_a_key_is_not_given_to_another_column() -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ([0], "A column must be a name, a list of names, a polars expression or ts.column(...), got 0."),
+        (
+            [0],
+            "A column must be a name, a list of names, a polars expression or ts.column(...), got 0. Values belong in "
+            "the source, and options of a pack in ts.column([...], ...).",
+        ),
         ((name for name in "y"), "columns= must be a list of names or a mapping, got a generator."),
         ("y", "columns= must be a list of names or a mapping, got the text 'y'. Write ['y']."),
     ],

@@ -1,11 +1,19 @@
 """Sources that are refused with the line that works: each line is executed on what was refused."""
 
 import base64
+import bz2
 import functools
+import gzip
 import http.server
+import io
 import json
+import lzma
 import re
+import shutil
+import subprocess
+import sys
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +33,8 @@ from tests.processes import run
 NAMES: dict[str, Any] = {"pl": pl, "pd": pd, "pa": pa, "np": np, "ts": ts}
 FRAME = pd.DataFrame({"t": [1, 2], "y": [1.0, 2.0]})
 POLARS = pl.DataFrame(FRAME)
+POLARS.write_parquet(PARQUET_FILE := io.BytesIO())
+PARQUET = PARQUET_FILE.getvalue()
 BATCHES = [pa.record_batch({"t": [1], "y": [1.0]}), pa.record_batch({"t": [2], "y": [2.0]})]
 
 
@@ -180,8 +190,12 @@ def test_files_of_a_web_server(web: str, tmp_path: Path, monkeypatch: pytest.Mon
             ts.load(f"{web}/{name}")
         assert "secret" not in str(refused.value)
     monkeypatch.setattr(Handler, "ranges", False)
-    with pytest.raises(ts.errors.SourceError, match=like("0.parquet ... range requests ... Download the file")):
+    said = "0.parquet ... range requests ... whole files only. Download it"
+    with pytest.raises(ts.errors.SourceError, match=like(said)) as refused:
         ts.load(f"{web}/0.parquet", ["y"])
+    line = str(refused.value).rpartition("Download it: ")[2].removesuffix(".")
+    eval(line, {"urllib": urllib, "url": f"{web}/0.parquet", "path": tmp_path / "here.parquet"})
+    assert ts.load(tmp_path / "here.parquet", ["y"], time="t")["y"].tolist() == [1.0, 2.0]
 
 
 def test_a_web_server_is_not_asked_for_logs_of_tables(
@@ -212,31 +226,113 @@ OTHERS: dict[str, Callable[[Path], Any]] = {
     "x.pkl": lambda path: FRAME.to_pickle(path),
     "x.dta": lambda path: FRAME.to_stata(path, write_index=False),
     "x.npz": lambda path: np.savez(path, t=FRAME["t"], y=FRAME["y"]),
+    "x.npy": lambda path: np.save(path, FRAME["y"]),
+    "x.xlsx": lambda path: FRAME.to_excel(path, index=False),
+    "pandas.h5": lambda path: FRAME.to_hdf(path, key="frame"),
+    "x.hdf5": lambda path: write_hdf5(path),
+    "3.nc": lambda path: FRAME.set_index("t").to_xarray().to_netcdf(path, engine="scipy"),
+    "4.nc": lambda path: FRAME.set_index("t").to_xarray().to_netcdf(path, engine="h5netcdf"),
 }
+NEEDED = {
+    "x.xlsx": ["openpyxl"],
+    "pandas.h5": ["tables"],
+    "x.hdf5": ["h5py"],
+    "3.nc": ["xarray", "scipy"],
+    "4.nc": ["xarray", "h5netcdf"],
+}
+
+
+def write_hdf5(path: Path) -> None:
+    with pytest.importorskip("h5py").File(path, "w") as file:
+        for name in FRAME:
+            file[name] = FRAME[name]
+
+
+def import_needed(name: str) -> dict[str, Any]:
+    """The packages that the reader of a file needs, by their names in its line; skips if one is not installed."""
+    found = [pytest.importorskip(one, reason=f"{one} is not installed") for one in NEEDED.get(name, [])]
+    return {{"xarray": "xr"}.get(one.__name__, one.__name__): one for one in found}
+
+
+def loaded_by_line(said: str, names: dict[str, Any], which: int = 0) -> list[float]:
+    """The values that one of the lines behind "by its ending it is read" loads."""
+    lines = re.findall(r"ts\.load\((.*?)\)(?=, or, |\.\Z)", said)
+    source = eval(lines[which], NAMES | names)
+    return ts.load(source)["x"].tolist() if ".npy'" in said else ts.load(source, ["y"], time="t")["y"].tolist()
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_file_of_another_format_is_refused_with_its_reader(name: str, tmp_path: Path) -> None:
+    names = import_needed(name)
     OTHERS[name](tmp_path / name)
     with pytest.raises(ts.errors.SourceError, match=like(f"{name} is not a readable Parquet ... by its")) as refused:
         ts.load(tmp_path / name)
-    line = re.search(r"ts\.load\((.*)\)\.\Z", str(refused.value))
-    assert line is not None
-    assert ts.load(eval(line[1], NAMES), ["y"], time="t")["y"].tolist() == [1.0, 2.0]
+    assert loaded_by_line(str(refused.value), names, -1 if name == "x.hdf5" else 0) == [1.0, 2.0]
 
 
-def test_an_array_on_disk(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", [1.0, 2.0])
-    with pytest.raises(ts.errors.SourceError, match=like("by its ending")) as refused:
-        ts.load(tmp_path / "x.npy")
-    line = re.search(r"ts\.load\((.*)\)\.\Z", str(refused.value))
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_remote_file_of_another_format_is_downloaded_first(
+    name: str, web: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = import_needed(name)
+    OTHERS[name](tmp_path / name)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    url = f"{web}/{name}?token=secret"
+    with pytest.raises(ts.errors.SourceError, match=like("once downloaded with urllib")) as refused:
+        ts.load(url)
+    assert "secret" not in str(refused.value)
+    line = re.search(r"with (urllib.*?\)): ", str(refused.value))
     assert line is not None
-    assert ts.load(eval(line[1], NAMES))["x"].tolist() == [1.0, 2.0]
+    eval(line[1], {"urllib": urllib, "url": url})
+    assert loaded_by_line(str(refused.value), names, -1 if name == "x.hdf5" else 0) == [1.0, 2.0]
+
+
+PACKED: dict[str, Callable[[Path], Any]] = {
+    "x.zip": lambda path: archive(path, "zip"),
+    "zip.parquet": lambda path: archive(path, "zip"),
+    "x.tar": lambda path: archive(path, "tar"),
+    "x.tgz": lambda path: archive(path, "gztar"),
+    "x.tar.gz": lambda path: archive(path, "gztar"),
+    "x.TAR.BZ2": lambda path: archive(path, "bztar"),
+    "x.tar.xz": lambda path: archive(path, "xztar"),
+    "y.parquet.gz": lambda path: path.write_bytes(gzip.compress(PARQUET)),
+    "y.parquet.bz2": lambda path: path.write_bytes(bz2.compress(PARQUET)),
+    "y.parquet.xz": lambda path: path.write_bytes(lzma.compress(PARQUET)),
+    "y.parquet.zst": lambda path: path.write_bytes(pa.Codec("zstd").compress(PARQUET, asbytes=True)),
+    "x.7z": lambda path: subprocess.run(["7z", "a", path, path.parent / "inside"], check=True, capture_output=True),
+}
+
+
+def archive(path: Path, form: str) -> None:
+    made = shutil.make_archive(str(path.with_name("made")), form, path.parent / "inside")
+    Path(made).rename(path)
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_a_packed_file_is_refused_with_the_command_that_unpacks_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = {".bz2": "bunzip2", ".xz": "unxz", ".zst": "unzstd", ".7z": "7z"}.get(Path(name).suffix, "sh")
+    if shutil.which(program) is None and ".tar" not in name:
+        pytest.skip(f"{program} is not installed")
+    folder = tmp_path / "it's packed"
+    (folder / "inside").mkdir(parents=True)
+    (folder / "inside/y.parquet").write_bytes(PARQUET)
+    PACKED[name](folder / name)
+    shutil.rmtree(folder / "inside")
+    with pytest.raises(ts.errors.SourceError, match=like("it is packed. Unpack it, and load what ")) as refused:
+        ts.load(folder / name)
+    monkeypatch.chdir(folder)
+    command = str(refused.value).rpartition("in it: ")[2].replace("python ", f"{sys.executable} ")
+    subprocess.run(["sh", "-c", command], check=True, capture_output=True)
+    (path,) = {*folder.glob("**/y.parquet")}
+    assert ts.load(path, ["y"], time="t")["y"].tolist() == [1.0, 2.0]
 
 
 def test_what_stands_in_place_of_a_file(tmp_path: Path) -> None:
     texts = {
-        b"PK\x03\x04 and more": "it is packed. Unpack it first.",
+        b"PK\x03\x04 and more": "it is packed. Unpack it, and load what is in it: python -m zipfile",
         b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n": "it is what Git LFS keeps in place of a file",
         b"\n <HTML><body>": "it is a web page. Take the address of the file itself",
         b"nothing that is known": "Other formats are loaded as frames that polars or pandas read",
@@ -248,6 +344,43 @@ def test_what_stands_in_place_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "x.xlsx").write_bytes(b"PK\x03\x04")
     with pytest.raises(ts.errors.SourceError, match=like(f"ts.load(pd.read_excel('{tmp_path}/x.xlsx')).")):
         ts.load(tmp_path / "x.xlsx")
+
+
+# Sources without rows
+
+WITHOUT_ROWS: list[dict[str, Any]] = [
+    {"time": "t"},
+    {"entity": "e"},
+    {"entity": "e", "time": "t"},
+    {"entity": ["e"], "time": "t", "known": "k"},
+    {"time": "t", "filter": [("y", ">", 0)]},
+]
+
+
+@pytest.mark.parametrize("keys", WITHOUT_ROWS, ids=str)
+def test_a_source_without_rows_says_so_and_has_the_types_that_its_line_gives(
+    keys: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "0.csv").write_text("t,e,k,y\n")
+    empty = pl.DataFrame({"t": [], "e": [], "k": [], "y": []})
+    empty.write_parquet(tmp_path / "0.parquet")
+    mapping: dict[str, Any] = {name: [] for name in empty.columns}
+    for source in (tmp_path / "0.csv", tmp_path / "0.parquet", empty, empty.to_arrow(), empty.to_pandas(), mapping):
+        frame = pl.read_csv(tmp_path / "0.csv") if str(source).endswith(".csv") else empty
+        with pytest.raises(ts.errors.SchemaError, match=like("need a type; ... has no rows")) as refused:
+            ts.load(source, ["y"], **keys)
+        assert loaded_with_types(refused.value, frame.cast({"y": pl.Float64}), keys).rows == 0
+
+
+def loaded_with_types(error: BaseException, frame: pl.DataFrame, keys: dict[str, Any]) -> ts.Stash:
+    """What is loaded once the line of the error, and those of errors that follow, were executed on the frame."""
+    line = re.search(r" (frame\..*\))\.\Z", str(error))
+    assert line is not None, error
+    frame = eval(line[1], {"frame": frame, "pl": pl})
+    try:
+        return ts.load(frame, ["y"], **keys)
+    except ts.errors.SchemaError as another:
+        return loaded_with_types(another, frame, keys)
 
 
 # Encrypted Parquet

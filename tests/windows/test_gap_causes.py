@@ -93,6 +93,42 @@ def test_the_line_that_gives_times_their_zone_leaves_no_gap(case: str) -> None:
     assert len(ts.Windows(zoned, 60)) == len(times) - 60 + 1
 
 
+SPRINGS: dict[str, Any] = {
+    "Berlin": local(datetime(2020, 1, 1), datetime(2023, 1, 1), "1h", "Europe/Berlin"),
+    "New York, quarters": local(datetime(2020, 1, 1), datetime(2021, 8, 1), "15m", "America/New_York"),
+    "Sydney": local(datetime(2019, 5, 1), datetime(2021, 3, 1), "1h", "Australia/Sydney"),
+    "Santiago": local(datetime(2020, 5, 1), datetime(2022, 3, 1), "1h", "America/Santiago"),
+    "Jerusalem": local(datetime(2020, 1, 1), datetime(2022, 3, 1), "30m", "Asia/Jerusalem"),
+}
+
+
+@pytest.mark.parametrize("labelled", [None, "UTC"])
+@pytest.mark.parametrize("case", SPRINGS)
+def test_hours_that_the_clock_skips_are_named(case: str, labelled: str | None) -> None:
+    times = SPRINGS[case].dt.replace_time_zone(None).unique().sort().dt.replace_time_zone(labelled)
+    stash = ts.load(pl.DataFrame({"t": times, "y": np.arange(len(times))}), {"y": ts.column("y", empty=-1)}, time="t")
+    message = said(stash, len(times) // 3)
+    found = re.search(r"hours that the clock skips in spring: (gaps='mask') has an empty slot there\.$", message)
+    assert found is not None, message
+    line = f"ts.Windows(stash, {len(times) // 3}, {found[1]})"
+    assert len(eval(line, {"ts": ts, "stash": stash})) > len(times) - len(times) // 3
+
+
+def test_other_hours_that_are_missing_are_not_those_of_the_clock() -> None:
+    hours = pd.date_range("2024-01-01", "2024-12-31", unit="s", freq="h")
+    others = [
+        (hours.day_of_week == 6) & (hours.hour == 2),  # of every Sunday
+        (hours.day_of_year == 66) & (hours.hour == 2),  # of a Wednesday
+        (hours.day_of_year == 70) & (hours.hour == 14),  # by day
+        (hours.day_of_year == 70) & np.isin(hours.hour, [2, 3]),  # two of them
+    ]
+    for missing in others:
+        times = hours[~missing]
+        message = said(ts.load({"t": times, "y": np.arange(len(times))}, ["y"], time="t"), 5000)
+        assert "Gaps cost" in message or "consecutive rows" in message
+        assert "clock" not in message
+
+
 def regular(count: int) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
     return [np.arange(100) * 3600] * count
 
