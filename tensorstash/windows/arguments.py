@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tensorstash.common.checks import is_integer, shown
+from tensorstash.common.checks import is_integer
 from tensorstash.common.dtypes import Bools
 from tensorstash.common.frequency import Duration, Frequency
 from tensorstash.common.text import type_text
@@ -151,10 +151,6 @@ def moved(
 def newest(arguments: Arguments, placement: Placement, of: str | None) -> Placement:
     """The newest window of each entity, of all entities and rows of the stash of a placement."""
     check_intervals(placement, "latest", "Give the times at which to forecast as at=.")
-    if of is not None and not isinstance(of, str):
-        raise TypeError(f"of must be the name of a column, got {shown(of)}.")
-    if of is not None:
-        placement.stash[of]  # raises for an unknown column
     slots = with_tail(placement.slots, placement.stash, placement.horizon)
     every = replace(placement, slots=slots, fills=slot_fills(placement.stash, placement.spans, slots))
     return enough_rows(replace(every, intervals=latest(every, arguments.required(every), of)))

@@ -104,7 +104,12 @@ Line = Name | Argument | Member | Entry | Field
 
 RENAMED: tuple[Line, ...] = ()
 
-NEW: tuple[New, ...] = ()
+NEW: tuple[New, ...] = (
+    New("Windows.split_last"),
+    New("Windows.of"),
+    New("Windows.folds", "per"),
+    New("Windows.folds", "of"),
+)
 
 # keys of states that the earlier commit does not have, and why they came; neither side shows them
 ADDED: dict[str, str] = {}
