@@ -60,7 +60,8 @@ def check(windows: ts.Windows, lengths: np.ndarray, names: list[str]) -> None:
     anchors = PAST, lengths - AHEAD  # of the first and of the last window
     edges = lengths - 2 * LAST, lengths - LAST
     stops = edges[0] - AHEAD, edges[1] - AHEAD, anchors[1]
-    for part, first, last in zip(windows.split_last(LAST, LAST), (anchors[0], *edges), stops, strict=True):
+    starts = np.full(len(lengths), anchors[0]), *edges
+    for part, first, last in zip(windows.split_last(LAST, LAST), starts, stops, strict=True):
         _check_anchors(part, first, last)
     for part, k in zip((test for _, test in windows.folds(3, AHEAD, per="entity")), range(3), strict=True):
         cut = anchors[1] + 1 - (3 - k) * AHEAD
@@ -71,7 +72,7 @@ def check(windows: ts.Windows, lengths: np.ndarray, names: list[str]) -> None:
     assert (counts == np.where(chosen, anchors[1] - anchors[0] + 1, 0)).all()
 
 
-def _check_anchors(part: ts.Windows, first: int | np.ndarray, last: np.ndarray) -> None:
+def _check_anchors(part: ts.Windows, first: np.ndarray, last: np.ndarray) -> None:
     about = part.per_entity()
     assert (about["count"].numpy() == last - first + 1).all()
     assert (part.anchors(about["first"])["time"].numpy() == first).all()

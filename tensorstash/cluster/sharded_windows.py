@@ -288,7 +288,7 @@ def made_of_shards(parts: Mapping[int, Part], make: Callable[[Part], Made], stac
     for shard, part in parts.items():
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            for text in ("Part .* has no window", "None of .* chosen entities"):  # other shards may have some
+            for text in ("Part .* has no window", "None of .* chosen entity"):  # other shards may have some
                 warnings.filterwarnings("ignore", text, UserWarning)
             made[shard] = make(part)
         if caught:

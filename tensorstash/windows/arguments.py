@@ -16,7 +16,16 @@ from tensorstash.windows.fills import slot_fills
 from tensorstash.windows.gaps import Gaps, all_windows, check_no_slots, fragments
 from tensorstash.windows.intervals import no_intervals
 from tensorstash.windows.placement import Placement
-from tensorstash.windows.selection import Where, anchored, at_points, chosen_in, enough_rows, latest, of_entities
+from tensorstash.windows.selection import (
+    Where,
+    anchored,
+    at_points,
+    check_end,
+    chosen_in,
+    enough_rows,
+    latest,
+    of_entities,
+)
 from tensorstash.windows.slots import lead_and_tail, place, with_tail
 from tensorstash.windows.spans import judged_spans, slot_count
 from tensorstash.windows.splits import check_intervals
@@ -151,6 +160,7 @@ def moved(
 def newest(arguments: Arguments, placement: Placement, of: str | None) -> Placement:
     """The newest window of each entity, of all entities and rows of the stash of a placement."""
     check_intervals(placement, "latest", "Give the times at which to forecast as at=.")
+    check_end(placement.stash, of)
     slots = with_tail(placement.slots, placement.stash, placement.horizon)
     every = replace(placement, slots=slots, fills=slot_fills(placement.stash, placement.spans, slots))
     return enough_rows(replace(every, intervals=latest(every, arguments.required(every), of)))

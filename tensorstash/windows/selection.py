@@ -111,11 +111,10 @@ def of_entities(placement: Placement, wanted: Bools) -> Placement:
 def numbers_of(entities: Sequence[Any], names: Sequence[Any]) -> list[int]:
     """The numbers of entities by their names, in the order of the names."""
     numbers = {name: k for k, name in enumerate(entities)}
-    if is_integer(names) or isinstance(names, str) or (isinstance(names, tuple) and names in numbers):
-        raise TypeError(f"names must be a list of entities, got {shown(names)}. Write [{names!r}].")
-    if isinstance(names, Mapping) or not is_listed(names):
-        some = f"such as {[*entities[:2]]!r}"
-        raise TypeError(f"names must be a list of entities, {some}, got {shown(names)}.")
+    is_one = is_integer(names) or isinstance(names, str) or (isinstance(names, tuple) and names in numbers)
+    if is_one or isinstance(names, Mapping) or not is_listed(names):
+        meant = [names] if is_one else [*names] if isinstance(names, Mapping) else [*entities[:2]]
+        raise TypeError(f"names must be a list of entities, got {shown(names)}. Write {shown(meant)}.")
 
     def number(name: Any) -> int:
         try:
@@ -137,8 +136,8 @@ def of_named(placement: Placement, names: Sequence[Any]) -> Placement:
     if len(placement) and not len(part):
         name = placement.stash.entities[int(wanted.argmax())]
         warnings.warn(
-            f"None of {np.count_nonzero(wanted):,} chosen entities, such as {name!r}, has one of the "
-            f"{len(placement):,} windows. windows.per_entity() has the number of each.",
+            f"None of the {len(placement):,} windows is of a chosen entity, such as {name!r}. windows.per_entity() has "
+            "the number of each.",
             stacklevel=3,
         )
     return part
@@ -152,9 +151,9 @@ def chosen_in(placement: Placement, stash: Stash) -> Bools | None:
     found = np.fromiter((name in names for name in stash.entities), np.bool_, len(stash.entities))
     if names and not found.any():
         raise NoWindowError(
-            f"Windows of chosen entities, as those of `of` and parts of split_entities, keep to these, and the other "
-            f"stash has none of the {len(names):,}, such as {next(iter(names))!r}. Call on of the windows that they "
-            "were chosen from, or load these entities."
+            f"Windows keep to the entities that `of` or split_entities has chosen, and the other stash has none of "
+            f"these {len(names):,}, such as {next(iter(names))!r}. Call on of the windows that they were chosen from, "
+            "or load these entities."
         )
     return found
 
@@ -169,7 +168,7 @@ def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span]
         raise ValueError("require= checks slots, and spans in time have none. See min_rows= of ts.During.")
     if placement.chosen is not None:
         left = (points.entity >= 0) & ~np.append(placement.chosen, False)[points.entity]
-        points = refused.leave_out(points, {"of an entity that was not chosen, by of or split_entities": left})
+        points = refused.leave_out(points, {"of an entity that `of` or split_entities has left out": left})
     points = placed(placement.stash, placement.slots, points, (placement.history, placement.horizon), refused)
     if judged:
         low, high = incomplete(placement, judged)
@@ -289,13 +288,19 @@ def _with_rows(placement: Placement) -> Bools:
     return has_rows if placement.chosen is None else has_rows & placement.chosen
 
 
+def check_end(stash: Stash, of: str | None) -> None:
+    """Raise unless `of` is the name of a column, or none."""
+    if of is not None and not isinstance(of, str):
+        raise TypeError(f"of must be the name of a column, got {shown(of)}.")
+    if of is not None:
+        stash[of]  # raises for an unknown column
+
+
 def last_rows(placement: Placement, of: str | None) -> Int64s:
     """The last row of each chosen entity, or the last one with a value in the column `of`, `(entities,)`; -1: none."""
+    check_end(placement.stash, of)
     rows = placement.offsets[1:] - 1
     if of is not None:
-        if not isinstance(of, str):
-            raise TypeError(f"of must be the name of a column, got {shown(of)}.")
-        placement.stash[of]  # raises for an unknown column
         low, high = _missing_ranges(placement.stash, of)
         k = np.searchsorted(low, rows, "right") - 1
         inside = (k >= 0) & (rows < np.append(high, 0)[k])

@@ -65,10 +65,11 @@ def _shares(fractions: Sequence[float], counts: Int64s) -> list[Int64s]:
     return [np.floor(counts * fraction + 0.5).astype(np.int64) for fraction in fractions]
 
 
-def _check_cuts(cuts: Sequence[object]) -> None:
+def _check_cuts(cuts: Sequence[object], what: str = "cut", call: str = "split") -> None:
     if listed := [cut for cut in cuts if isinstance(cut, (list, tuple, np.ndarray))]:
         raise ValueError(
-            f"Each cut is an argument of its own, got {shown(listed[0])}. Unpack it with a star, as in split(*cuts)."
+            f"Each {what} is an argument of its own, got {shown(listed[0])}. Unpack it with a star, as in "
+            f"{call}(*{what}s)."
         )
 
 
@@ -151,7 +152,7 @@ def at_shares(placement: Placement, fractions: Sequence[float]) -> Cuts:
 def at_ends(placement: Placement, lengths: Sequence[SupportsIndex], of: str | None) -> Cuts:
     """Cuts before the last parts of each entity, whose lengths in slots end with its last row, or value of a column."""
     _check_versions(placement, "split_last")
-    _check_cuts(lengths)
+    _check_cuts(lengths, "length", "split_last")
     if not lengths:
         raise ValueError("split_last needs the length of at least one part, in slots, such as split_last(28).")
     slots = [at_least(1, length, "A length of split_last, in slots,") for length in lengths]
@@ -188,11 +189,11 @@ def _check_longest(placement: Placement, last: Int64s, cut: Cut, count: int) -> 
     if slots.frequency is not None:
         most = np.full(len(rows), _most_slots(placement))
         rows = np.where(rows == 0, 0, steps_until(slots, placement.times, first, most, placement.times[last]))
-    longest = int(rows.argmax())
+    longest, most_slots = int(rows.argmax()), int(rows.max()) + 1
     name = placement.stash.entities[which[longest]]
     raise NoWindowError(
-        f"The parts of split_last must fit into at least one series; they have {count:,} slots, and the longest series "
-        f"has {int(rows[longest]) + 1:,}{'' if name is None else f', that of {name!r}'}. Take shorter parts."
+        f"The parts of split_last must fit into at least one series; they have {count:,} slots, and the longest series"
+        f"{'' if name is None else f', {name!r},'} has {most_slots:,}. Take parts of at most {most_slots:,} in all."
     )
 
 

@@ -185,8 +185,9 @@ def _folds(rng: Random, loaded: Loaded) -> tuple[int, Any]:
 
 
 def _fold_options(rng: Random, loaded: Loaded) -> dict[str, Any]:
-    options = rng.choice([{}, {}, {"gap": rng.randint(0, 3)}, {"expanding": False}])
-    return options | rng.choice([{}, {}, {}, {"per": "entity"}, {"of": loaded.floats()[0]} if loaded.floats() else {}])
+    options: list[dict[str, Any]] = [{}, {}, {"gap": rng.randint(0, 3)}, {"expanding": False}]
+    ends: list[dict[str, Any]] = [{}, {}, {}, {"per": "entity"}, *({"of": name} for name in loaded.floats()[:1])]
+    return rng.choice(options) | rng.choice(ends)
 
 
 def points_of(rng: Random, loaded: Loaded, rows: int) -> Any:

@@ -281,7 +281,7 @@ def test_slots_of_jittered_times_are_counted_in_their_run(gaps: Any) -> None:
             assert test[:]["y"][:, 2].tolist() == [*map(float, range(len(times) - length, len(times)))]
             assert len(train) + len(test) == len(windows)
             for per in (None, "entity"):
-                ((_, test),) = windows.folds(1, length, per=per)  # type: ignore[arg-type]
+                ((_, test),) = windows.folds(1, length, per=per)
                 assert test[:]["y"][:, 2].tolist() == [*map(float, range(len(times) - length, len(times)))]
 
 
@@ -349,9 +349,12 @@ def test_what_folds_per_entity_refuse() -> None:
     with pytest.raises(ts.errors.ColumnError, match="has no column"):
         windows.folds(1, 1, of="z")
     nothing = ts.load({"t": range(9), "y": [math.nan] * 9}, ["y"], time="t")
-    for cut in (lambda w: w.split_last(2, of="y"), lambda w: w.folds(1, 1, of="y")):
-        with pytest.raises(ts.errors.NoWindowError, match="'y' has no value in these entities"):
-            cut(ts.Windows(nothing, 2, 1))
+    empty, none = ts.Windows(nothing, 2, 1), "'y' has no value in these entities"
+    with pytest.raises(ts.errors.NoWindowError, match=none):
+        empty.split_last(2, of="y")
+    for per in (None, "entity"):
+        with pytest.raises(ts.errors.NoWindowError, match=none):
+            empty.folds(1, 1, of="y", per=per)
 
 
 @pytest.mark.parametrize("gaps", ["split", "ignore"])
