@@ -278,8 +278,7 @@ def _last_parts(part: Windows, lengths: Sequence[int], of: str | None) -> tuple[
     try:
         return part.split_last(*lengths, of=of)
     except NoWindowError:
-        rest = lengths[1:]
-        return None, *(_last_parts(part, rest, of) if rest else (part,))
+        return None, *(_last_parts(part, lengths[1:], of) if lengths[1:] else (part,))
 
 
 def made_of_shards(parts: Mapping[int, Part], make: Callable[[Part], Made], stacklevel: int) -> dict[int, Made]:

@@ -20,7 +20,6 @@ from tensorstash.windows.selection import (
     Where,
     anchored,
     at_points,
-    check_end,
     chosen_in,
     enough_rows,
     latest,
@@ -160,10 +159,10 @@ def moved(
 def newest(arguments: Arguments, placement: Placement, of: str | None) -> Placement:
     """The newest window of each entity, of all entities and rows of the stash of a placement."""
     check_intervals(placement, "latest", "Give the times at which to forecast as at=.")
-    check_end(placement.stash, of)
     slots = with_tail(placement.slots, placement.stash, placement.horizon)
-    every = replace(placement, slots=slots, fills=slot_fills(placement.stash, placement.spans, slots))
-    return enough_rows(replace(every, intervals=latest(every, arguments.required(every), of)))
+    every = replace(placement, slots=slots)
+    newest = latest(every, arguments.required(every), of)
+    return enough_rows(replace(every, fills=slot_fills(placement.stash, placement.spans, slots), intervals=newest))
 
 
 def needs(placement: Placement) -> dict[str, Any]:

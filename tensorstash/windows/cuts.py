@@ -10,7 +10,7 @@ from tensorstash.windows.intervals import keep
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import nearest_rows, run_edges, run_rows, slots_at, steps_after, steps_until
 
-BEFORE_ALL = np.iinfo(np.int64).min
+BEFORE_ALL, AFTER_ALL = -(1 << 63), (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +39,16 @@ def cut_at_rows(placement: Placement, rows: Int64s) -> Cut:
     moments = np.full(len(rows), BEFORE_ALL)
     inside, behind = (first <= rows) & (rows < stops), (rows == stops) & (first < stops)
     moments[inside] = placement.times[rows[inside]]
-    moments[behind] = _later(placement.times[stops[behind] - 1])
+    last = placement.times[stops[behind] - 1]
+    moments[behind] = last + (last < AFTER_ALL)
     return cut_at(placement, moments)
 
 
-def cut_after(placement: Placement, rows: Int64s) -> Cut:
-    """A cut right after a row of each entity, before what follows at its next slot; -1 is before all rows."""
-    known = rows >= 0
-    if placement.stash.time is None:
-        return Cut(np.where(known, rows + 1, placement.offsets[:-1]), None)
-    moments = np.full(len(rows), BEFORE_ALL)
-    moments[known] = _later(placement.times[rows[known]])
-    return cut_at(placement, moments)
-
-
-def _later(times: Int64s) -> Int64s:
-    return times + (times < np.iinfo(np.int64).max)
+def slots_of(placement: Placement, rows: Int64s) -> Int64s:
+    """The slot of a row of each entity; -1 for -1."""
+    slots, known = rows.copy(), rows >= 0
+    slots[known] = slots_at(placement.slots, rows[known])
+    return slots
 
 
 def cut_at_slots(placement: Placement, slots: Int64s, steps: int) -> Cut:
@@ -74,7 +68,8 @@ def cut_at_slots(placement: Placement, slots: Int64s, steps: int) -> Cut:
         return cut_at_rows(placement, cut_rows)
     times, moments = placement.times[rows], np.full(len(slots), BEFORE_ALL)
     moved = np.where(beyond == 0, times, steps_after(within, placement.times, rows, beyond))
-    moments[which] = np.where((beyond < 0) & (moved > times), BEFORE_ALL, moved)  # it does not fit into 64 bits
+    wrapped = (moved > times) | (times + beyond * float(within.frequency.least_ticks) < BEFORE_ALL)
+    moments[which] = np.where((beyond < 0) & wrapped, BEFORE_ALL, moved)
     return cut_at(placement, moments)
 
 

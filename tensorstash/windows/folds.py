@@ -11,7 +11,7 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Duration, Frequency, frequency, is_zero
 from tensorstash.errors import DataError
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.cuts import BEFORE_ALL, Cut, between, cut_after, cut_at, cut_at_slots, first_slots
+from tensorstash.windows.cuts import AFTER_ALL, BEFORE_ALL, Cut, between, cut_at, cut_at_slots, first_slots, slots_of
 from tensorstash.windows.known_ahead import warn_of_missing
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.selection import last_rows
@@ -61,12 +61,9 @@ def folds(
         test = between(placement, low, high, anchor, anchor)
         for part, name in ((train, "training"), (test, "test")):
             if not len(part):
-                at, moments = "", cuts[2].moments
-                if per is None and moments is not None:
-                    at = f", with its cut at {placement.stash.clock.format(int(moments[0]))},"
                 raise DataError(
-                    f"A fold must have windows in both parts; fold {k} of {number}{at} has no {name} window.{within} "
-                    "Take fewer folds, or another step= or gap=."
+                    f"A fold must have windows in both parts; fold {k} of {number} has no {name} window.{within} Take "
+                    "fewer folds, or another step= or gap=."
                 )
         made.append((train, test))
     warn_of_missing([(f"The test part of fold {k} of {number}", *pair) for k, pair in enumerate(made)])
@@ -134,9 +131,11 @@ def _anchors(placement: Placement, per: Per | None, of: str | None) -> tuple[Int
     run_starts, run_stops = run_edges(slots)
     ends = run_stops - slots.tail
     if of is not None:
-        end = cut_after(placement, last_rows(placement, of))
-        if per is None and end.moments is not None:
-            end = cut_at(placement, end.moments.max())
+        rows = last_rows(placement, of)
+        if per is None:
+            end = cut_at(placement, min(int(placement.times[rows[rows >= 0]].max(initial=BEFORE_ALL)) + 1, AFTER_ALL))
+        else:
+            end = cut_at_slots(placement, slots_of(placement, rows), 1)
         ends = np.minimum(ends, first_slots(placement, end))
     first, first_ids = windows.first, windows.first_ids
     run = np.searchsorted(run_starts, first, "right") - 1

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from tensorstash.common.checks import array_of, is_integer, is_listed, shown
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.ranges import true_ranges
-from tensorstash.errors import NoWindowError, unknown
+from tensorstash.errors import NoWindowError
 from tensorstash.gather.span import Span
 from tensorstash.stash.missing import missing_rows
-from tensorstash.stash.stash import Stash
+from tensorstash.stash.stash import Stash, entity_number
 from tensorstash.windows.at import points_of
 from tensorstash.windows.intervals import Intervals, cut_ranges, drop, intervals, keep, of_ids, spread, union
 from tensorstash.windows.placement import Placement
@@ -97,15 +97,20 @@ def _absent(placement: Placement, time_span: TimeSpan, ids: Int64s, anchors: Int
     return time_span.count(placement.stretches(time_span, ids, anchors)) >= time_span.min_rows
 
 
+def entity_edges(placement: Placement) -> Int64s:
+    """The slot at which the first run of each entity begins, and the end of all slots: `(entities + 1,)`."""
+    starts, stops = run_edges(placement.slots)
+    first_rows, _ = run_rows(placement.slots, placement.stash.rows)
+    return np.append(starts, stops[-1:])[np.searchsorted(first_rows, placement.offsets)]
+
+
 def of_entities(placement: Placement, wanted: Bools) -> Placement:
     """The windows of chosen entities, `(entities,)`; what is made of them later, such as `latest`, keeps to these."""
     chosen = replace(placement, chosen=wanted if placement.chosen is None else wanted & placement.chosen)
     if placement.points is not None:
         return replace(chosen, points=placement.points.taken(wanted[placement.points.entity]))
-    starts, stops = run_edges(placement.slots)
-    first_rows, _ = run_rows(placement.slots, placement.stash.rows)
-    which = wanted[placement.entities_at(first_rows)]
-    return replace(chosen, intervals=keep(placement.intervals, starts[which], stops[which]))
+    edges = entity_edges(placement)
+    return replace(chosen, intervals=keep(placement.intervals, edges[:-1][wanted], edges[1:][wanted]))
 
 
 def numbers_of(entities: Sequence[Any], names: Sequence[Any]) -> list[int]:
@@ -115,14 +120,7 @@ def numbers_of(entities: Sequence[Any], names: Sequence[Any]) -> list[int]:
     if is_one or isinstance(names, Mapping) or not is_listed(names):
         meant = [names] if is_one else [*names] if isinstance(names, Mapping) else [*entities[:2]]
         raise TypeError(f"names must be a list of entities, got {shown(names)}. Write {shown(meant)}.")
-
-    def number(name: Any) -> int:
-        try:
-            return numbers[tuple(name) if isinstance(name, list) else name]
-        except (KeyError, TypeError):  # TypeError: not hashable
-            raise unknown(name, entities, "the stash", "entity") from None
-
-    found = [*map(number, names.tolist() if hasattr(names, "tolist") else names)]  # of an array numbers of Python
+    found = [entity_number(numbers, name) for name in (names.tolist() if hasattr(names, "tolist") else names)]
     if not found:
         raise ValueError("names must have at least one entity, got none.")
     return found
@@ -288,19 +286,13 @@ def _with_rows(placement: Placement) -> Bools:
     return has_rows if placement.chosen is None else has_rows & placement.chosen
 
 
-def check_end(stash: Stash, of: str | None) -> None:
-    """Raise unless `of` is the name of a column, or none."""
-    if of is not None and not isinstance(of, str):
-        raise TypeError(f"of must be the name of a column, got {shown(of)}.")
-    if of is not None:
-        stash[of]  # raises for an unknown column
-
-
 def last_rows(placement: Placement, of: str | None) -> Int64s:
     """The last row of each chosen entity, or the last one with a value in the column `of`, `(entities,)`; -1: none."""
-    check_end(placement.stash, of)
     rows = placement.offsets[1:] - 1
     if of is not None:
+        if not isinstance(of, str):
+            raise TypeError(f"of must be the name of a column, got {shown(of)}.")
+        placement.stash[of]  # raises for an unknown column
         low, high = _missing_ranges(placement.stash, of)
         k = np.searchsorted(low, rows, "right") - 1
         inside = (k >= 0) & (rows < np.append(high, 0)[k])

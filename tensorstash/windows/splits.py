@@ -9,17 +9,17 @@ from typing import SupportsIndex
 
 import numpy as np
 
-from tensorstash.common.checks import at_least, integer, is_integer, shown
+from tensorstash.common.checks import at_least, integer, shown
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.errors import NoWindowError
 from tensorstash.native.permutation import shuffled
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.cuts import Cut, between, cut_at, cut_at_rows, cut_at_slots, first_slots
+from tensorstash.windows.cuts import Cut, between, cut_at, cut_at_rows, cut_at_slots, first_slots, slots_of
 from tensorstash.windows.intervals import count_before
 from tensorstash.windows.known_ahead import warn_of_missing
 from tensorstash.windows.placement import Placement
-from tensorstash.windows.selection import chosen, last_rows, of_entities
-from tensorstash.windows.slots import run_edges, run_rows, runs_at, slots_at, steps_until
+from tensorstash.windows.selection import chosen, entity_edges, last_rows, of_entities
+from tensorstash.windows.slots import run_edges, runs_at, steps_until
 from tensorstash.windows.time_spans import TimeSpan
 
 Moment = SupportsIndex | str | date | np.datetime64
@@ -36,13 +36,6 @@ def check_intervals(placement: Placement, what: str, remedy: str) -> None:
     """Raise `ValueError` for windows at given points; `what` needs all windows of a stash."""
     if placement.points is not None:
         raise ValueError(f"{what} needs all windows of a stash, and these are at given points in time. {remedy}")
-
-
-def entity_edges(placement: Placement) -> Int64s:
-    """The slot at which the first run of each entity begins, and the end of all slots: `(entities + 1,)`."""
-    starts, stops = run_edges(placement.slots)
-    first_rows, _ = run_rows(placement.slots, placement.stash.rows)
-    return np.append(starts, stops[-1:])[np.searchsorted(first_rows, placement.offsets)]
 
 
 def per_entity(placement: Placement) -> dict[str, Int64s]:
@@ -155,45 +148,29 @@ def at_ends(placement: Placement, lengths: Sequence[SupportsIndex], of: str | No
     _check_cuts(lengths, "length", "split_last")
     if not lengths:
         raise ValueError("split_last needs the length of at least one part, in slots, such as split_last(28).")
-    slots = [at_least(1, length, "A length of split_last, in slots,") for length in lengths]
+    slots = [at_least(1, length, "A length of split_last, in slots,", below=1 << 31) for length in lengths]
     counts = [*accumulate(reversed(slots))][::-1]  # from each cut to the end
     last = last_rows(placement, of)
-    ends, has_rows = np.full(len(last), -1), last >= 0
-    ends[has_rows] = slots_at(placement.slots, last[has_rows])
-    most = _most_slots(placement)  # more would be as many, and might not fit into 64 bits
-    cuts = [cut_at_slots(placement, ends, 1 - min(count, most)) for count in counts]
+    cuts = [cut_at_slots(placement, slots_of(placement, last), 1 - count) for count in counts]
     _check_longest(placement, last, cuts[0], counts[0])
     return cuts, _between_texts(placement, [f"slot -{count:,} of its series" for count in counts])
-
-
-def _most_slots(placement: Placement) -> int:
-    """More slots than any series has from its first row to its last one."""
-    step, (first, last) = placement.slots.frequency, placement.stash.time_range
-    if step is None or first is None or last is None:
-        return placement.stash.rows + 1
-    return (last - first) // (step.least_ticks - step.tolerance) + 2
 
 
 def _check_longest(placement: Placement, last: Int64s, cut: Cut, count: int) -> None:
     """Raise `NoWindowError` if a cut, so many slots before the last row of each entity, is before all rows of all."""
     which = np.flatnonzero(last >= 0)
     first, last, slots = placement.offsets[which], last[which], placement.slots
-    rows = last - first
-    if slots.frequency is None:
-        is_before_all = rows + 1 < count
-    else:
-        assert cut.moments is not None
-        is_before_all = cut.moments[which] < placement.times[first]
-    if not len(which) or not is_before_all.all():
+    has_room = cut.rows[which] >= first if cut.moments is None else cut.moments[which] >= placement.times[first]
+    if has_room.any() or not len(which):
         return
+    sizes = last - first
     if slots.frequency is not None:
-        most = np.full(len(rows), _most_slots(placement))
-        rows = np.where(rows == 0, 0, steps_until(slots, placement.times, first, most, placement.times[last]))
-    longest, most_slots = int(rows.argmax()), int(rows.max()) + 1
-    name = placement.stash.entities[which[longest]]
+        most = np.full(len(sizes), count)
+        sizes = np.where(sizes == 0, 0, steps_until(slots, placement.times, first, most, placement.times[last]))
+    name, longest = placement.stash.entities[which[sizes.argmax()]], int(sizes.max()) + 1
     raise NoWindowError(
         f"The parts of split_last must fit into at least one series; they have {count:,} slots, and the longest series"
-        f"{'' if name is None else f', {name!r},'} has {most_slots:,}. Take parts of at most {most_slots:,} in all."
+        f"{'' if name is None else f', {name!r},'} has {longest:,}. Take parts of at most {longest:,} in all."
     )
 
 
@@ -213,11 +190,9 @@ def _between_texts(placement: Placement, cuts: Sequence[str]) -> Callable[[int],
 
 def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: int) -> list[Placement]:
     """Parts that share no entity: all entities are shuffled by the seed and cut at fractions."""
-    if not is_integer(seed):
-        raise ValueError(f"seed must be an integer, got {seed!r}.")
-    count = len(placement.offsets) - 1
+    count, number = len(placement.offsets) - 1, integer(seed, "seed")
     place = np.empty(count, np.int64)  # of each entity in the shuffled order
-    place[shuffled(count, integer(seed, "seed"), 0)(np.arange(count))] = np.arange(count)
+    place[shuffled(count, number, 0)(np.arange(count))] = np.arange(count)
     cuts = [0, *map(int, _shares(fractions, np.array(count))), count]
     parts = [of_entities(placement, (low <= place) & (place < high)) for low, high in pairwise(cuts)]
     _warn_of_empty(

@@ -275,8 +275,7 @@ class Windows:
             >>> len(train), len(valid)
             (20, 6)
         """
-        cuts = splits.at_shares(self.placement, fractions)
-        return tuple(map(self._at, splits.divided(self.placement, *cuts)))
+        return tuple(map(self._at, splits.divided(self.placement, *splits.at_shares(self.placement, fractions))))
 
     def split_last(self, *lengths: int, of: str | None = None) -> tuple["Windows", ...]:
         """Divide these windows with cuts before the last slots of each entity, wherever its series ends.
@@ -302,8 +301,7 @@ class Windows:
             >>> train.per_entity()["count"], test.per_entity()["count"]
             (tensor([ 5, 15]), tensor([3, 3]))
         """
-        cuts = splits.at_ends(self.placement, lengths, of)
-        return tuple(map(self._at, splits.divided(self.placement, *cuts)))
+        return tuple(map(self._at, splits.divided(self.placement, *splits.at_ends(self.placement, lengths, of))))
 
     def split_entities(self, *fractions: float, seed: int = 0) -> tuple["Windows", ...]:
         """Divide these windows into parts that share no entity: entities are shuffled by `seed` and cut at fractions.

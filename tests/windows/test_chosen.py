@@ -348,6 +348,16 @@ def test_what_is_no_list_of_entities_is_refused(names: Any, error: type[Exceptio
         plain(stash_of(rows())).of(names)
 
 
+def test_a_near_name_is_found_among_many() -> None:
+    names = [f"series {k:06}" for k in range(20_000)]
+    windows = ts.Windows(ts.load({"e": names, "y": np.ones(20_000)}, ["y"], entity="e"), 1)
+    for wrong in ("series 19998", "series 019998x", "Series 019998"):
+        with pytest.raises(
+            ts.errors.ColumnError, match=like(f"has no entity {wrong!r}; did you mean ... 'series 019998'")
+        ):
+            windows.of([wrong])
+
+
 def test_entities_without_any_window_are_told() -> None:
     windows = plain(stash_of(rows()))
     with pytest.warns(UserWarning, match=r"None of the \d+ windows is of a chosen entity, such as 'fir'") as told:
