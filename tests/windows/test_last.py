@@ -171,21 +171,26 @@ def slow_folds(
     sizes: tuple[int, int],
     arguments: tuple[int, int, int, bool],
     ends: dict[str, int],
+    least: int | None,
 ) -> list[tuple[list[tuple[str, int]], list[tuple[str, int]]]]:
-    """The anchors of the folds of each entity, by loops over windows of whole runs; `ends` are their last values."""
+    """The anchors of the folds of each entity, by loops over times; `ends` are their last values.
+
+    At least `least` slots of the horizon of a window have a row, by default all.
+    """
     (history, horizon), (count, step, gap, expanding) = sizes, arguments
     made: list[tuple[list[tuple[str, int]], list[tuple[str, int]]]] = [([], []) for _ in range(count)]
     for name, rows in times.items():
         there = {*rows}
-        reach = range(-history, horizon)
-        anchors = [t for t in range(min(rows), max(rows) + 2) if all(t + k in there for k in reach)]
-        whole = [t for t in anchors if t + horizon - 1 <= ends[name]]
+        needed = horizon if least is None else least
+        reach = [range(t - history, t + needed) for t in range(min(rows), max(rows) + 2)]
+        anchors = [times.start + history for times in reach if there.issuperset(times)]
+        whole = [t for t in anchors if there.issuperset(range(t, t + horizon)) and t + horizon - 1 <= ends[name]]
         if not whole:
             continue
         stop = whole[-1] + 1
         for k in range(count):
             cut = stop + (k - count) * step
-            start = -math.inf if expanding else whole[0] + k * step
+            start = -math.inf if expanding else anchors[0] + k * step
             made[k][0].extend((name, t) for t in anchors if start <= t and t + horizon - 1 < cut - gap)
             made[k][1].extend((name, t) for t in anchors if cut <= t < cut + step)
     return made
@@ -205,12 +210,12 @@ def test_folds_count_back_from_the_last_anchor_of_each_entity(
     known = {name: data.draw(st.integers(0, len(one) - 1)) for name, one in times.items()}
     table = [(name, t, 1.0 if k <= known[name] else math.nan) for name, one in times.items() for k, t in enumerate(one)]
     stash = ts.load(pl.DataFrame(table, ["e", "t", "y"], orient="row"), entity="e", time="t")
-    of = data.draw(st.sampled_from([None, "y"]))
+    of, least = data.draw(st.sampled_from([None, "y"])), data.draw(st.none() | st.integers(0, sizes[1]))
     ends = {name: one[-1] if of is None else one[known[name]] for name, one in times.items()}
-    expected = slow_folds(times, sizes, arguments, ends)
+    expected = slow_folds(times, sizes, arguments, ends, least)
     count, step, gap, expanding = arguments
     try:
-        windows = ts.Windows(stash, *sizes, frequency=1)
+        windows = ts.Windows(stash, *sizes, frequency=1, min_horizon=least)
     except ts.errors.NoWindowError:
         return
     if not all(train and test for train, test in expected):
