@@ -5,6 +5,7 @@ Each derives from `TensorstashError`, and from the builtin exception that fits. 
 """
 
 import builtins
+from bisect import bisect
 from collections.abc import Iterable
 from contextlib import suppress
 from difflib import get_close_matches
@@ -20,7 +21,7 @@ __all__ = [
     "TensorstashError",
 ]
 
-_MOST_NAMES = 5000  # known names that are compared with an unknown one
+_MOST_NAMES = 2500  # known names before an unknown one, in their order, that are compared with it, and behind it
 _MOST_SHOWN = 20
 
 
@@ -66,8 +67,10 @@ class NoMemoryError(TensorstashError, MemoryError):
 def unknown(name: object, known: Iterable[object], where: str, what: str = "column") -> ColumnError:
     """The error for a name that is not in `known`; the nearest names are the remedy, else the first ones."""
     names = [*known]
-    compared = {str(other).lower(): repr(other) for other in names[:_MOST_NAMES]}
-    near = [compared[other] for other in get_close_matches(str(name).lower(), compared, n=3, cutoff=0.5)]
+    compared, wanted = {str(other).lower(): repr(other) for other in names}, str(name).lower()
+    ordered = sorted(compared)
+    likely = ordered[max(0, bisect(ordered, wanted) - _MOST_NAMES) :][: 2 * _MOST_NAMES]
+    near = [compared[other] for other in get_close_matches(wanted, likely, n=3, cutoff=0.5)]
     shown = ", ".join(map(repr, names[:_MOST_SHOWN])) or "none"
     more = f" and {len(names) - _MOST_SHOWN:,} more" if len(names) > _MOST_SHOWN else ""
     hint = f"did you mean {' or '.join(near)}?" if near else f"it has {shown}{more}."

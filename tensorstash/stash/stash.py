@@ -235,10 +235,7 @@ class Stash(Mapping[str, torch.Tensor]):
             >>> stash.series("a")
             {'t': tensor([1, 2]), 'y': tensor([5, 7])}
         """
-        try:
-            index = self._entity_index[tuple(entity) if isinstance(entity, list) else entity]
-        except (KeyError, TypeError):  # TypeError: not hashable
-            raise unknown(entity, self.entities, "the stash", "entity") from None
+        index = entity_number(self._entity_index, entity)
         rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
         times = {} if self.known is None else {str(self.known_name): self.known[rows]}
         times = times if self.time is None else {str(self.time_name): self.time[rows]} | times
@@ -365,3 +362,11 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def _repr_html_(self) -> str:
         return as_html(self)
+
+
+def entity_number(numbers: Mapping[Any, int], name: Any) -> int:
+    """The number of an entity by its name; of several columns a tuple or a list."""
+    try:
+        return numbers[tuple(name) if isinstance(name, list) else name]
+    except (KeyError, TypeError):  # TypeError: not hashable
+        raise unknown(name, numbers, "the stash", "entity") from None

@@ -467,3 +467,16 @@ def test_a_loader_is_pickled_with_its_place(path: Path) -> None:
     assert again.state_dict() == loader.state_dict()
     for one, two in zip(loader, again):
         assert torch.equal(one["past"], two["past"])
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3])
+@pytest.mark.parametrize("part", ["of", "train", "test"])
+def test_chosen_entities_and_last_slots_are_those_of_one_stash(path: Path, nodes: int, part: str) -> None:
+    names = [f"e{k}" for k in (10, 1, 3, 5, 8, 4, 12)]
+
+    def made(windows: Any) -> Any:
+        return windows.of(names) if part == "of" else windows.split_last(8, 5)[0 if part == "train" else 2]
+
+    loaders = loaders_of(on_nodes(path, nodes, lambda shards: made(windows_of(shards))), 2, 4)
+    seen = in_all([seen_in(step, loaders) for step in steps_of(loaders)])
+    assert seen == expected(made(ts.Windows(whole(), spans=SPANS)))

@@ -122,6 +122,8 @@ def test_folds_never_wrap() -> None:
     windows = ts.Windows(early, 1, 1, columns=["y"])
     assert [(len(train), len(test)) for train, test in windows.folds(1, 1, gap=1)] == [(3, 1)]
     with pytest.raises(ts.errors.DataError, match=like("cuts of folds ... before")):
+        windows.folds(1, 1, gap="90i")
+    with pytest.raises(ts.errors.DataError, match=like("fold 0 of 1 has no training window")):
         windows.folds(1, 1, gap=9)
 
 

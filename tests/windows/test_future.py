@@ -246,7 +246,7 @@ def test_folds_hold_the_windows_before_and_from_each_cut(
         return
     if not all(train and test for train, test in expected):
         with pytest.raises(
-            ts.errors.DataError, match=r"^A fold must have windows in both parts; fold \d of \d, with its cut at"
+            ts.errors.DataError, match=r"^A fold must have windows in both parts; fold \d of \d has no \w+ window"
         ):
             windows.folds(count, step, gap=gap, expanding=expanding)
         return
@@ -300,7 +300,7 @@ def test_wrong_folds_are_refused() -> None:
         windows.folds(2, 2, gap=-1)
     with pytest.raises(ValueError, match=r"step.*got '1d'"):
         windows.folds(2, "1d")
-    message = "fold 0 of 9, with its cut at 1, has no training window. Anchors lie in [3, 19)"
+    message = "fold 0 of 9 has no training window. Anchors lie in [3, 19)"
     with pytest.raises(ts.errors.DataError, match=like(message)):
         windows.folds(9, 2)
     with pytest.raises(ValueError, match=r"^folds needs times, and this stash has none"):
