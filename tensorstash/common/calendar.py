@@ -31,7 +31,6 @@ class Calendar:
     clock: Clock
     kind: ClassVar[str] = "calendar"
     count: ClassVar[int] = 1
-    tolerance: ClassVar[int] = 0
     most_ticks: ClassVar[int] = 0  # no sum of steps leads further than the last time
 
     @property

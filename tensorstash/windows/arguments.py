@@ -147,9 +147,9 @@ def _check_reach(placement: Placement, *edges: int) -> None:
     for span in placement.spans:
         if any(placement.stash.about(name).calendar for name in span.columns):
             edges += span.start, range(span.start, span.stop, span.step)[-1]
-    ids = np.arange(len(placement))
-    if placement.points is None:
-        ids = np.concatenate([placement.intervals.first_ids, placement.intervals.guide.ends - 1])
+    windows = placement.intervals  # the first and the last window of each tell for all
+    is_at = placement.points is not None
+    ids = np.arange(len(placement)) if is_at else np.concatenate([windows.first_ids, windows.guide.ends - 1])
     for edge in {*edges}:
         times_at(placement.slots, placement.times, placement.anchor_slots(ids) + edge)
 

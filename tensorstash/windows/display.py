@@ -4,7 +4,7 @@ import html
 
 import numpy as np
 
-from tensorstash.common.calendar import Calendar, Step
+from tensorstash.common.calendar import Calendar
 from tensorstash.common.html import table
 from tensorstash.common.text import counted
 from tensorstash.stash.printed import entity_text
@@ -32,7 +32,8 @@ def as_html(placement: Placement) -> str:
 
 def _caption(placement: Placement) -> str:
     frequency, intervals, count = placement.slots.frequency, placement.intervals, len(placement.offsets) - 1
-    units = ("rows" if placement.fills is None else "slots") + _every(frequency)
+    step = "of a" if isinstance(frequency, Calendar) else "every"
+    units = ("rows" if placement.fills is None else "slots") + (f" {step} {frequency.text}" if frequency else "")
     where = (
         f"stride {intervals.stride}, in {counted(len(intervals.guide.base), 'interval')} of {counted(count, 'entity')}"
     )
@@ -40,13 +41,6 @@ def _caption(placement: Placement) -> str:
         where = f"at points in time of {counted(len(np.unique(placement.points.entity)), 'entity')}"
     sizes = f" of {placement.history} + {placement.horizon} {units}," if placement.spans else ""
     return f"{len(placement):,}{sizes} {where}"
-
-
-def _every(step: Step | None) -> str:
-    """What slots are, behind the word."""
-    if step is None:
-        return ""
-    return f" of a {step.text}" if isinstance(step, Calendar) else f" every {step.text}"
 
 
 def _spans(placement: Placement) -> list[tuple[str, str]]:

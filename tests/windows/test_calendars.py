@@ -1,6 +1,8 @@
 """Calendars: `frequency=` as all times that exist. Oracles: plain Python over places, and offsets of pandas."""
 
+import multiprocessing
 import pickle
+import tracemalloc
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import pairwise
@@ -456,6 +458,23 @@ def test_it_travels_with_the_stash(tmp_path: Path, shm: Path) -> None:
     assert forecast_days(pickle.loads(pickle.dumps(given_later))) == days[12:14]
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_it_travels_to_processes(method: str) -> None:
+    """With a private stash, by descriptor."""
+    windows = ts.Windows(small(), 3, 2, columns=["y"])
+    context = multiprocessing.get_context(method)
+    here, there = context.Pipe()
+    process = context.Process(target=_send_anchors, args=(windows.latest(), there))  # type: ignore[attr-defined]
+    process.start()
+    assert here.poll(120)
+    assert here.recv() == [(trading_days()[12] - date(1970, 1, 1)).days]
+    process.join()
+
+
+def _send_anchors(windows: ts.Windows, pipe: Any) -> None:
+    pipe.send(windows.anchors([0])["time"].tolist())
+
+
 def test_another_calendar_is_another_shared_copy(shm: Path, tmp_path: Path) -> None:
     del shm
     days = trading_days()
@@ -690,3 +709,20 @@ def test_plots_take_it() -> None:
     early = ts.Windows(stash, spans={"past": ("y", -3, 0)}, min_history=1, frequency=days)
     ts.plot.windows(early)
     assert "2024-04-22" in early._repr_html_()
+
+
+def test_memory_does_not_grow_with_windows_nor_rows() -> None:
+    peaks = []
+    for count in (20, 80):
+        times = np.cumsum(np.random.default_rng(2).integers(1, 4, 20_010))
+        data = {"e": np.repeat(np.arange(count), 20_000), "t": np.tile(times[:20_000], count)}
+        stash = ts.load(data | {"y": np.zeros(20_000 * count, np.float32)}, COLUMNS, entity="e", time="t")
+        tracemalloc.start()
+        try:
+            windows = ts.Windows(stash, 5, 2, frequency=times)
+            windows.latest(), windows.split(int(times[9_000])), windows.folds(2, 100)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+        assert len(windows) == count * (20_000 - 6)
+    assert peaks[1] < peaks[0] + (1 << 20)  # a byte a window would be 1.2 MB
