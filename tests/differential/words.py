@@ -104,7 +104,7 @@ Line = Name | Argument | Member | Entry | Field
 
 RENAMED: tuple[Line, ...] = ()
 
-NEW: tuple[New, ...] = ()
+NEW: tuple[New, ...] = (New("load", "frequency"),)
 
 # keys of states that the earlier commit does not have, and why they came; neither side shows them
 ADDED: dict[str, str] = {}
