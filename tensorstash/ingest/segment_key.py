@@ -13,7 +13,6 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from tensorstash.columns.arrays import integers
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import ColumnSpec
 from tensorstash.common.calendar import Calendar
@@ -23,8 +22,9 @@ from tensorstash.segments.directory import check_label
 from tensorstash.segments.format import VERSION
 from tensorstash.sources.file import WILDCARD, before_wildcard
 from tensorstash.sources.locate import is_paths, label_of_paths
-from tensorstash.sources.scan import Scan, read
+from tensorstash.sources.scan import Scan, Wanted, read
 from tensorstash.sources.storage import without_views
+from tensorstash.sources.tables import scan_arrow
 from tensorstash.stash.month_days import kept_days
 from tensorstash.stash.stash import Stash
 
@@ -85,7 +85,7 @@ def _of_step(given: Step) -> object:
     if isinstance(given, Calendar):
         return given.identity
     if isinstance(given, pa.ChunkedArray):
-        return str(given.type), blake2b(integers(given).tobytes(), digest_size=16).hexdigest()
+        return contents(scan_arrow(pa.table({"times": given.combine_chunks()}), Wanted(None)), ["times"])
     return given
 
 

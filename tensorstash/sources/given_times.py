@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tensorstash.columns.arrays import integers
-from tensorstash.columns.types import is_text
+from tensorstash.columns.types import is_text, value_type
 from tensorstash.common.calendar import Calendar
 from tensorstash.common.clock import Clock, epoch_unit
 from tensorstash.common.dtypes import Int64s
@@ -29,7 +29,11 @@ def times_of(given: Any) -> pa.ChunkedArray:
         raise ValueError(f"A calendar has at least one time, and {_NAME} is empty. Give all times that exist.")
     times = with_iso_time(stored(scanned), _NAME)
     arrays = [batch.column(0) for unit in times.units for _, batch in read(unit, [_NAME])]
-    return pa.chunked_array(arrays, times.schema.field(_NAME).type)
+    arrow = times.schema.field(_NAME).type
+    kind = value_type(arrow)
+    if not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        raise SchemaError(f"A calendar has timestamps, dates or integers, as the time column; {_NAME} has {arrow}.")
+    return pa.chunked_array(arrays, arrow).cast(kind)
 
 
 def calendar_of(times: pa.ChunkedArray, clock: Clock) -> Calendar:
@@ -85,14 +89,18 @@ def ticks_of(times: pa.ChunkedArray, clock: Clock, column: str | None) -> Int64s
 
 def _conversion(times: pa.ChunkedArray, clock: Clock, column: str | None) -> str:
     """How polars converts times to those of a clock, if that is known."""
-    how, other, kind = "pl.Series(times)" if column is None else f"pl.col({column!r})", "", times.type
-    is_date = pa.types.is_date(kind)
+    how, other, kind = f"pl.col({column!r})", "", times.type
+    is_date, has_zone = pa.types.is_date(kind), getattr(kind, "tz", None) is not None
+    if column is None and (pa.types.is_integer(kind) or has_zone):
+        how = "pl.Series(times)"
+    elif column is None:  # numpy reads texts too
+        how, is_date = "pl.Series(np.array(times, 'M8[us]'))", False
     if is_text(kind) and (found := reading(str(column), times)):
         how, other = found
         is_date = "to_date(" in how
     elif pa.types.is_integer(kind) and (unit := epoch_unit(*pc.min_max(times).as_py().values())):
         how = f"pl.from_epoch({how}, {unit!r})"
-    elif not is_date and not pa.types.is_timestamp(kind):
+    elif not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         return ""
     if clock.unit is None or "%z" in how:
         return ""

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import pickle
+import re
 import tracemalloc
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -385,6 +386,8 @@ def forms(days: list[date]) -> dict[str, Any]:
         "array of Arrow": pa.array(moments),
         "chunks of Arrow": pa.chunked_array([moments[:5], moments[5:]]),
         "dates": days,
+        "dictionary of Arrow": pa.array(moments).dictionary_encode(),
+        "categories": pl.Series([str(day) for day in days], dtype=pl.Categorical),
     }
 
 
@@ -480,6 +483,8 @@ def test_another_calendar_is_another_shared_copy(shm: Path, tmp_path: Path) -> N
     days = trading_days()
     stashes = [ts.load(frame(days[:9]), time="t", frequency=days[:n], share="days") for n in (20, 20, 30)]
     assert stashes[0].path == stashes[1].path != stashes[2].path
+    chunks = pa.chunked_array([days[:5], days[5:20]])
+    assert ts.load(frame(days[:9]), time="t", frequency=chunks, share="days").path == stashes[0].path
     ts.load(frame(days[:9]), time="t", frequency=days, file=tmp_path / "days.safetensors")
     with pytest.raises(ts.errors.SegmentError, match="overwrite=True"):
         ts.load(frame(days[:9]), time="t", frequency=days[:20], file=tmp_path / "days.safetensors")
@@ -671,17 +676,25 @@ def test_remedies_of_wrong_calendars_work() -> None:
         with pytest.raises(ValueError, match=like("Sort the times, each once: np.unique(times)")):
             ts.Windows(stash, 3, frequency=times)
         assert len(ts.Windows(stash, 3, frequency=np.unique(times))) == 7
-    moments = pd.DatetimeIndex(days)
-    with pytest.raises(ts.errors.SchemaError, match=like("must be a date ... with polars: pl.Series(times).dt.date()")):
-        ts.Windows(stash, 3, frequency=moments)
-    assert len(ts.Windows(stash, 3, frequency=pl.Series(moments).dt.date())) == 7
-    zoned = ts.load(frame(pl.Series(days[:9]).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")), ["y"], time="t")
-    with pytest.raises(ts.errors.SchemaError, match=like("with the zone UTC ... pl.Series(times).cast")):
-        ts.Windows(zoned, 3, frequency=days)
-    times = pl.Series(days).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
-    assert len(ts.Windows(zoned, 3, frequency=times)) == 7
+    utc = pl.Series(days).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
+    naive = ts.load(frame(utc[:9].dt.replace_time_zone(None)), ["y"], time="t")
+    zoned = ts.load(frame(utc[:9]), ["y"], time="t")
+    moments, texts = pd.DatetimeIndex(days), [str(day) for day in days]
+    wrong: list[tuple[ts.Stash, Any]] = [(stash, moments), (stash, texts), (stash, pl.Series(moments)), (stash, utc)]
+    wrong += [(zoned, days), (zoned, texts), (zoned, moments), (naive, utc), (naive, moments.tz_localize("UTC"))]
+    wrong += [(stash, pl.Series(days).cast(pl.Datetime("us")).dt.epoch("s")), (zoned, utc.dt.epoch("ms").to_list())]
+    for other, times in wrong:
+        with pytest.raises(
+            ts.errors.SchemaError, match=like("The times of frequency= must be a ... polars:")
+        ) as caught:
+            ts.Windows(other, 3, frequency=times)
+        found = re.search(r"with polars: (.*)\.$", str(caught.value))
+        assert found is not None
+        assert len(ts.Windows(other, 3, frequency=eval(found[1], {"pl": pl, "np": np, "times": times}))) == 7
     with pytest.raises(ValueError, match="frequency must be a duration"):
         ts.Windows(stash, 3, frequency={*days})
+    with pytest.raises(ts.errors.SchemaError, match=like("timestamps, dates or integers ... frequency= has double")):
+        ts.load(frame(days[:9]), time="t", frequency=[0.5, 1.5], share="floats")
     with pytest.raises(ValueError, match=like("frequency must be a duration ... a list of all times that exist")):
         ts.Windows(stash, 3, frequency=pd.offsets.CustomBusinessDay(holidays=HOLIDAYS))
 
