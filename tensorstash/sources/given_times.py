@@ -30,10 +30,7 @@ def times_of(given: Any) -> pa.ChunkedArray:
     times = with_iso_time(stored(scanned), _NAME)
     arrays = [batch.column(0) for unit in times.units for _, batch in read(unit, [_NAME])]
     arrow = times.schema.field(_NAME).type
-    kind = value_type(arrow)
-    if not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-        raise SchemaError(f"A calendar has timestamps, dates or integers, as the time column; {_NAME} has {arrow}.")
-    return pa.chunked_array(arrays, arrow).cast(kind)
+    return pa.chunked_array(arrays, arrow).cast(value_type(arrow))
 
 
 def calendar_of(times: pa.ChunkedArray, clock: Clock) -> Calendar:
@@ -51,9 +48,8 @@ def calendar_of(times: pa.ChunkedArray, clock: Clock) -> Calendar:
 
 def ticks_of(times: pa.ChunkedArray, clock: Clock, column: str | None) -> Int64s:
     """Times of the kind of a clock as its ticks: those of a column of the frame of `at=`, or of a calendar."""
-    kind, argument, what = times.type, _NAME, "the calendar"
-    if column is not None:
-        argument, what = "at=", f"column {column!r}"
+    kind = times.type
+    argument, what = (_NAME, "the calendar") if column is None else ("at=", f"column {column!r}")
     if clock.unit is None:
         target, wanted, fits = pa.int64(), "an integer", pa.types.is_integer(kind)
     elif clock.unit == "d":

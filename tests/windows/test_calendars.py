@@ -693,7 +693,7 @@ def test_remedies_of_wrong_calendars_work() -> None:
         assert len(ts.Windows(other, 3, frequency=eval(found[1], {"pl": pl, "np": np, "times": times}))) == 7
     with pytest.raises(ValueError, match="frequency must be a duration"):
         ts.Windows(stash, 3, frequency={*days})
-    with pytest.raises(ts.errors.SchemaError, match=like("timestamps, dates or integers ... frequency= has double")):
+    with pytest.raises(ts.errors.SchemaError, match=like("must be a date, as in the stash; the calendar is double")):
         ts.load(frame(days[:9]), time="t", frequency=[0.5, 1.5], share="floats")
     with pytest.raises(ValueError, match=like("frequency must be a duration ... a list of all times that exist")):
         ts.Windows(stash, 3, frequency=pd.offsets.CustomBusinessDay(holidays=HOLIDAYS))
