@@ -43,7 +43,7 @@ def _facts(stash: Stash) -> dict[str, Any]:
         names = [str(stash.time_name), str(stash.known_name)]
         return facts | {"order": names[::-1] if stash.is_by_known else names}
     offsets, times = _without_duplicates(stash)
-    runs = find_runs(offsets, times, stash.clock, None, None)
+    runs = find_runs(offsets, times, stash.clock, None)
     return facts | {
         "frequency": None if runs.frequency is None else runs.frequency.text,
         "gaps": len(runs.first) - int(np.count_nonzero(np.diff(offsets))),

@@ -20,6 +20,7 @@ from tensorstash.cluster.with_ray import ray_data, write_with_ray
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import HASH, check_shards
 from tensorstash.columns.spec import Columns
+from tensorstash.common.calendar import GivenStep
 from tensorstash.common.checks import flag, one_of, path_of
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.progress import bar_of
@@ -47,6 +48,7 @@ def shard(
     filter: Any = None,  # noqa: A002  as in ts.load
     duplicates: Duplicates = "error",
     filesystem: Any = None,
+    frequency: GivenStep | None = None,
     engine: Literal["ray"] | None = None,
     progress: bool | None = None,
 ) -> Manifest:
@@ -72,6 +74,7 @@ def shard(
         filter: the rows to take: triples such as `("temp", ">", 32)`, or an expression. By default all.
         duplicates: `"keep"` for events, of which an entity may have several at one time. By default they are an error.
         filesystem: of pyarrow or fsspec, where the paths of the source are. By default it follows from the paths.
+        frequency: the step of time, or a calendar, as for `ts.load`. By default the one that most rows follow.
         engine: `None` is this machine. `"ray"` is Ray Data on the cluster that `ray.init` connects to: `to` must be the
             same place on all nodes, as must the files of the source; this process reads a source in memory. Ray runs a
             task again whose worker or node has died. The bytes are the same as on one machine.
@@ -104,6 +107,7 @@ def shard(
         dtype=dtype,
         filter=filter,
         duplicates=duplicates,
+        frequency=frequency,
     ).request
     ray = None if engine is None else ray_data()
     store = Store(path_of(to, "to"))
@@ -155,7 +159,7 @@ def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool 
         arguments=arguments,
         shards=tuple(report.record for report in reports),
         index=write_index(store, arguments, pa.schema([rows.schema.field(n) for n in choice.entity.members]), reports),
-        frequency=frequency_of(reports),
+        frequency=frequency_of(reports) if choice.step is None else choice.written_step,
         vocabularies={
             column.name: column.given_vocabulary for column in columns if column.given_vocabulary is not None
         },

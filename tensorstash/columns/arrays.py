@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tensorstash.common.dtypes import Bools
+from tensorstash.common.dtypes import Bools, Int64s
 
 
 def of_numbers(values: NDArray[Any]) -> pa.Array:
@@ -36,6 +36,13 @@ def numbers(array: pa.Array) -> NDArray[Any]:
         return _bits(memory, start, stop)
     dtype = np.dtype(array.type.to_pandas_dtype())
     return np.frombuffer(memory, dtype, stop)[start:] if len(array) else np.empty(0, dtype)
+
+
+def integers(times: pa.ChunkedArray) -> Int64s:
+    """The integers that times are stored as, a copy."""
+    if times.type.bit_width == 32:  # Arrow casts these to integers of their width only
+        times = times.cast(pa.int32())
+    return np.array(numbers(times.cast(pa.int64()).combine_chunks()))
 
 
 def nulls(array: pa.Array) -> Bools | None:

@@ -12,12 +12,14 @@ from tensorstash.columns.arrays import numbers, of_numbers
 from tensorstash.columns.expression import Compute
 from tensorstash.columns.resolve import time_column
 from tensorstash.columns.spec import ColumnSpec
+from tensorstash.columns.types import value_type
 from tensorstash.common.checks import flag
 from tensorstash.common.clock import Clock, wall_clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import SchemaError
 
 _DAY = 86_400  # seconds
+TIME = "time"  # the field that is the time itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,10 @@ class Moment:
     def bind(self, fields: Sequence[pa.Field]) -> tuple[pa.DataType, Compute]:
         """The type of the values, and a function that computes them from times."""
         (field,) = fields
+        if self.field == TIME:
+            plain = value_type(field.type)
+            arrow = pa.int64() if pa.types.is_integer(plain) else plain
+            return arrow, lambda arrays, *_: arrays[0].cast(arrow)
         kind = time_column(pa.schema([field]), field.name, "it").kind
         if kind == "date" and self.field in ("second", "minute", "hour"):
             raise SchemaError(f"A date has no {self.field}; time={field.name!r} is {field.type}. Leave it out.")
@@ -103,6 +109,7 @@ def calendar(*fields: str, cyclic: bool = False, scaled: bool = False) -> Column
         *fields: some of `"second"` and `"minute"` (0 to 59), `"hour"` (0 to 23), `"day"` (of the month, 1 to 31),
             `"dayofweek"` (0 is Monday, 6 is Sunday), `"dayofyear"` (1 to 366), `"week"` (of ISO 8601, 1 to 53),
             `"month"` (1 to 12) and `"quarter"` (1 to 4), numbered as in pandas. Dates have no second, minute and hour.
+            Or `"time"` alone, the time itself, of integer times too.
         cyclic: the sine and the cosine of each field's phase instead of its number. The phase is 2 pi times the number,
             counted from 0, divided by the number of values: hour / 24, (month - 1) / 12, (dayofyear - 1) / 366.
         scaled: each field scaled to -0.5 .. 0.5 instead of its number: hour / 23 - 0.5, dayofweek / 6 - 0.5,
@@ -113,11 +120,13 @@ def calendar(*fields: str, cyclic: bool = False, scaled: bool = False) -> Column
     Returns:
         A value of `columns=` of `ts.load`: a pack `(rows, len(fields))` of int8, or of int16 with `"dayofyear"`. With
         `scaled=True` a pack of the same shape, and with `cyclic=True` a pack `(rows, 2 * len(fields))` in which each
-        field's sine stands before its cosine; both of float32, or of the `dtype=` of `ts.load`.
+        field's sine stands before its cosine; both of float32, or of the `dtype=` of `ts.load`. `"time"` is a column
+        `(rows,)` of int64, in the unit of the times.
 
     Raises:
-        ValueError: no field, an unknown one, or one twice; or both `cyclic` and `scaled`. `ts.load` raises it without
-            `time=`. SchemaError, from `ts.load`: the times are integers, or the hour of dates is asked for.
+        ValueError: no field, an unknown one, or one twice; `"time"` with others; or both `cyclic` and `scaled`.
+            `ts.load` raises it without `time=`. SchemaError, from `ts.load`: the times are integers, or the hour of
+            dates is asked for.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -130,9 +139,15 @@ def calendar(*fields: str, cyclic: bool = False, scaled: bool = False) -> Column
         (torch.Size([4, 2]), tensor([0., 1.]))
     """
     cyclic, scaled = flag(cyclic, "cyclic"), flag(scaled, "scaled")
+    if TIME in [field for field in fields if isinstance(field, str)]:
+        if len(fields) > 1 or cyclic or scaled:
+            raise ValueError('"time" of ts.calendar stands alone, as int64. Make a column of the other fields.')
+        return ColumnSpec(Moment(TIME, "number"), calendar=((TIME, "number"),))
     known = {field for field in fields if isinstance(field, str) and field in _CYCLES}
     if not fields or len(known) < len(fields):
-        raise ValueError(f"ts.calendar takes some of {', '.join(map(repr, _CYCLES))}, each once; got {list(fields)}.")
+        raise ValueError(
+            f"ts.calendar takes some of {', '.join(map(repr, _CYCLES))}, each once, or 'time'; got {list(fields)}."
+        )
     if cyclic and scaled:
         raise ValueError("ts.calendar takes cyclic=True or scaled=True, not both. Make a column of each.")
     forms = ("sin", "cos") if cyclic else ("scaled",) if scaled else ("number",)
@@ -142,6 +157,8 @@ def calendar(*fields: str, cyclic: bool = False, scaled: bool = False) -> Column
 
 def calendar_values(pairs: Sequence[tuple[str, str]], times: Int64s, clock: Clock) -> NDArray[Any]:
     """The values of fields in their forms at times of a clock, `(n, len(pairs))`."""
+    if pairs[0][0] == TIME:
+        return times[:, None]
     if clock.unit == "d":
         days, seconds = times, np.zeros_like(times)
     else:

@@ -65,7 +65,7 @@ class StashInfo:
     time: TimeInfo | None
     known: KnownInfo | None = None
     expressions: tuple[tuple[str, str], ...] = ()  # the members that are expressions, as `expression.kept` writes them
-    frequency: int | str | None = None  # the step of time, if the rows of another stash have told it
+    frequency: int | str | None = None  # the step of time, if it was given or the rows of another stash have told it
 
 
 def to_header(info: StashInfo) -> dict[str, Any]:

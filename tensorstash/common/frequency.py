@@ -224,7 +224,8 @@ def _ticks(length: Duration, clock: Clock, what: str) -> int:
         meant = meant_by(length)
         units = [unit for _, unit in _PART.findall(meant or "")]
         is_possible = meant is not None and (is_step or all(unit in NANOSECONDS for unit in units))
-        remedy = f" Write {meant!r}." if is_possible else ""
+        own = " Or give a list of all times that exist." if what == "frequency" else ""
+        remedy = f" Write {meant!r}." if is_possible else own
         raise ValueError(
             f"{what} must be a duration as polars writes it, such as '15m', '1h', '1d'{calendar}, got {shown(text)}."
             f"{remedy}"

@@ -18,6 +18,7 @@ def _by_word(answers: Mapping[str, str]) -> dict[str, str]:
 
 
 _ORDER = "Write order=: ts.Blocks, ts.Lanes, ts.Weighted, ts.ByTime, ts.PerEntity, or your own window ids."
+_FREQUENCY = "Write frequency=, such as '15m'; else it is found in the times."
 _SAMPLER = {  # of PyTorch's DataLoader and samplers
     _ORDER: "sampler",
     f"{_ORDER} batch_size= cuts them into batches.": "batch_sampler",
@@ -33,7 +34,8 @@ _SHARD = {  # of readers of tables and time series
     ),
     "Write time=, the column that orders the rows of a series.": "time_idx timestamp_column",
     "Write static=, the columns with one value per entity.": "static_reals static_categoricals",
-    "ts.Windows takes frequency=, history= and horizon=.": "frequency freq history horizon",
+    _FREQUENCY: "freq",
+    "ts.Windows takes history= and horizon=.": "history horizon",
     "ts.Loader takes batch_size= and shuffle=.": "batch_size shuffle",
 }
 _LOAD = _SHARD | {"Write known=, when a row became known.": "created_timestamp_column"}
@@ -69,7 +71,7 @@ _ANSWERS = {
         ),
         "Write stride=, the slots from one window to the next.": "step step_size sequence_stride",
         "Write spans= with a step: (column, start, stop, step).": "sampling_rate",
-        "Write frequency=, such as '15m'; else it is found in the times.": "freq",
+        _FREQUENCY: "freq",
         "Write columns=, or spans= with a column and a range of slots for each entry of the batch.": "target features",
         "Write spans= whose slots may begin in the past, such as ('y', -48, 24).": "label_len",
         'For allow_missing_timesteps=True write gaps="mask".': "allow_missing_timesteps",

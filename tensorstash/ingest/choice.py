@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tensorstash.columns.column import Column
+from tensorstash.common.calendar import Calendar
 from tensorstash.ingest.request import Request
 from tensorstash.segments.format import pages
 from tensorstash.sources.read import Source
@@ -21,6 +22,7 @@ class Choice:
     static: tuple[Column, ...] = ()  # one value per entity
     entity: Column | None = None
     time: Column | None = None
+    step: int | str | Calendar | None = None  # of time, if the rows need not tell it
     known: Column | None = None  # when each row became known
     # computed columns and fields of structs, and the source columns that each is computed from
     derived: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -41,6 +43,11 @@ class Choice:
     def times(self) -> tuple[Column, ...]:
         """The times and the known times."""
         return tuple(column for column in (self.time, self.known) if column)
+
+    @property
+    def written_step(self) -> int | str | None:
+        """The step of time as a header keeps it; a calendar is a tensor."""
+        return None if isinstance(self.step, Calendar) else self.step
 
     @property
     def joined(self) -> tuple[Column, ...]:

@@ -17,6 +17,7 @@ from tensorstash.columns.calendar import calendar_values
 from tensorstash.columns.codec import Ascending
 from tensorstash.columns.column import Column
 from tensorstash.columns.types import is_text
+from tensorstash.common.calendar import Calendar
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.progress import Progress
@@ -45,6 +46,7 @@ from tensorstash.ingest.values import values
 from tensorstash.segments.draft import Draft
 from tensorstash.sources.read import Unit, damage_named
 from tensorstash.stash.header import times_checksum
+from tensorstash.stash.steps import check_in_calendar
 
 _SUNDAY = 3  # of the days since 1970, which began on a Thursday, modulo 7
 
@@ -82,6 +84,8 @@ def read_keys(choice: Choice, draft: Draft, progress: Progress) -> Keys:
     offsets = offsets_of(runs, len(names))
     times = {column.name: draft.array(column.name) for column in choice.times}
     places, repeats, known_first = _in_order(choice, runs, offsets, names, [*times.values()])
+    if isinstance(choice.step, Calendar):
+        check_in_calendar(choice.step, times["__time"], offsets, names.__getitem__)
     draft.blob("__offsets", offsets, torch.int64)
     ranges = {column.name: _range(column, times[column.name]) for column in choice.times}
     checksums = {name: times_checksum(array) for name, array in times.items()}

@@ -67,7 +67,7 @@ def columns_like(like: Stash, dtype: torch.dtype | None) -> dict[str, ColumnSpec
         members = moments or tuple(map(member, about.members))
         kept = dtype if dtype is not None and about.dtype.is_floating_point else about.dtype
         specs[about.name] = ColumnSpec(
-            members if moments or about.packed else members[0],
+            members if (moments and about.shape) or about.packed else members[0],
             dtype=kept if about.kind == "number" and not about.is_validity else None,
             fill=about.fill,
             codec=_codec_like(like, about),

@@ -10,7 +10,9 @@ from tensorstash.columns.codec import Unknown
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import check_shard
 from tensorstash.columns.spec import Columns, check_dtype
+from tensorstash.common.calendar import GivenStep, is_calendar
 from tensorstash.common.checks import one_of
+from tensorstash.common.frequency import as_text
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.ingest.like import check_like, columns_like, keys_like
 from tensorstash.ingest.plan import Plan, loaded
@@ -20,12 +22,14 @@ from tensorstash.ingest.request import (
     Like,
     Request,
     Static,
+    Step,
     check_floating,
     check_time,
     parse_filter,
     with_columns,
 )
 from tensorstash.stash.stash import Stash
+from tensorstash.stash.steps import calendar_of
 
 
 @suggests_keywords
@@ -44,6 +48,7 @@ def plan(
     unknown: Unknown = "keep",
     duplicates: Duplicates = "error",
     filesystem: Any = None,
+    frequency: GivenStep | None = None,
 ) -> Plan:
     """Plan what `ts.load` with the same arguments will hold: rows, MB per column, free memory, skipped columns.
 
@@ -78,10 +83,23 @@ def plan(
         shard=check_shard(shard),
         like=other,
         of_like=of_like,
-        frequency=other.info.frequency if other is not None and "time" in of_like else None,
+        frequency=_step(frequency, time, other if "time" in of_like else None),
         unknown=unknown,
     )
     return Plan(with_columns(request, named, static, known))
+
+
+def _step(given: GivenStep | None, time: str | None, like: Stash | None) -> Step:
+    """The step of time, or the times that exist: given, or those of the stash whose times are taken over."""
+    if given is None:
+        return None if like is None else calendar_of(like) or like.info.frequency
+    if time is None:
+        raise ValueError("frequency= is about the times of the rows, and there is no time=. Name the time column.")
+    if not is_calendar(given):
+        return as_text(given)
+    from tensorstash.sources.given_times import times_of  # here, because most loads do without it
+
+    return times_of(given)
 
 
 @suggests_keywords
@@ -100,6 +118,7 @@ def load(
     unknown: Unknown = "keep",
     duplicates: Duplicates = "error",
     filesystem: Any = None,
+    frequency: GivenStep | None = None,
     share: str | bool | None = None,
     file: str | os.PathLike[str] | None = None,
     version: str | None = None,
@@ -127,9 +146,10 @@ def load(
         entity: the text or integer column that identifies the series of each row, or a list of such columns: then an
             entity is a tuple of their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64. Text in ISO 8601
-            is read as timestamps in microseconds. Without it rows keep their order, and a warning says so if a column
-            that is not named elsewhere holds times. Local times without a zone repeat an hour when clocks are set back:
-            first give them their zone, with `dt.replace_time_zone` of polars.
+            is read as timestamps in microseconds; "2021-05", "2021Q3" and "2016W01" are the days on which they begin.
+            Without it rows keep their order, and a warning says so if a column that is not named elsewhere holds times.
+            Local times without a zone repeat an hour when clocks are set back: first give them their zone, with
+            `dt.replace_time_zone` of polars.
         known: when each row became known, for a table of forecasts or of revised figures: a column like that of `time`,
             or an expression such as `pl.col("issued") + pl.duration(hours=5)`. Rows of one entity and time are then
             versions. See `docs/guide/stash.md`.
@@ -151,6 +171,8 @@ def load(
             as missing, with a warning.
         duplicates: `"error"` refuses a time that an entity has in several rows. `"keep"` is for events: rows of one
             time stay in the order of the source. Their windows need `gaps="ignore"`, or spans in time.
+        frequency: the step of time, or a calendar, all times that exist and those to come, as `ts.Windows` takes them.
+            The stash keeps it for its windows, and a row at a time that the calendar lacks is refused.
         filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None`: this machine, or
             for a URL what pyarrow or fsspec have for its scheme.
         share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
@@ -173,7 +195,8 @@ def load(
     Raises:
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type
         or name that a stash cannot hold, or an expression that depends on other rows. DataError: a null, a lossy cast,
-        a duplicate time, an expression that fails in a row, or a static column that is not constant in an entity.
+        a duplicate time or one that is not in the calendar, an expression that fails in a row, or a static column that
+        is not constant in an entity.
         ValueError: arguments that contradict each other, or an expression without a column, with several outputs, or
         with Python functions and `share=` or `file=`. RuntimeError: an expression in a forked process whose parent has
         used polars. NoMemoryError: the columns do not fit into memory, or with `file=` onto the disk. SegmentError: the
@@ -208,6 +231,7 @@ def load(
         unknown=unknown,
         duplicates=duplicates,
         filesystem=filesystem,
+        frequency=frequency,
     )
     return loaded(
         planned, share=share, file=file, version=version, overwrite=overwrite, timeout=timeout, progress=progress

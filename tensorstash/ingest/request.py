@@ -3,8 +3,9 @@
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import pyarrow as pa
 import torch
 
 from tensorstash.columns.codec import Unknown
@@ -14,6 +15,7 @@ from tensorstash.columns.names import field_of, prefixes
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import Columns, ColumnSpec, named
 from tensorstash.columns.types import is_text
+from tensorstash.common.calendar import Calendar
 from tensorstash.common.checks import is_listed, shown
 from tensorstash.common.text import cut, type_text
 from tensorstash.errors import SchemaError
@@ -32,6 +34,8 @@ Duplicates = Literal["error", "keep"]
 # a column or a polars expression
 Known = Any
 Like = Stash | str | os.PathLike[str]
+# a duration, or the times that exist, as Arrow has them or in the unit of the times of a stash
+Step: TypeAlias = int | str | pa.ChunkedArray | Calendar | None
 # static columns of the source, or a table with a row for each entity, or one and a choice of its columns
 Static = Any
 
@@ -58,7 +62,8 @@ class Request:
     like: Stash | None  # the stash whose entities and codes keep their numbers
     of_like: frozenset[str] = frozenset()  # which of "columns" and "time" were left out, and are those of `like`
     carried: tuple[Column, ...] = ()  # static columns of `like`, whose values are taken over
-    frequency: int | str | None = None  # the step of time that `like` keeps, if its times are taken over
+    # the step of time, or the times that exist: given, or that of `like` if its times are taken over
+    frequency: Step = None
     unknown: Unknown  # what becomes of entities and texts that `like` lacks
     duplicates: bool = False  # whether an entity may have several rows of one time
     table: "Request | None" = None  # the table that static columns are joined from

@@ -15,14 +15,16 @@ import pyarrow as pa
 
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import ColumnSpec
+from tensorstash.common.calendar import Calendar
 from tensorstash.ingest.like import key_of_like
-from tensorstash.ingest.request import Request, Specs
+from tensorstash.ingest.request import Request, Specs, Step
 from tensorstash.segments.directory import check_label
 from tensorstash.segments.format import VERSION
 from tensorstash.sources.file import WILDCARD, before_wildcard
 from tensorstash.sources.locate import is_paths, label_of_paths
-from tensorstash.sources.read import Source, read
+from tensorstash.sources.read import Source, Wanted, read
 from tensorstash.sources.storage import without_views
+from tensorstash.sources.tables import open_arrow
 from tensorstash.stash.month_days import kept_days
 from tensorstash.stash.stash import Stash
 
@@ -75,14 +77,22 @@ def argument_keys(request: Request) -> dict[str, object]:
         "shard": request.shard,
         "duplicates": request.duplicates,
         "like": None if request.like is None else _of_like(request, request.like),
+        "frequency": _of_step(request.frequency),
     }
 
 
+def _of_step(given: Step) -> object:
+    if isinstance(given, Calendar):
+        return given.identity
+    if isinstance(given, pa.ChunkedArray):
+        return contents(open_arrow(pa.table({"times": given.combine_chunks()}), Wanted(None)), ["times"])
+    return given
+
+
 def _of_like(request: Request, like: Stash) -> tuple[object, ...]:
-    step = () if request.frequency is None else (request.frequency,)
     days = () if (kept := kept_days(like)) is None else (crc32(kept.data),)
     carried = [(column.name, like.segment.checksums[column.name]) for column in request.carried]
-    return key_of_like(like), request.unknown, carried, *step, *days
+    return key_of_like(like), request.unknown, carried, *days
 
 
 def check_version(version: object, request: Request, *, kept: bool) -> None:

@@ -5,21 +5,26 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from tensorstash.columns.column import Column
 from tensorstash.columns.names import field_of
 from tensorstash.columns.resolve import check_comparable, entity_column, entity_columns, resolve, time_column
 from tensorstash.columns.spec import ColumnSpec
+from tensorstash.common.calendar import Calendar
+from tensorstash.common.clock import Clock
+from tensorstash.common.frequency import frequency
 from tensorstash.common.text import size_text
 from tensorstash.errors import ColumnError, SchemaError
 from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.entities import known_rows, of_shard
 from tensorstash.ingest.like import check_columns_like, check_time_like, column_like, entity_like
 from tensorstash.ingest.plan_text import type_name
-from tensorstash.ingest.request import Request, Specs, check_names, check_table, kept_expressions
+from tensorstash.ingest.request import Request, Specs, Step, check_names, check_table, kept_expressions
 from tensorstash.ingest.untimed import forgotten_time, is_index
 from tensorstash.segments.format import MAX_HEADER
 from tensorstash.sources.derive import bound, check_utf8, fields_of, stored
 from tensorstash.sources.file import File
 from tensorstash.sources.formats import CSV, format_of
+from tensorstash.sources.given_times import calendar_of
 from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.kept_rows import columns_of, filtered
 from tensorstash.sources.locate import kind_of
@@ -131,6 +136,17 @@ def _chosen_rows(request: Request, source: Source, progress: bool | None) -> tup
     return rows, filter_columns, strangers
 
 
+def _step(given: Step, time: Column | None) -> int | str | Calendar | None:
+    """The step of time as a header keeps it, or a calendar in the unit of the times."""
+    if given is None or isinstance(given, Calendar) or time is None:
+        return given
+    clock = Clock(time.unit, time.zone)
+    if isinstance(given, pa.ChunkedArray):
+        return calendar_of(given, clock)
+    step = frequency(given, clock, None)
+    return step.count if clock.unit is None else step.text
+
+
 def _choice(request: Request, source: Source, specs: Specs, derived: Inputs) -> Choice:
     schema, where, like = source.schema, source.label, request.like
     columns, static = (
@@ -158,6 +174,7 @@ def _choice(request: Request, source: Source, specs: Specs, derived: Inputs) -> 
         static=static,
         entity=None if entity is None else entity_like(entity, like, schema, where),
         time=time,
+        step=_step(request.frequency, time),
         known=known,
         derived=derived,
         expressions=kept_expressions(request, columns),

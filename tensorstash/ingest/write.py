@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tensorstash.columns.column import Column, ColumnCounts, with_counts
 from tensorstash.columns.info import KnownInfo, StashInfo, TimeInfo, to_header
 from tensorstash.columns.number_texts import look_like_numbers
+from tensorstash.common.calendar import Calendar
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.progress import Progress, bar_of
@@ -30,7 +31,7 @@ from tensorstash.ingest.static import Deciding, Settled, StaticColumn, bits_of, 
 from tensorstash.segments.draft import Draft
 from tensorstash.segments.limits import Limit
 from tensorstash.sources.read import Unit, damage_named
-from tensorstash.stash.header import MONTH_DAYS
+from tensorstash.stash.header import CALENDAR, MONTH_DAYS
 from tensorstash.stash.month_days import LAST, kept_days
 from tensorstash.stash.stash import Stash
 
@@ -91,6 +92,8 @@ def write_load(
         write_vocabulary(draft, column.name, names)
     if like is not None and choice.time is not None:
         _carry_days(draft, choice.time, like, len(keys.entities))
+    if isinstance(choice.step, Calendar):
+        draft.blob(CALENDAR, choice.step.times, torch.int64)
     draft.seal(to_header(_info(load, columns, [column for column, *_ in static])), key)
     return draft, (*notes, *_warnings(load))
 
@@ -243,6 +246,4 @@ def _info(load: _Load, columns: Sequence[Column], static: Sequence[Column]) -> S
         entity = choice.entity.members if choice.entity.shape else choice.entity.members[0]
     members = {member for column in columns for member in column.members}
     expressions = tuple((name, text) for name, text in choice.expressions.items() if name in members)
-    return StashInfo(
-        choice.rows, tuple(columns), tuple(static), entity, time, known, expressions, choice.request.frequency
-    )
+    return StashInfo(choice.rows, tuple(columns), tuple(static), entity, time, known, expressions, choice.written_step)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorstash.common.calendar import GivenStep
 from tensorstash.common.checks import names_in
 from tensorstash.common.dtypes import Int64s
-from tensorstash.common.frequency import Duration
 from tensorstash.plot.axes import (
     bin_of,
     check_stash,
@@ -22,7 +22,7 @@ from tensorstash.plot.axes import (
 from tensorstash.stash.missing import missing_rows
 from tensorstash.stash.printed import chosen_entities
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.runs import entity_runs, find_runs
+from tensorstash.windows.runs import entity_runs, find_runs, step_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ def coverage(
     stash: Stash,
     *,
     columns: Sequence[str] | None = None,
-    frequency: Duration | None = None,
+    frequency: GivenStep | None = None,
     axes: "Axes | None" = None,
 ) -> "Axes":
     """Draw which times each entity covers: a lane per entity, with gaps and missing values.
@@ -53,7 +53,8 @@ def coverage(
         stash: the stash whose rows are drawn.
         columns: the columns whose missing values are marked. `None` takes all, without those that are missing in most
             rows, which the legend counts: they would mark everything.
-        frequency: the step of time, as in `Windows`; `None` infers it.
+        frequency: the step of time, or all times that exist, as in `Windows`; `None` takes that of the load, or infers
+            it.
         axes: the axes to draw on; `None` makes a figure.
 
     Returns:
@@ -100,7 +101,7 @@ def _dense(stash: Stash) -> list[str]:
 
 
 def _coverage(
-    stash: Stash, chosen: Int64s, names: Sequence[str], frequency: Duration | None = None
+    stash: Stash, chosen: Int64s, names: Sequence[str], frequency: GivenStep | None = None
 ) -> tuple[NDArray[np.uint8], Int64s]:
     """The state of every bin of the chosen entities, `(entities, bins)`, and the `(bins + 1,)` edges of the bins."""
     offsets = stash.offsets.numpy()
@@ -111,7 +112,7 @@ def _coverage(
         runs = entity_runs(offsets)
     else:
         times = stash.time.numpy()
-        runs = find_runs(offsets, times, stash.clock, frequency, None)
+        runs = find_runs(offsets, times, stash.clock, step_of(stash, frequency, None))
     first, last = (int(times.min()), int(times.max())) if stash.rows else (0, 0)
     step = 1 if runs.frequency is None else runs.frequency.least_ticks
     bins = min(_BINS, (last - first) // step + 1)

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tensorstash.common.calendar import GivenStep
 from tensorstash.common.checks import is_listed, names_in, shown
 from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.common.frequency import Duration
 from tensorstash.plot.axes import (
     COLOURS,
     DASHES,
@@ -22,7 +22,7 @@ from tensorstash.plot.axes import (
     time_axis,
 )
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.runs import find_runs
+from tensorstash.windows.runs import find_runs, step_of
 from tensorstash.windows.splits import Moment
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def series(
     *,
     start: Moment | None = None,
     end: Moment | None = None,
-    frequency: Duration | None = None,
+    frequency: GivenStep | None = None,
     axes: "Sequence[Axes] | None" = None,
 ) -> "list[Axes]":
     """Draw columns over time, each column in its own axes, with one line for each entity and each number of a pack.
@@ -55,7 +55,7 @@ def series(
         columns: names of columns.
         start: the first time that is drawn, written like the cuts of `Windows.split`.
         end: the time before which drawing ends.
-        frequency: the step of time, as in `Windows`; a missing step is a gap.
+        frequency: the step of time, or all times that exist, as in `Windows`; a missing step is a gap.
         axes: axes to draw on, one for each column; `None` makes a figure.
 
     Returns:
@@ -115,7 +115,7 @@ def _axes_of(axes: "Sequence[Axes] | None", count: int) -> "list[Axes]":
 
 
 def _rows_drawn(
-    stash: Stash, series: dict[str, torch.Tensor], start: Moment | None, end: Moment | None, frequency: Duration | None
+    stash: Stash, series: dict[str, torch.Tensor], start: Moment | None, end: Moment | None, frequency: GivenStep | None
 ) -> tuple[slice, Int64s, Bools]:
     """The rows of a series between `start` and `end`, their times, and which rows follow a gap."""
     if stash.time is None:
@@ -126,8 +126,8 @@ def _rows_drawn(
     times = series[str(stash.time_name)].numpy()
     if not len(times):
         raise ValueError("A series is drawn from its rows, and this entity has none. Choose another entity.")
-    gaps = np.zeros(len(times), np.bool_)
-    gaps[find_runs(np.array([0, len(times)]), times, stash.clock, frequency, None).first] = True
+    gaps, step = np.zeros(len(times), np.bool_), step_of(stash, frequency, None)
+    gaps[find_runs(np.array([0, len(times)]), times, stash.clock, step).first] = True
     low = 0 if start is None else int(np.searchsorted(times, stash.clock.parse(start, "start=")))
     high = len(times) if end is None else int(np.searchsorted(times, stash.clock.parse(end, "end=")))
     if low >= high:

@@ -6,7 +6,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tensorstash.columns.calendar import Moment
+from tensorstash.columns.calendar import TIME, Moment
 from tensorstash.columns.expression import Expression, Formula
 from tensorstash.columns.extensions import extension_of, is_opaque, periods_of
 from tensorstash.columns.names import field_of
@@ -34,7 +34,8 @@ def bound(formulas: Mapping[str, Formula], time: str | None, source: Source) -> 
             arrow, compute = bind(formula, name, fields, source.label)
         else:
             assert isinstance(formula, Moment)
-            _check_times(fields[0], source)
+            if formula.field != TIME:
+                _check_times(fields[0], source)
             arrow, compute = formula.bind(fields)
         derived.append(Derived(pa.field(name, arrow), inputs, compute))
     return tuple(derived)

@@ -1,18 +1,24 @@
-"""Text columns in ISO 8601, parsed as times while the source is read."""
+"""Text columns in ISO 8601, parsed as times while the source is read; months, quarters and weeks as first days."""
 
+import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from datetime import date
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tensorstash.columns.arrays import of_texts
 from tensorstash.columns.types import is_text
 from tensorstash.errors import DataError, SchemaError
 from tensorstash.sources.read import Derived, Source, read, with_derived
 from tensorstash.sources.storage import decoded
 from tensorstash.sources.time_formats import reading
+
+_PERIOD = re.compile(r"(?P<year>\d{4})(?:-(?P<month>\d\d)|-?Q(?P<quarter>[1-4])|-?W(?P<week>\d\d))")
 
 
 def with_iso_time(source: Source, time: str | None) -> Source:
@@ -41,10 +47,22 @@ def with_iso_time(source: Source, time: str | None) -> Source:
 
 
 def _parsed(texts: pa.Array, arrow: pa.DataType) -> pa.Array | None:
-    try:
+    with suppress(pa.ArrowInvalid):
         return texts.cast(arrow)
-    except pa.ArrowInvalid:
-        return None
+    with suppress(pa.ArrowInvalid):
+        return of_texts([*map(_first_day, texts.to_pylist())]).cast(arrow)
+    return None
+
+
+def _first_day(text: str) -> str:
+    """The day at which a month, a quarter or a week begins; any other text as it is."""
+    found = _PERIOD.fullmatch(text)
+    with suppress(ValueError):  # no month 13, no week 53
+        if found is not None and found["week"]:
+            return date.fromisocalendar(int(found["year"]), int(found["week"]), 1).isoformat()
+        if found is not None:
+            return date(int(found["year"]), int(found["month"] or 3 * int(found["quarter"]) - 2), 1).isoformat()
+    return text
 
 
 def _times(

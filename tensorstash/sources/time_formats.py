@@ -1,6 +1,5 @@
 """How polars reads texts as times that are not in ISO 8601: by a format that has read these texts."""
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import product
@@ -16,12 +15,11 @@ if TYPE_CHECKING:
 
 _DAYS = "%Y-%m-%d|%Y/%m/%d|%Y.%m.%d|%Y%m%d|%d.%m.%Y|%d/%m/%Y|%m/%d/%Y|%d-%m-%Y|%m-%d-%Y|%d.%m.%y|%d/%m/%y|%m/%d/%y"
 _DAYS += "|%d %B %Y|%d-%B-%Y|%d-%B-%y|%B %d %Y|%B %d, %Y|%a, %d %B %Y|%a %B %d %Y"
-_MONTHS = "%Y-%m|%Y/%m|%m/%Y|%m.%Y|%B %Y|%B-%Y|%Y%m|%Y"
+_MONTHS = "%Y/%m|%m/%Y|%m.%Y|%B %Y|%B-%Y|%Y%m|%Y"
 _CLOCKS = "%H:%M|%H:%M:%S|%H:%M:%S%.f|%I:%M %p|%I:%M:%S %p|%H.%M|%H%M|%H%M%S"
 _ZONES = "|%z| UTC| GMT"
 _MOST_TRIED = 10_000  # texts
 _FIRST_YEAR = 1000  # an earlier one is a year of two digits, or another number
-_QUARTER = re.compile(r"\d{4}.?Q[1-4]")
 
 
 def reading(name: str, values: pa.Array | pa.ChunkedArray) -> tuple[str, str] | None:
@@ -30,9 +28,6 @@ def reading(name: str, values: pa.Array | pa.ChunkedArray) -> tuple[str, str] | 
     if not texts:
         return None
     column = f"pl.col({name!r})"
-    if all(map(_QUARTER.fullmatch, texts)):
-        month = f"{column}.str.slice(-1).cast(pl.Int64) * 3 - 2"
-        return f"pl.date({column}.str.slice(0, 4).cast(pl.Int64), {month}, 1).alias({name!r})", ""
     if all(text.isdecimal() for text in texts) and (unit := epoch_unit(min(map(int, texts)), max(map(int, texts)))):
         return f"pl.from_epoch({column}.cast(pl.Int64), {unit!r})", ""
     for before, after, formats in _candidates():
@@ -53,7 +48,6 @@ def _candidates() -> Iterator[tuple[str, str, list[str]]]:
     yield "", "", ["".join(parts) for parts in product(days, " T", clocks, _ZONES.split("|"))]
     yield "", "", _MONTHS.split("|")
     yield "1 ", "", ["%d %B-%y", "%d %B %y"]
-    yield "", "-1", ["%GW%V-%u", "%G-W%V-%u"]
     yield "2000-01-01 ", "", [f"%Y-%m-%d {clock}" for clock in clocks]
 
 

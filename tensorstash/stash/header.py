@@ -14,6 +14,7 @@ from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.segments.segment import Segment
 
+CALENDAR = "__calendar"  # the times that exist, if a load was given them as `frequency=`
 MONTH_DAYS = "__month_days"  # of a stash that takes over entities: `month_days` of rows that it does not have
 
 
@@ -80,6 +81,7 @@ def _check_tensors(segment: Segment, info: StashInfo) -> None:
     optional = [MONTH_DAYS] if MONTH_DAYS in entries else []
     coded = {column.name: column.is_coded for column in columns if column.kind != "number"}
     flat |= dict.fromkeys(optional, torch.int8)
+    flat |= {CALENDAR: torch.int64} if CALENDAR in entries else {}
     flat |= {name: torch.int32 if is_coded else torch.int64 for name, is_coded in coded.items()}
     offsets = entries["__offsets"].shape
     entities = offsets[0] - 1 if len(offsets) == 1 else -1

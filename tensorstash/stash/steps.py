@@ -1,13 +1,16 @@
 """Steps of time between the rows of an entity, and the frequency that they tell, found by scans in blocks."""
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 
+from tensorstash.common.calendar import Calendar, Step
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Duration, Frequency, inferred
-from tensorstash.stash.header import StashLike
+from tensorstash.errors import DataError
+from tensorstash.stash.header import CALENDAR, StashLike
 
 _BLOCK = 1 << 18  # rows scanned at a time: the temporary arrays stay in the cache
 _SAMPLE = 1 << 16
@@ -17,9 +20,9 @@ _MOST_TICKS = 1 << 62
 
 
 def frequency_of(stash: StashLike) -> int | str | None:
-    """The step of time that windows of all rows find, as users write it; `None` if the rows tell none."""
+    """The step of time that windows of all rows find, as users write it; `None` if a calendar or the rows tell none."""
     info = stash.info
-    if info.frequency is not None or info.time is None or stash.time is None:
+    if info.frequency is not None or info.time is None or stash.time is None or CALENDAR in stash.segment.checksums:
         return info.frequency
     low, high = stash.time_range
     if info.known is not None or info.time.duplicates or low is None or high is None or high - low > _MOST_TICKS:
@@ -34,7 +37,32 @@ def frequency_of(stash: StashLike) -> int | str | None:
     return int(found.text) if stash.clock.unit is None else found.text
 
 
-def gaps_at(times: Int64s, inner: Int64s, step: Frequency) -> Int64s:
+def calendar_of(stash: StashLike) -> Calendar | None:
+    """The calendar that a load was given, if it was given one."""
+    if CALENDAR not in stash.segment.checksums:
+        return None
+    times = stash.segment.blob(CALENDAR).numpy()
+    if not len(times) or (times[1:] <= times[:-1]).any():
+        raise stash.segment.damaged("the times of its calendar do not ascend")
+    return Calendar(times, stash.clock)
+
+
+def check_in_calendar(calendar: Calendar, times: Int64s, offsets: Int64s, entity: Callable[[int], object]) -> None:
+    """Raise `DataError` for a row at a time that is not in the calendar; `entity` names the series of a number."""
+    for start in range(0, len(times), _BLOCK):
+        has = calendar.has(times[start : start + _BLOCK])
+        if not has.all():
+            row = start + int(has.argmin())
+            name, form = entity(int(np.searchsorted(offsets, row, "right")) - 1), calendar.clock.format
+            who = "there is" if name is None else f"entity {name!r} has"
+            ends = (form(int(calendar.times[k])) for k in (0, -1))
+            raise DataError(
+                f"Rows are at times of the calendar, frequency=, which goes from {' to '.join(ends)}; {who} a row at "
+                f"{form(int(times[row]))}, which is not in it. Add that time, or leave such rows out with filter=."
+            )
+
+
+def gaps_at(times: Int64s, inner: Int64s, step: Step) -> Int64s:
     """The rows that do not follow the row before them, without the first rows of entities."""
     gaps = []
     for start in range(0, len(times) - 1, _BLOCK):

@@ -4,12 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tensorstash.common.checks import is_integer
+import numpy as np
+
+from tensorstash.common.calendar import Calendar, GivenStep, Step
+from tensorstash.common.checks import is_integer, shown
 from tensorstash.common.dtypes import Bools
-from tensorstash.common.frequency import Duration, Frequency
+from tensorstash.common.frequency import Duration
 from tensorstash.common.text import type_text
 from tensorstash.gather.span import Span
 from tensorstash.stash.stash import Stash
+from tensorstash.stash.steps import calendar_of
 from tensorstash.windows.align import Align, checked_align
 from tensorstash.windows.at import Unmatched, check_at
 from tensorstash.windows.during import During, Side
@@ -18,6 +22,7 @@ from tensorstash.windows.gaps import Gaps, all_windows, check_no_slots, fragment
 from tensorstash.windows.intervals import no_intervals
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.require import Require, Required, required
+from tensorstash.windows.runs import read_calendar
 from tensorstash.windows.selection import (
     Where,
     anchored,
@@ -27,7 +32,7 @@ from tensorstash.windows.selection import (
     latest,
     of_entities,
 )
-from tensorstash.windows.slots import lead_and_tail, place, with_tail
+from tensorstash.windows.slots import lead_and_tail, place, times_at, with_tail
 from tensorstash.windows.spans import slot_count
 from tensorstash.windows.splits import check_intervals
 from tensorstash.windows.tables import check_used, checked_tables
@@ -46,7 +51,7 @@ class Arguments:
     stride: int
     align: Align
     gaps: Gaps
-    frequency: Duration | Frequency | None
+    frequency: GivenStep | Step | None
     tolerance: Duration | None
     require: Require | None
     where: Where | None
@@ -71,23 +76,21 @@ class Arguments:
 
     def without_rows(self) -> "Arguments":
         """The arguments without what belongs to the rows of one stash."""
-        if self.where is None or isinstance(self.where, str):
-            return self
-        return replace(self, where=None, is_masked=True)
+        kept = replace(self, frequency=None)  # that of the placement says what was found
+        return kept if self.where is None or isinstance(self.where, str) else replace(kept, where=None, is_masked=True)
 
-    def elsewhere(self, placement: Placement, at: Any) -> "Arguments":
-        """The arguments for other data than that of a placement, with its frequency."""
+    def elsewhere(self, placement: Placement, at: Any, step: Step | None) -> "Arguments":
+        """The arguments for other data than that of a placement, with a step of time."""
         if at is None and placement.points is not None:
             raise ValueError("These windows are at given points, and other data have others. Give them as at=.")
         if at is not None:
-            frequency = placement.slots.frequency
-            return replace(self, frequency=frequency, stride=1, align="start", where=None, is_masked=False)
+            return replace(self, frequency=step, stride=1, align="start", where=None, is_masked=False)
         if self.is_masked:
             raise ValueError(
                 "These windows were chosen by where= with booleans for the rows of their own stash, which other data "
                 "do not have. Load the booleans as a column, and name it as where=."
             )
-        return replace(self, frequency=placement.slots.frequency)
+        return replace(self, frequency=step)
 
 
 def check_stash(stash: object) -> None:
@@ -140,14 +143,52 @@ def windows_of(
     )
     judged = arguments.required(candidates)
     if at is not None:
-        return at_points(candidates, at, arguments.closed, judged, arguments.unmatched)
-    whole = all_windows(candidates, pieces, judged, stride, may_forecast=may_forecast)
-    whole = whole if chosen is None else of_entities(whole, chosen)
-    return enough_rows(anchored(whole, arguments.where)) if len(whole) else whole
+        placement = at_points(candidates, at, arguments.closed, judged, arguments.unmatched)
+    else:
+        whole = all_windows(candidates, pieces, judged, stride, may_forecast=may_forecast)
+        whole = whole if chosen is None else of_entities(whole, chosen)
+        placement = enough_rows(anchored(whole, arguments.where)) if len(whole) else whole
+    _check_reach(placement)
+    return placement
 
 
-def moved(
-    arguments: Arguments, placement: Placement, stash: Stash, at: Any, tables: object
+def _check_reach(placement: Placement, *edges: int) -> None:
+    """Raise `DataError` if the calendar lacks the time of a slot of `ts.calendar`, or of one of the given slots."""
+    if not isinstance(placement.slots.frequency, Calendar):
+        return
+    for span in placement.spans:
+        if any(placement.stash.about(name).calendar for name in span.columns):
+            edges += span.start, range(span.start, span.stop, span.step)[-1]
+    windows = placement.intervals  # the first and the last window of each tell for all
+    is_at = placement.points is not None
+    ids = np.arange(len(placement)) if is_at else np.concatenate([windows.first_ids, windows.guide.ends - 1])
+    for edge in {*edges}:
+        times_at(placement.slots, placement.times, placement.anchor_slots(ids) + edge)
+
+
+def _step_on(placement: Placement, stash: Stash, given: GivenStep | None) -> Step | None:
+    """The step of time of windows on other data: their own, or a calendar that continues it."""
+    step = placement.slots.frequency
+    if not isinstance(step, Calendar):
+        if given is not None:
+            raise ValueError(
+                f"frequency= of on continues the calendar of windows, and these have none; got {shown(given)}. Leave "
+                "it out: the step of time is kept."
+            )
+        return step
+    longer = calendar_of(stash) if given is None else read_calendar(stash, given)
+    if longer is not None and longer.continues(step):
+        return longer
+    if given is not None:
+        raise ValueError(
+            f"frequency= of on continues the calendar of these windows, so it begins with the same {len(step.times):,} "
+            f"times, up to {step.clock.format(int(step.times[-1]))}; the one given does not. Make new windows with it."
+        )
+    return step
+
+
+def moved(  # noqa: PLR0917  the arguments of `Windows.on`
+    arguments: Arguments, placement: Placement, stash: Stash, at: Any, tables: object, frequency: GivenStep | None
 ) -> tuple[Arguments, dict[str, Stash], Bools | None]:
     """What `windows_of` takes to make windows of other data than that of their placement: all but the stash and `at`.
 
@@ -158,7 +199,8 @@ def moved(
     check_used(given, own)
     others = own | given
     check_same(placement, stash, others)
-    return arguments.elsewhere(placement, at), others, chosen_in(placement, stash)
+    step = _step_on(placement, stash, frequency)
+    return arguments.elsewhere(placement, at, step), others, chosen_in(placement, stash)
 
 
 def newest(arguments: Arguments, placement: Placement, of: str | None) -> Placement:
@@ -167,7 +209,9 @@ def newest(arguments: Arguments, placement: Placement, of: str | None) -> Placem
     slots = with_tail(placement.slots, placement.stash, placement.horizon)
     every = replace(placement, slots=slots)
     newest = latest(every, arguments.required(every), of)
-    return enough_rows(replace(every, fills=slot_fills(placement.stash, placement.spans, slots), intervals=newest))
+    found = enough_rows(replace(every, fills=slot_fills(placement.stash, placement.spans, slots), intervals=newest))
+    _check_reach(found, placement.horizon - 1)
+    return found
 
 
 def needs(placement: Placement) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from tensorstash.columns.names import check_name
 from tensorstash.common.checks import one_of
-from tensorstash.common.clock import Clock, epoch_unit
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.common.text import type_text
 from tensorstash.errors import DataError, SchemaError, unknown
@@ -48,6 +47,8 @@ def points_of(stash: Stash, frame: Any, closed: str, spans: Collection[str]) -> 
 
     No other column of the frame may have the name of one of the spans.
     """
+    from tensorstash.sources.given_times import ticks_of
+
     if stash.time_name is None:
         raise ValueError("at= needs times, and this stash has none. Load it with time=.")
     columns = _columns(frame)
@@ -59,7 +60,7 @@ def points_of(stash: Stash, frame: Any, closed: str, spans: Collection[str]) -> 
         raise SchemaError(f"A column of at= must not have the name of a span, got {twice[0]!r}. Rename one of them.")
     if not len(columns[stash.time_name]):
         raise ValueError("The frame of at= must have at least one row, got none.")
-    time = _frame_times(columns[stash.time_name], stash)
+    time = ticks_of(columns[stash.time_name], stash.clock, stash.time_name)
     if (farthest := int(np.abs(time.astype(np.float64)).max())) > 1 << 62:
         raise DataError(f"The times of at= must lie within 2**62 ticks of 0, got a time {farthest:,} ticks away.")
     labels = {name: _label(array, name, stash) for name, array in columns.items() if name not in keys}
@@ -97,84 +98,11 @@ def _first_null(array: "pa.ChunkedArray") -> int:
     return int(np.argmax(array.is_null().to_numpy()))
 
 
-def _frame_times(array: "pa.ChunkedArray", stash: Stash) -> Int64s:
-    """The times as ticks of the stash."""
-    import pyarrow as pa
-
-    clock, kind, name = stash.clock, array.type, stash.time_name
-    if clock.unit is None:
-        target, wanted, fits = pa.int64(), "an integer", pa.types.is_integer(kind)
-    elif clock.unit == "d":
-        target, wanted, fits = pa.date32(), "a date", pa.types.is_date(kind)
-    else:
-        zone, is_date = getattr(kind, "tz", None), pa.types.is_date(kind)
-        target = pa.timestamp(clock.unit, zone)
-        wanted = f"a timestamp with the zone {clock.zone}" if clock.zone else "a timestamp without a zone"
-        fits = zone is not None if clock.zone else is_date or (pa.types.is_timestamp(kind) and zone is None)
-    if not fits:
-        raise SchemaError(
-            f"The times of at= must be {wanted}, as in the stash; column {name!r} is {kind}. Convert it"
-            f"{_conversion(array, name, clock)}.{clock.hint}"
-        )
-    if array.null_count:
-        raise DataError(
-            f"Each row of at= must have a time; column {name!r} is null in row {_first_null(array):,}. Drop such rows."
-        )
-    try:
-        return _ticks(array.cast(target))
-    except pa.ArrowInvalid as error:
-        if clock.unit is None:
-            raise DataError(
-                f"The times of at= must be integers below 2**63, as in the stash; column {name!r} is {kind} and has a "
-                "larger one. Leave such rows out."
-            ) from error
-        raise DataError(
-            f"The times of at= must be whole ticks of the stash, whose unit is {clock.unit!r}; column {name!r} is "
-            f"{kind}, and one would be rounded. Round them yourself, such as with dt.truncate."
-        ) from error
-
-
-def _conversion(array: "pa.ChunkedArray", name: str | None, clock: Clock) -> str:
-    """How polars converts a column to the times of a clock, if that is known."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from tensorstash.columns.types import is_text
-    from tensorstash.sources.time_formats import reading
-
-    how, other, kind = f"pl.col({name!r})", "", array.type
-    is_date = pa.types.is_date(kind)
-    if is_text(kind) and (found := reading(str(name), array)):
-        how, other = found
-        is_date = "to_date(" in how or how.startswith("pl.date(")
-    elif pa.types.is_integer(kind) and (unit := epoch_unit(*pc.min_max(array).as_py().values())):
-        how = f"pl.from_epoch({name!r}, {unit!r})"
-    elif not is_date and not pa.types.is_timestamp(kind):
-        return ""
-    if clock.unit is None or "%z" in how:
-        return ""
-    if clock.unit == "d":
-        how += "" if is_date else ".dt.date()"
-    elif clock.zone or pa.types.is_timestamp(kind):
-        how += ".cast(pl.Datetime('us'))" * is_date + f".dt.replace_time_zone({clock.zone!r})"
-    return f", with polars: frame.with_columns({how}){other}"
-
-
-def _ticks(times: "pa.ChunkedArray") -> Int64s:
-    import pyarrow as pa
-
-    from tensorstash.columns.arrays import numbers
-
-    if times.type.bit_width == 32:  # Arrow casts these to integers of their width only
-        times = times.cast(pa.int32())
-    return np.array(numbers(times.cast(pa.int64()).combine_chunks()))
-
-
 def _label(array: "pa.ChunkedArray", name: str, stash: Stash) -> NDArray[Any]:
     """The values of a column as batches hold them."""
     import pyarrow as pa
 
-    from tensorstash.columns.arrays import filled
+    from tensorstash.columns.arrays import filled, integers
 
     check_name(name, "a column of at=", argument="at")
     if name in stash.static:
@@ -193,7 +121,7 @@ def _label(array: "pa.ChunkedArray", name: str, stash: Stash) -> NDArray[Any]:
             f"Integers, booleans and times have no missing value; column {name!r} of at= is null in row "
             f"{_first_null(array):,}. Drop or fill such rows, or convert it to floats."
         )
-    return _ticks(array) if pa.types.is_temporal(kind) else np.array(filled(array.combine_chunks(), np.nan))
+    return integers(array) if pa.types.is_temporal(kind) else np.array(filled(array.combine_chunks(), np.nan))
 
 
 def _entities(columns: "Mapping[str, pa.ChunkedArray]", stash: Stash) -> Int32s:

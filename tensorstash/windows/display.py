@@ -4,6 +4,7 @@ import html
 
 import numpy as np
 
+from tensorstash.common.calendar import Calendar
 from tensorstash.common.html import table
 from tensorstash.common.text import counted
 from tensorstash.stash.printed import entity_text
@@ -32,7 +33,8 @@ def as_html(placement: Placement) -> str:
 
 def _caption(placement: Placement) -> str:
     frequency, intervals, count = placement.slots.frequency, placement.intervals, len(placement.offsets) - 1
-    units = ("rows" if placement.fills is None else "slots") + (f" every {frequency.text}" if frequency else "")
+    step = "of a" if isinstance(frequency, Calendar) else "every"
+    units = ("rows" if placement.fills is None else "slots") + (f" {step} {frequency.text}" if frequency else "")
     where = (
         f"stride {intervals.stride}{align_text(placement)}, in {counted(len(intervals.guide.base), 'interval')} of "
         f"{counted(count, 'entity')}"

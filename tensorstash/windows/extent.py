@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from tensorstash.common.calendar import Calendar
 from tensorstash.common.dtypes import Int64s
 from tensorstash.windows.placement import Placement
-from tensorstash.windows.slots import nearest_rows, times_at
+from tensorstash.windows.slots import nearest_rows, steps_after, times_at
 
 
 def extent(placement: Placement, ids: Int64s) -> tuple[Int64s, Int64s, Int64s]:
@@ -26,10 +27,15 @@ def extent(placement: Placement, ids: Int64s) -> tuple[Int64s, Int64s, Int64s]:
 
 
 def slot_times(placement: Placement, slots: Int64s) -> Int64s:
-    """The time of each slot, or its row without times; of an empty slot that of the nearest row without a frequency."""
-    rows = nearest_rows(placement.slots, slots)[0]
+    """The time of each slot, or its row without times; of an empty slot that of the nearest row without a frequency.
+
+    Slots outside of a calendar have its first or last time.
+    """
+    (rows, distance), step = nearest_rows(placement.slots, slots), placement.slots.frequency
     if placement.stash.time is None:
         return rows
-    if placement.slots.frequency is None:
+    if step is None:
         return placement.times[rows]
+    if isinstance(step, Calendar):
+        return np.clip(steps_after(placement.slots, placement.times, rows, distance), *step.times[[0, -1]])
     return times_at(placement.slots, placement.times, slots)

@@ -6,6 +6,7 @@ from itertools import chain
 
 import numpy as np
 
+from tensorstash.common.calendar import Calendar
 from tensorstash.common.clock import UTC_NAMES, Clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Frequency, frequency, written
@@ -43,6 +44,11 @@ def remedy_of(stash: Stash, runs: Runs, needed: int) -> str:
     """What most gaps are, and what leaves a half of them at most and runs as long as needed; empty if not known."""
     if stash.time is None or runs.frequency is None:
         return ""
+    if isinstance(runs.frequency, Calendar):
+        return (
+            "Leave times at which no series has a row out of the calendar, or take gaps='ignore', windows of "
+            "consecutive rows."
+        )
     times, offsets = stash.time.numpy()[:_MOST_ROWS], stash.offsets.numpy()
     first = np.unique(offsets[offsets < len(times)])
     rows = np.setdiff1d(runs.first[runs.first < len(times)], first)

@@ -7,9 +7,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from tensorstash.common.checks import one_of
+from tensorstash.common.calendar import Calendar, GivenStep, Step
+from tensorstash.common.checks import one_of, shown
 from tensorstash.common.dtypes import Int64s
-from tensorstash.common.frequency import Duration, Frequency, written
+from tensorstash.common.frequency import Duration, written
 from tensorstash.errors import DataError, NoWindowError
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.align import align_text, aligned
@@ -17,7 +18,7 @@ from tensorstash.windows.gap_causes import remedy_of
 from tensorstash.windows.intervals import Intervals, drop, intervals, windows_in
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.require import Required, incomplete
-from tensorstash.windows.runs import Runs, entity_runs, find_runs
+from tensorstash.windows.runs import Runs, entity_runs, find_runs, step_of
 from tensorstash.windows.selection import complete
 from tensorstash.windows.slots import run_edges
 from tensorstash.windows.splits import per_entity
@@ -29,7 +30,7 @@ _MOST_TICKS = 1 << 62
 
 
 def fragments(
-    stash: Stash, gaps: str, frequency: Duration | Frequency | None, tolerance: Duration | None, *, counted: bool
+    stash: Stash, gaps: str, frequency: GivenStep | Step | None, tolerance: Duration | None, *, counted: bool
 ) -> Runs:
     """Consecutive rows without a missing time step; whole entities if gaps are ignored, or not `counted`."""
     gaps = one_of(gaps, get_args(Gaps), "gaps")
@@ -58,13 +59,13 @@ def fragments(
             f"Times must lie within 2**62 ticks of each other, got {stash.clock.format(first)} to "
             f"{stash.clock.format(last)}. Leave such rows out with filter=, or take gaps='ignore'."
         )
-    wanted = stash.info.frequency if frequency is None else frequency
-    return find_runs(stash.offsets.numpy(), stash.time.numpy(), stash.clock, wanted, tolerance)
+    step = step_of(stash, frequency, tolerance)
+    return find_runs(stash.offsets.numpy(), stash.time.numpy(), stash.clock, step, tolerance)
 
 
 def check_no_slots(
     gaps: str,
-    frequency: Duration | Frequency | None,
+    frequency: GivenStep | Step | None,
     tolerance: Duration | None,
     min_history: int | None,
     min_horizon: int | None,
@@ -81,8 +82,8 @@ def check_no_slots(
     for name, value in given.items():
         if value is not None:
             raise ValueError(
-                f"{name}={value!r} is about slots, and windows of spans in time alone have none. Leave it out; for a "
-                "least number of rows see min_rows= of ts.During."
+                f"{name}={shown(value)} is about slots, and windows of spans in time alone have none. Leave it out; "
+                "for a least number of rows see min_rows= of ts.During."
             )
 
 
@@ -90,8 +91,10 @@ def _steps_text(runs: Runs) -> str:
     """The frequency and the most common other steps, for messages about gaps."""
     if runs.frequency is None:
         return ""
+    text = runs.frequency.text
     common = ", ".join(f"{step} ({count:,} times)" for step, count in runs.steps)
-    return f" at frequency {runs.frequency.text!r}" + (f"; the most common other steps are {common}" if common else "")
+    where = f"in a {text}" if isinstance(runs.frequency, Calendar) else f"at frequency {text!r}"
+    return f" {where}" + (f"; the most common other steps are {common}" if common else "")
 
 
 def _with_fewer(placement: Placement) -> str:

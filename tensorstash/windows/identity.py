@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from numpy.typing import NDArray
 
+from tensorstash.common.calendar import Calendar
 from tensorstash.common.checks import is_integer
 from tensorstash.stash.header import names_checksum
 from tensorstash.stash.meaning import meaning, plain
@@ -122,7 +123,9 @@ def where(placement: Placement) -> dict[str, Any]:
         numbers = (time_span.table.entity for time_span in others)
         found["entities_in_tables"] = _checksum(array for array in numbers if array is not None)
     step = placement.slots.frequency
-    if placement.fills is not None and step is not None:  # the times of empty slots, and what is found by them
+    if isinstance(step, Calendar):
+        found["calendar"] = step.identity
+    elif placement.fills is not None and step is not None:  # the times of empty slots, and what is found by them
         found["frequency"] = f"{step.count} {step.kind}"
     return found
 

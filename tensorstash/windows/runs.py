@@ -4,10 +4,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tensorstash.common.calendar import Calendar, GivenStep, Step, is_calendar
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Duration, Frequency, frequency, inferred, written
-from tensorstash.stash.steps import count_steps, gaps_at, infer
+from tensorstash.stash.stash import Stash
+from tensorstash.stash.steps import calendar_of, check_in_calendar, count_steps, gaps_at, infer
 from tensorstash.windows.shift import FARTHEST
 
 _COMMONEST = 8  # of the steps of one part of the data: enough to find the most common step of all parts
@@ -19,7 +21,7 @@ class Runs:
 
     first: Int64s  # (runs,) its first row
     rows: Int64s  # (runs,)
-    frequency: Frequency | None
+    frequency: Step | None
     steps: tuple[tuple[str, int], ...] = ()  # the most common steps at gaps, and how often each occurs
 
 
@@ -29,17 +31,43 @@ def entity_runs(offsets: Int64s) -> Runs:
     return Runs(offsets[:-1][rows > 0], rows[rows > 0], None)
 
 
+def step_of(stash: Stash, given: GivenStep | Step | None, tolerance: Duration | None) -> Step | None:
+    """The step of time of `frequency=`, else that of the stash; `None` if it is to be inferred."""
+    own = calendar_of(stash) if given is None else None
+    wanted = given if given is not None else own or stash.info.frequency
+    if wanted is None or isinstance(wanted, Frequency):
+        return wanted
+    if isinstance(wanted, Calendar) or is_calendar(wanted):
+        if tolerance is not None:
+            raise ValueError("tolerance= is about steps of one length, and a calendar has none. Leave it out.")
+        calendar = wanted if isinstance(wanted, Calendar) else read_calendar(stash, wanted)
+        if own is None and stash.time is not None:  # a load has checked its own
+            check_in_calendar(calendar, stash.time.numpy(), stash.offsets.numpy(), lambda k: stash.entities[k])
+        return calendar
+    step = frequency(wanted, stash.clock, tolerance)
+    if step.most_ticks > FARTHEST:
+        raise ValueError(f"frequency must be at most 2**61 ticks of the times, got {wanted!r}.")
+    _check_tolerance(step)
+    return step
+
+
+def read_calendar(stash: Stash, times: GivenStep) -> Calendar:
+    """The calendar of a sequence of times, in the unit of the times of a stash."""
+    from tensorstash.sources import given_times  # here, because it imports pyarrow
+
+    return given_times.calendar_of(given_times.times_of(times), stash.clock)
+
+
 def find_runs(
-    offsets: Int64s, times: Int64s, clock: Clock, wanted: Duration | Frequency | None, tolerance: Duration | None
+    offsets: Int64s, times: Int64s, clock: Clock, step: Step | None, tolerance: Duration | None = None
 ) -> Runs:
-    """Split the rows of each entity where a step of time is not the frequency, `wanted` or inferred."""
+    """Split the rows of each entity where a step of time is not the given or, with the tolerance, the inferred one."""
     whole = entity_runs(offsets)
     if not (whole.rows > 1).any():
-        return whole if wanted is None else replace(whole, frequency=_given(wanted, clock, tolerance))
+        return replace(whole, frequency=step)
     inner = whole.first[1:] - 1  # a pair (i, i + 1) across two entities is not a step
-    if wanted is not None:
-        chosen = _given(wanted, clock, tolerance)
-        gaps = gaps_at(times, inner, chosen)
+    if step is not None:
+        chosen, gaps = step, gaps_at(times, inner, step)
     else:
         chosen, gaps = infer(times, inner, clock, tolerance)
         _check_tolerance(chosen)
@@ -52,16 +80,6 @@ def find_runs(
     common = np.argsort(-counts, kind="stable")[:3]
     steps = tuple((str(written(int(sizes[k]), clock)), int(counts[k])) for k in common)
     return Runs(first, rows, chosen, steps)
-
-
-def _given(wanted: Duration | Frequency, clock: Clock, tolerance: Duration | None) -> Frequency:
-    if isinstance(wanted, Frequency):
-        return wanted
-    step = frequency(wanted, clock, tolerance)
-    if step.most_ticks > FARTHEST:
-        raise ValueError(f"frequency must be at most 2**61 ticks of the times, got {wanted!r}.")
-    _check_tolerance(step)
-    return step
 
 
 def _check_tolerance(step: Frequency) -> None:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tensorstash.common.calendar import Step
 from tensorstash.common.dtypes import Int64s
-from tensorstash.common.frequency import Frequency
 
 FARTHEST = 1 << 61  # ticks that a time is moved by, so that the result fits into int64
 
@@ -15,7 +15,7 @@ class Shift:
     """A signed length of time: a number of steps, which may be 0."""
 
     text: int | str  # as it was given
-    step: Frequency
+    step: Step
     steps: int
 
     def moved(self, times: Int64s, by: int = 1) -> Int64s:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorstash.common.calendar import Calendar, Step
 from tensorstash.common.checks import at_least, is_integer
 from tensorstash.common.dtypes import Bools, Int8s, Int64s
-from tensorstash.common.frequency import Frequency
 from tensorstash.errors import DataError
 from tensorstash.native.kernel import Fragments
 from tensorstash.stash.month_days import month_days
@@ -29,7 +29,7 @@ class Slots:
 
     fragments: Fragments
     joined: Bools  # (fragments,) whether it continues the run of the fragment before it
-    frequency: Frequency | None
+    frequency: Step | None
     lead: int
     tail: int
     days: Int8s | None = None  # (fragments,) the day of the month that steps of months keep
@@ -104,8 +104,8 @@ def with_tail(slots: Slots, stash: Stash, tail: int) -> Slots:
 def _check_outer_times(slots: Slots, stash: Stash) -> None:
     """Raise `DataError` for slots before or after the rows whose times do not fit into the type of the times."""
     first, last = stash.time_range
-    if slots.frequency is None or first is None or last is None:
-        return
+    if slots.frequency is None or isinstance(slots.frequency, Calendar) or first is None or last is None:
+        return  # of a calendar only slots whose times are asked for need some
     bits, day = 32 if stash.clock.unit == "d" else 64, 0 if slots.days is None else int(slots.days.max(initial=0))
     ends = (last, slots.tail, day, "after the last"), (first, -slots.lead, 0, "before the first")
     for time, steps, kept, what in ends:
@@ -220,5 +220,7 @@ def times_at(slots: Slots, times: Int64s, at: Int64s) -> Int64s:
                 "or where no entity has two rows. Windows without a horizon go by the time of their last row; for "
                 "others give a frequency=, with gaps='split' or gaps='mask'."
             )
+        if isinstance(slots.frequency, Calendar):
+            slots.frequency.check_reach(at_rows[empty], distance[empty])
         at_rows[empty] = steps_after(slots, times, rows[empty], distance[empty])
     return at_rows

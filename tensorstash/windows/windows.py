@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tensorstash.common.calendar import GivenStep
 from tensorstash.common.frequency import Duration
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.stash.stash import Stash
@@ -66,7 +67,8 @@ class Windows:
         gaps: `"split"` ends a run where a time step is missing; `"mask"` puts empty slots there, if the next row is a
             whole number of steps away; `"ignore"` treats an entity as one run.
         frequency: the step of time, as polars writes it ("15m", "1h", "1mo", "1bd"), a `timedelta`, or an integer for
-            integer times; `None`: that of a reference, `like=` of the load, else the most common one.
+            integer times; or a calendar, all times that exist and those to come, in ascending order and of the type of
+            the time column. `None`: that of the load, else the most common step.
         tolerance: how far a step may deviate from the frequency, written likewise; at most half of it.
         require: columns or spans; windows with a missing value in one of them are left out: NaN, code -1, a value of
             `fill=` where `ts.is_valid` of the column is false, or an empty slot. A column is checked over the whole
@@ -114,7 +116,7 @@ class Windows:
         stride: int = 1,
         align: Align = "start",
         gaps: Gaps = "split",
-        frequency: Duration | None = None,
+        frequency: GivenStep | None = None,
         tolerance: Duration | None = None,
         require: Require | None = None,
         where: Where | None = None,
@@ -229,7 +231,8 @@ class Windows:
         """Predictions for the windows `ids` as a polars frame: a row per slot of the horizon, with entity and time.
 
         The entity and time columns have their names in the source. Slots after the last row have the times that follow
-        from the frequency by the clock of their zone, or null without one, as with `gaps="ignore"`. Without a horizon
+        from the frequency by the clock of their zone, those of the calendar, or null without one, as with
+        `gaps="ignore"`. Without a horizon
         the rows are the slots of the whole window; slots before its run (`min_history`) are left out.
 
         Args:
@@ -242,7 +245,7 @@ class Windows:
             step: add the column `step`, 1 for the first slot of the horizon (without a horizon: of the window).
 
         Raises:
-            ValueError: the wrong shape, or a name that is used twice.
+            ValueError: the wrong shape, or a name that is used twice. DataError: a calendar that ends too soon.
 
         Example:
             >>> import torch, tensorstash as ts
@@ -402,7 +405,8 @@ class Windows:
         windows that end earlier than others.
 
         Raises:
-            DataError: no entity has one, or there is a gap among the rows after the last value of `of`.
+            DataError: no entity has one, there is a gap among the rows after the last value of `of`, or the calendar
+            ends before the last slot, which says how many times are missing.
             ColumnError: no such column. SchemaError: a column without a value for empty slots.
 
         Example:
@@ -415,7 +419,14 @@ class Windows:
         return self._at(newest(self._arguments, self.placement, of))
 
     @suggests_keywords
-    def on(self, stash: Stash, *, tables: Mapping[str, Stash] | None = None, at: Any = None) -> "Windows":
+    def on(
+        self,
+        stash: Stash,
+        *,
+        tables: Mapping[str, Stash] | None = None,
+        at: Any = None,
+        frequency: GivenStep | None = None,
+    ) -> "Windows":
         """The same windows of other data: tomorrow's, a hold-out file, the last rows of a service.
 
         They have the arguments of these `Windows`, with the frequency that was found here. Of a part of a split, a
@@ -428,6 +439,8 @@ class Windows:
             tables: those that take the place of the tables of these windows; the others are the same.
             at: the points of the new windows, as in `Windows`. They take the place of `stride=` and `where=`. Windows
                 at given points need them.
+            frequency: a calendar that begins with all times of the one of these windows, and has more. By default that
+                of the stash if it does, else the one of these windows.
 
         Raises:
             ColumnError: a column is missing. SchemaError: a column or the times mean something else. ValueError: these
@@ -441,7 +454,7 @@ class Windows:
             tensor([[5, 6, 7, 8],
                     [6, 7, 8, 9]])
         """
-        arguments, others, chosen = moved(self._arguments, self.placement, stash, at, tables)
+        arguments, others, chosen = moved(self._arguments, self.placement, stash, at, tables, frequency)
         other = copy(self)
         other._set(arguments, windows_of(arguments, stash, at, others, chosen, may_forecast=True))
         return other

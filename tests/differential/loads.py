@@ -147,6 +147,9 @@ def load(rng: Random, record: Record, folder: Path, *, of: Panel | None = None, 
         arguments["duplicates"] = "keep"
     if rng.random() < 0.15:
         arguments["dtype"] = rng.choice([torch.float32, torch.float64, torch.float16])
+    # drawn apart, so that cases stay what they were
+    if of.clock is not None and not of.ties and Random(sum(of.lengths)).random() < 0.05:
+        arguments["frequency"] = of.clock.frequency or of.clock.span(1)
     arguments |= more
     record.has(f"form={form}", *of.features, *chosen)
     rows = of.reversed_rows(rng) if of.clock is not None and not of.ties and rng.random() < 0.3 else of

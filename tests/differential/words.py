@@ -119,6 +119,7 @@ NEW: tuple[New, ...] = (
     New("Windows.of"),
     New("Windows.folds", "per"),
     New("Windows.folds", "of"),
+    New("load", "frequency"),
 )
 
 # keys of states that the earlier commit does not have, and why they came; neither side shows them

@@ -79,11 +79,12 @@ def test_code_on_a_page_fits_its_width(path: Path) -> None:
 
 
 @pytest.mark.usefixtures("workplace")
-def test_the_messages_of_the_tutorial_are_what_its_code_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    page = ROOT / "docs" / "start" / "own-csv.md"
-    shown = re.findall(r"^```text\n(.*?)\n```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    run(page)
-    assert capsys.readouterr().out.splitlines() == shown
+@pytest.mark.parametrize("page", ["start/own-csv.md", "how-to/trading-days.md"])
+def test_the_output_on_a_page_is_what_its_code_prints(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = ROOT / "docs" / page
+    shown = re.findall(r"^```text\n(.*?)\n```$", path.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    run(path)
+    assert capsys.readouterr().out.splitlines() == "\n".join(shown).splitlines()
 
 
 def test_a_page_that_states_another_value_is_found(tmp_path: Path) -> None:

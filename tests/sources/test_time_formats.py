@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
@@ -14,7 +15,7 @@ import tensorstash as ts
 from tests.oracle_load import like
 
 TEXTS: list[tuple[list[str], list[Any]]] = [
-    (["1949-01", "1949-12"], [date(1949, 1, 1), date(1949, 12, 1)]),
+    (["1949/01", "1949/12"], [date(1949, 1, 1), date(1949, 12, 1)]),
     (["2015/01/01 01:00", "2015/12/31 23:00"], [datetime(2015, 1, 1, 1), datetime(2015, 12, 31, 23)]),
     (["Jan 1 2000", "Dec 31 2000"], [date(2000, 1, 1), date(2000, 12, 31)]),
     (["04/30/2021", "05/01/2021"], [date(2021, 4, 30), date(2021, 5, 1)]),
@@ -28,10 +29,6 @@ TEXTS: list[tuple[list[str], list[Any]]] = [
     (["20240101 0930", "20240102 0930"], [datetime(2024, 1, 1, 9, 30), datetime(2024, 1, 2, 9, 30)]),
     (["1949", "1950"], [date(1949, 1, 1), date(1950, 1, 1)]),
     (["May-21", "Jun-21"], [date(2021, 5, 1), date(2021, 6, 1)]),
-    (["2021Q3", "2021Q4"], [date(2021, 7, 1), date(2021, 10, 1)]),
-    (["2021-Q1", "2022-Q2"], [date(2021, 1, 1), date(2022, 4, 1)]),
-    (["2016W01", "2016W52"], [date(2016, 1, 4), date(2016, 12, 26)]),
-    (["2020-W53", "2021-W01"], [date(2020, 12, 28), date(2021, 1, 4)]),
     (["1577836800000", "1577836801000"], [datetime(2020, 1, 1), datetime(2020, 1, 1, 0, 0, 1)]),
 ]
 
@@ -54,6 +51,50 @@ def test_the_line_that_is_named_reads_the_texts(texts: list[str], times: list[An
         read = eval(remedy(caught.value), {"pl": pl, "frame": frame})
         assert [time for time, known in zip(read["a time"], times) if known] == [time for time in times if time]
         assert ts.load(read, ["y"], time="a time").rows == 2
+
+
+PERIODS = [
+    (["1949-01", "1949-12"], [date(1949, 1, 1), date(1949, 12, 1)]),
+    (["2021Q3", "2021Q4", "2022Q1"], [date(2021, 7, 1), date(2021, 10, 1), date(2022, 1, 1)]),
+    (["2021-Q1", "2022-Q2"], [date(2021, 1, 1), date(2022, 4, 1)]),
+    (["2016W01", "2016W52"], [date(2016, 1, 4), date(2016, 12, 26)]),
+    (["2020-W53", "2021-W01"], [date(2020, 12, 28), date(2021, 1, 4)]),
+    (["2021-05", "2021-06-15", "2021-07-01 12:00"], [date(2021, 5, 1), date(2021, 6, 15), date(2021, 7, 1)]),
+]
+
+
+@pytest.mark.parametrize(("texts", "days"), PERIODS, ids=lambda texts: str(texts[0]))
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_months_quarters_and_weeks_are_the_days_on_which_they_begin(
+    texts: list[str], days: list[date], dictionary: bool, tmp_path: Path
+) -> None:
+    frame = pl.DataFrame({"a time": texts, "y": np.arange(float(len(texts)))})
+    frame.write_csv(path := tmp_path / "x.csv")
+    sources: list[Any] = [frame, frame[::-1], {"a time": texts, "y": [0.0] * len(texts)}]
+    sources += [path] * (len({*map(len, texts)}) == 1)  # a column of CSV is all times or all text
+    for source in [frame.cast({"a time": pl.Categorical})] if dictionary else sources:
+        stash = ts.load(source, ["y"], time="a time")
+        assert stash.clock.unit == "us"
+        assert stash.to_polars()["a time"].dt.date().to_list() == days
+    runs = pl.DataFrame({"t": days, "k": texts, "y": 1.0})
+    assert ts.load(runs, ["y"], time="t", known="k").known_name == "k"
+
+
+@pytest.mark.parametrize("late", ["2021-13", "2021Q5", "2021W54", "2021W53", "2021-W00", "2021-1", "202101", "0000-01"])
+def test_a_month_quarter_or_week_that_there_is_not(late: str) -> None:
+    with pytest.raises(
+        ts.errors.DataError, match=like(f"Text times must be in ISO 8601 ... {late!r} in column 't' is")
+    ):
+        ts.load({"t": ["2021-01", late], "y": [1, 2]}, time="t")
+
+
+def test_periods_of_pandas_are_the_times_of_such_texts() -> None:
+    for freq, texts in (("M", ["2021-05", "2021-06"]), ("Q", ["2021Q3", "2021Q4"]), ("W", ["2016W01", "2016W02"])):
+        stash = ts.load({"t": texts, "y": [1.0, 2.0]}, ["y"], time="t")
+        first = [str(day) for day in stash.to_polars()["t"].dt.date()]
+        periods = pd.PeriodIndex(first, freq=freq)
+        of_periods = ts.load(pd.DataFrame({"t": periods, "y": [1.0, 2.0]}), ["y"], time="t")
+        assert of_periods.to_polars()["t"].dt.date().to_list() == stash.to_polars()["t"].dt.date().to_list()
 
 
 def test_a_day_and_a_month_that_may_be_either_way_round() -> None:

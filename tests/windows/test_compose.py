@@ -207,6 +207,7 @@ def test_choices_in_any_order_leave_what_the_oracle_leaves(
         check_part(part)
 
 
+@pytest.mark.filterwarnings("ignore:.* of the values of .* missing, before it")
 @settings(max_examples=40)
 @given(tables(most_entities=5, most_rows=40), st.integers(1, 3), st.integers(0, 2), st.data())
 def test_divisions_can_be_exchanged(table: Table, history: int, horizon: int, data: st.DataObject) -> None:

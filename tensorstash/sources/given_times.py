@@ -1,0 +1,107 @@
+"""Times that callers give beside a source, in the unit of its times: the calendar of `frequency=`, those of `at=`."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tensorstash.columns.arrays import integers
+from tensorstash.columns.types import is_text, value_type
+from tensorstash.common.calendar import Calendar
+from tensorstash.common.clock import Clock, epoch_unit
+from tensorstash.common.dtypes import Int64s
+from tensorstash.errors import DataError, SchemaError
+from tensorstash.sources.derive import stored
+from tensorstash.sources.iso_times import with_iso_time
+from tensorstash.sources.read import Wanted, read
+from tensorstash.sources.source import open_source
+from tensorstash.sources.time_formats import reading
+
+_NAME = "frequency="
+
+
+def times_of(given: Any) -> pa.ChunkedArray:
+    """The times of a calendar in their own type; texts and periods are the times at which they begin."""
+    source = pa.table({_NAME: given}) if isinstance(given, (pa.Array, pa.ChunkedArray)) else {_NAME: given}
+    opened = open_source(source, None, Wanted(None), None, progress=False)
+    if not opened.rows:
+        raise ValueError(f"A calendar has at least one time, and {_NAME} is empty. Give all times that exist.")
+    times = with_iso_time(stored(opened), _NAME)
+    arrays = [batch.column(0) for unit in times.units for _, batch in read(unit, [_NAME])]
+    arrow = times.schema.field(_NAME).type
+    return pa.chunked_array(arrays, arrow).cast(value_type(arrow))
+
+
+def calendar_of(times: pa.ChunkedArray, clock: Clock) -> Calendar:
+    """The calendar of times that `times_of` returned, in the unit of a clock."""
+    ticks = ticks_of(times, clock, None)
+    falls = np.flatnonzero(ticks[1:] <= ticks[:-1])
+    if len(falls):
+        before, after = (clock.format(int(ticks[falls[0] + k])) for k in (0, 1))
+        raise ValueError(
+            f"A calendar ascends, and in {_NAME} {before} comes before {after}. Sort the times, each once: "
+            "np.unique(times)."
+        )
+    return Calendar(ticks, clock)
+
+
+def ticks_of(times: pa.ChunkedArray, clock: Clock, column: str | None) -> Int64s:
+    """Times of the kind of a clock as its ticks: those of a column of the frame of `at=`, or of a calendar."""
+    kind = times.type
+    argument, what = (_NAME, "the calendar") if column is None else ("at=", f"column {column!r}")
+    if clock.unit is None:
+        target, wanted, fits = pa.int64(), "an integer", pa.types.is_integer(kind)
+    elif clock.unit == "d":
+        target, wanted, fits = pa.date32(), "a date", pa.types.is_date(kind)
+    else:
+        zone, is_date = getattr(kind, "tz", None), pa.types.is_date(kind)
+        target = pa.timestamp(clock.unit, zone)
+        wanted = f"a timestamp with the zone {clock.zone}" if clock.zone else "a timestamp without a zone"
+        fits = zone is not None if clock.zone else is_date or (pa.types.is_timestamp(kind) and zone is None)
+    if not fits:
+        raise SchemaError(
+            f"The times of {argument} must be {wanted}, as in the stash; {what} is {kind}. Convert it"
+            f"{_conversion(times, clock, column)}.{clock.hint}"
+        )
+    if times.null_count:
+        row = int(np.argmax(times.is_null().to_numpy()))
+        raise DataError(
+            f"The times of {argument} must not be missing; {what} is null in row {row:,}. Leave such rows out."
+        )
+    try:
+        return integers(times.cast(target))
+    except pa.ArrowInvalid as error:
+        if clock.unit is None:
+            raise DataError(
+                f"The times of {argument} must be integers below 2**63, as in the stash; {what} is {kind} "
+                "and has a larger one. Leave such rows out."
+            ) from error
+        raise DataError(
+            f"The times of {argument} must be whole ticks of the stash, whose unit is {clock.unit!r}; "
+            f"{what} is {kind}, and one would be rounded. Round them yourself, such as with dt.truncate."
+        ) from error
+
+
+def _conversion(times: pa.ChunkedArray, clock: Clock, column: str | None) -> str:
+    """How polars converts times to those of a clock, if that is known."""
+    how, other, kind = f"pl.col({column!r})", "", times.type
+    is_date, has_zone = pa.types.is_date(kind), getattr(kind, "tz", None) is not None
+    if column is None and (pa.types.is_integer(kind) or has_zone):
+        how = "pl.Series(times)"
+    elif column is None:  # numpy reads texts too
+        how, is_date = "pl.Series(np.array(times, 'M8[us]'))", False
+    if is_text(kind) and (found := reading(str(column), times)):
+        how, other = found
+        is_date = "to_date(" in how
+    elif pa.types.is_integer(kind) and (unit := epoch_unit(*pc.min_max(times).as_py().values())):
+        how = f"pl.from_epoch({how}, {unit!r})"
+    elif not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+        return ""
+    if clock.unit is None or "%z" in how:
+        return ""
+    if clock.unit == "d":
+        how += "" if is_date else ".dt.date()"
+    elif clock.zone or pa.types.is_timestamp(kind):
+        how += ".cast(pl.Datetime('us'))" * is_date + f".dt.replace_time_zone({clock.zone!r})"
+    return f", with polars: {how if column is None else f'frame.with_columns({how})'}{other}"
