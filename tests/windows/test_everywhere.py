@@ -1,0 +1,173 @@
+"""Every way of choosing windows, in everything that samples: batches hold the windows that their ids say, each once.
+
+The oracle is `windows[ids]`, which knows neither orders nor ranks, nor devices, nor other processes.
+"""
+
+import multiprocessing
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+import tensorstash as ts
+from tests import kernel
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* entities have no", "ignore:.*Gaps cost", "ignore:Gaps make")
+
+LENGTHS = {"ash": 23, "birch": 40, "cedar": 17, "elm": 31, "fir": 7}
+SPANS: dict[str, Any] = {"past": ("y", -4, 0), "target": ("y", 0, 2)}
+SHORT: dict[str, Any] = {"past": ("y", -2, 0), "target": ("y", 0, 1)}
+DAYS = [day for day in range(0, 60) if day % 7 < 5 and day != 17]  # without weekends and a holiday
+PRICES = {"t": [*range(0, 60, 3)], "price": [*map(float, range(20))]}
+
+
+def stash_of() -> ts.Stash:
+    frames = []
+    for k, (name, n) in enumerate(LENGTHS.items()):
+        t = np.array(DAYS)[: n + 1]
+        t = np.delete(t, 9) if n > 9 else t[:n]
+        values = np.where(t % 11 == 3, np.nan, 1000.0 * k + t)
+        frames.append(pl.DataFrame({"tree": [name] * len(t), "t": t, "y": values, "z": 1000.0 * k - t}))
+    columns = {"y": "y", "x": ["y", "z"], "day": ts.calendar("time")}
+    return ts.load(pl.concat(frames), columns, entity="tree", time="t")
+
+
+def plain(stash: ts.Stash, **more: Any) -> ts.Windows:
+    arguments: dict[str, Any] = {"spans": SPANS, "frequency": 1} | more
+    return ts.Windows(stash, **arguments)
+
+
+def with_tables(stash: ts.Stash) -> ts.Windows:
+    spans = SPANS | {"price": ts.During("price", -9, 0, max_rows=3, table="prices")}
+    tables = {"prices": ts.load(PRICES, ["price"], time="t")}
+    return plain(stash, spans=spans, tables=tables, frequency=DAYS, stride=2, align="end")
+
+
+WINDOWS: dict[str, Callable[[ts.Stash], ts.Windows]] = {
+    "from the end": lambda stash: plain(stash, spans=SHORT, stride=2, align="end"),
+    "common origins": lambda stash: plain(stash, spans=SHORT, stride=2, align=8),
+    "common origins over gaps": lambda stash: plain(stash, stride=3, align=8, gaps="mask", min_horizon=1),
+    "shares": lambda stash: plain(stash, gaps="mask", require={"past": 0.75, "target": 0.5}),
+    "rows": lambda stash: plain(stash, gaps="mask", require={"y": "rows"}, min_history=1),
+    "a calendar": lambda stash: plain(stash, frequency=DAYS),
+    "a calendar with empty slots": lambda stash: plain(
+        stash, frequency=DAYS, gaps="mask", spans=SPANS | {"day": ("day", 0, 2)}
+    ),
+    "a calendar and shares": lambda stash: plain(stash, frequency=DAYS, gaps="mask", require={"x": 0.8}, align=12),
+    "each variate": lambda stash: plain(
+        stash, frequency=DAYS, spans={"x": (ts.each("x"), -4, 0)}, stride=2, align="end"
+    ),
+    "drawn": lambda stash: plain(stash, frequency=DAYS, spans={"past": ("y", ts.Draw(-6, -2), 0), "next": ("y", 0, 1)}),
+    "tables": with_tables,
+    "chosen": lambda stash: plain(stash, frequency=DAYS, stride=2, align="end").of(["birch", "ash", "elm"]),
+    "the last of each": lambda stash: plain(stash, frequency=DAYS, gaps="mask").split_last(9, 5)[1],
+}
+
+ORDERS: dict[str, Callable[[ts.Windows], dict[str, Any]]] = {
+    "in order": lambda _: {},
+    "shuffled": lambda _: {"shuffle": True},
+    "blocks": lambda _: {"order": ts.Blocks(4)},
+    "by time": lambda _: {"order": ts.ByTime(shuffle=True), "batch_size": None},
+    "weighted": lambda windows: {"order": ts.Weighted(np.arange(len(windows)) % 5 + 0.5)},
+    "per entity": lambda _: {"order": ts.PerEntity(9)},
+    "resident": lambda _: {"shuffle": True, "resident": True},
+    "packed": lambda _: {"shuffle": True, "transform": [ts.PackSequences("past")]},
+}
+
+
+def loader_of(windows: Any, arguments: dict[str, Any], **more: Any) -> ts.Loader:
+    return ts.Loader(windows, **({"batch_size": 6, "with_ids": True, "with_valid": True, "seed": 5} | arguments | more))
+
+
+def check_batch(windows: ts.Windows, batch: dict[str, torch.Tensor], *, drawn: bool) -> None:
+    if "past.offsets" in batch or drawn:
+        return  # other tests compare what is packed, and what was drawn follows from the key of the window
+    expected = windows[batch["window"].numpy()]
+    assert expected.keys() <= batch.keys()
+    for name, values in expected.items():
+        assert torch.equal(batch[name].nan_to_num(-7.5), values.nan_to_num(-7.5)), name
+
+
+@pytest.mark.parametrize("way", kernel.WAYS)
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_batches_hold_each_window_of_an_epoch_once(
+    kind: str, order: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On one rank; and begun on two ranks, then resumed on three."""
+    kernel.take(way, monkeypatch)
+    windows = WINDOWS[kind](stash_of())
+    arguments = ORDERS[order](windows)
+    if kind in ("each variate", "drawn") and order == "packed":
+        pytest.skip("these windows have no span of this name, or of one length, to pack")
+    whole = [*loader_of(windows, arguments)]
+    seen = torch.cat([batch["window"][batch["valid"]] for batch in whole]).tolist()
+    for batch in whole:
+        check_batch(windows, batch, drawn=kind == "drawn")
+    if order not in ("weighted", "per entity"):
+        assert sorted(seen) == [*range(len(windows))]
+    begun: list[int] = []
+    state: dict[str, Any] = {}
+    size = arguments.get("batch_size", 6)
+    for rank in range(2):
+        loader = loader_of(windows, arguments, num_replicas=2, rank=rank, batch_size=size and 3)
+        batch = next(iter(loader))
+        begun += batch["window"][batch["valid"]].tolist()
+        state = loader.state_dict()
+    for rank in range(3):
+        loader = loader_of(windows, arguments, num_replicas=3, rank=rank, batch_size=size and 2)
+        loader.load_state_dict(state)
+        begun += [k for batch in loader for k in batch["window"][batch["valid"]].tolist()]
+    assert sorted(begun) == sorted(seen)
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_components_of_a_mix_hold_the_same(kind: str) -> None:
+    stash = stash_of()
+    one, other = WINDOWS[kind](stash), WINDOWS[kind](stash)
+    for batch in loader_of(ts.Mix({"one": one, "other": other}), {"shuffle": True}):
+        source = batch["source"]
+        for k, windows in enumerate((one, other)):
+            mine = source == k
+            if kind in ("drawn", "each variate") or not mine.any():
+                continue
+            for name, values in windows[batch["window"][mine].numpy()].items():
+                assert torch.equal(batch[name][mine].nan_to_num(-7.5), values.nan_to_num(-7.5)), name
+
+
+def _child(windows: list[ts.Windows], results: Any) -> None:
+    torch.set_num_threads(1)  # without the kernel, torch's threads do not survive a fork
+    results.put([_first(part) for part in windows])
+
+
+def _first(windows: ts.Windows) -> Any:
+    batch = next(iter(loader_of(windows, {"order": ts.PerEntity(2)})))
+    return {name: values.nan_to_num(-7.5).tolist() for name, values in batch.items()}
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_other_processes_make_the_same_batches(method: str, processes_from_the_template: None) -> None:
+    windows = [make(stash_of()) for make in WINDOWS.values()]
+    context: Any = multiprocessing.get_context(method)
+    results = context.Queue()
+    child = context.Process(target=_child, args=(windows, results))
+    child.start()
+    found = results.get(timeout=300)
+    child.join()
+    assert found == [*map(_first, windows)]
+
+
+@pytest.mark.usefixtures("shm")
+def test_fingerprints_tell_them_apart_and_pickles_keep_them() -> None:
+    stash = stash_of().share("trees")
+    windows = {kind: make(stash) for kind, make in WINDOWS.items() if kind != "tables"}  # whose table is private
+    prints = {kind: part.fingerprint() for kind, part in windows.items()}
+    assert len({*map(str, prints.values())}) == len(prints)
+    for kind, part in windows.items():
+        assert pickle.loads(pickle.dumps(part)).fingerprint() == prints[kind]
+        if kind != "the last of each":  # a cut of a split stays with its windows
+            assert part.on(stash_of()).fingerprint() == prints[kind]
