@@ -130,7 +130,7 @@ class ShardedWindows(Several):
         """The part of the fingerprint that all shards share; `None` if this node has no shard."""
         for part in self.parts.values():
             fingerprint = part.fingerprint()
-            kept = ("spans", "stride", "tables", *MEANINGS)
+            kept = ("spans", "stride", "align", "tables", *MEANINGS)
             return {name: fingerprint[name] for name in kept if name in fingerprint}
         return None
 

@@ -72,6 +72,11 @@ class Frequency:
 
     def steps(self, before: Int64s, after: Int64s) -> Int64s:
         """How many steps lie between each pair of times, both `(n,)`; 0 where it is not a whole number."""
+        steps = np.maximum(self.passed(before, after), 1)
+        return np.where(self.follows(before, after, steps), steps, 0)
+
+    def passed(self, before: Int64s, after: Int64s) -> Int64s:
+        """How many steps lie between each pair of times, both `(n,)`, or one more or less if they are not whole."""
         local_before, local_after, day = wall_clock(before, self.clock), wall_clock(after, self.clock), self.clock.day
         if self.kind == "months":
             passed = (
@@ -82,9 +87,8 @@ class Frequency:
         else:
             ticks = local_after - local_before if self.kind == "days" else after - before
             unit = self.count * (day if self.kind == "days" else 1)
-            passed = (ticks + unit // 2) // unit * self.count
-        steps = np.maximum(passed // self.count, 1)
-        return np.where(self.follows(before, after, steps), steps, 0)
+            return (ticks + unit // 2) // unit
+        return passed // self.count
 
     def advance(self, times: Int64s, steps: Int64s, days: Int8s | int = 0) -> Int64s:
         """The times that many steps later, or earlier if negative, as in polars' `offset_by`; both `(n,)`.

@@ -1,6 +1,6 @@
 """The arguments of `Windows`, and the windows that they ask for on the data of a stash."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,15 +10,17 @@ from tensorstash.common.frequency import Duration, Frequency
 from tensorstash.common.text import type_text
 from tensorstash.gather.span import Span
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.align import Align, checked_align
 from tensorstash.windows.at import Unmatched, check_at
 from tensorstash.windows.during import During, Side
 from tensorstash.windows.fills import slot_fills
 from tensorstash.windows.gaps import Gaps, all_windows, check_no_slots, fragments
 from tensorstash.windows.intervals import no_intervals
 from tensorstash.windows.placement import Placement
+from tensorstash.windows.require import Require, Required, required
 from tensorstash.windows.selection import Where, anchored, at_points, chosen_in, enough_rows, latest, of_entities
 from tensorstash.windows.slots import lead_and_tail, place, with_tail
-from tensorstash.windows.spans import judged_spans, slot_count
+from tensorstash.windows.spans import slot_count
 from tensorstash.windows.splits import check_intervals
 from tensorstash.windows.tables import check_used, checked_tables
 from tensorstash.windows.time_spans import time_spans
@@ -34,10 +36,11 @@ class Arguments:
     min_history: int | None
     min_horizon: int | None
     stride: int
+    align: Align
     gaps: Gaps
     frequency: Duration | Frequency | None
     tolerance: Duration | None
-    require: Sequence[str] | None
+    require: Require | None
     where: Where | None
     closed: Side
     unmatched: Unmatched
@@ -53,10 +56,10 @@ class Arguments:
         """Slots before the anchor. Without spans in slots a window is one row, or with `at=` a point in time."""
         return max([0 if self.spans or at is not None else 1, *(-span.start for span in self.spans)])
 
-    def required(self, placement: Placement) -> list[Span]:
-        """The spans that `require=` names, by themselves or by their columns."""
+    def required(self, placement: Placement) -> list[Required]:
+        """What `require=` asks of spans, which it names by themselves or by their columns."""
         size = placement.history, placement.horizon
-        return judged_spans(placement.stash, self.spans, self.in_time, self.require, size)
+        return required(placement.stash, self.spans, self.in_time, self.require, size)
 
     def without_rows(self) -> "Arguments":
         """The arguments without what belongs to the rows of one stash."""
@@ -69,7 +72,8 @@ class Arguments:
         if at is None and placement.points is not None:
             raise ValueError("These windows are at given points, and other data have others. Give them as at=.")
         if at is not None:
-            return replace(self, frequency=placement.slots.frequency, stride=1, where=None, is_masked=False)
+            frequency = placement.slots.frequency
+            return replace(self, frequency=frequency, stride=1, align="start", where=None, is_masked=False)
         if self.is_masked:
             raise ValueError(
                 "These windows were chosen by where= with booleans for the rows of their own stash, which other data "
@@ -102,7 +106,7 @@ def windows_of(
     """
     spans, gaps = arguments.spans, arguments.gaps
     stride = slot_count(1, arguments.stride, "stride")
-    check_at(stash, at, arguments.closed, arguments.unmatched, stride, arguments.where)
+    check_at(stash, at, arguments.closed, arguments.unmatched, stride, arguments.align, arguments.where)
     frequency, tolerance = arguments.frequency, arguments.tolerance
     if not spans:
         check_no_slots(gaps, frequency, tolerance, arguments.min_history, arguments.min_horizon)
@@ -123,12 +127,13 @@ def windows_of(
         fills=fills,
         intervals=no_intervals(),
         time_spans=time_spans(stash, arguments.in_time, tables, side),
+        align=checked_align(stash, arguments.align, in_steps=bool(spans) and gaps != "ignore"),
         chosen=chosen,
     )
-    required = arguments.required(candidates)
+    judged = arguments.required(candidates)
     if at is not None:
-        return at_points(candidates, at, arguments.closed, required, arguments.unmatched)
-    whole = all_windows(candidates, pieces, required, stride, may_forecast=may_forecast)
+        return at_points(candidates, at, arguments.closed, judged, arguments.unmatched)
+    whole = all_windows(candidates, pieces, judged, stride, may_forecast=may_forecast)
     whole = whole if chosen is None else of_entities(whole, chosen)
     return enough_rows(anchored(whole, arguments.where)) if len(whole) else whole
 

@@ -23,7 +23,7 @@ Unmatched = Literal["error", "drop"]
 
 
 def check_at(  # noqa: PLR0917  the arguments of `Windows`
-    stash: Stash, at: Any, closed: object, unmatched: object, stride: int, where: object
+    stash: Stash, at: Any, closed: object, unmatched: object, stride: int, align: object, where: object
 ) -> None:
     """Raise `ValueError` for arguments of `Windows` that contradict each other, or the stash."""
     if stash.known is not None and at is None:
@@ -36,8 +36,8 @@ def check_at(  # noqa: PLR0917  the arguments of `Windows`
     one_of(unmatched, get_args(Unmatched), "unmatched")
     if at is None and (closed != "left" or unmatched != "error"):
         raise ValueError("closed= and unmatched= must be given with at=. For a span in time, see closed= of ts.During.")
-    if at is not None and (stride != 1 or where is not None):
-        name = "where=" if where is not None else "stride="
+    if at is not None and (stride != 1 or str(align) != "start" or where is not None):
+        name = "where=" if where is not None else "stride=" if stride != 1 else "align="
         raise ValueError(
             f"{name} must be left out with at=, which has a row for each window. Choose rows of the frame."
         )

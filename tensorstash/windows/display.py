@@ -7,6 +7,7 @@ import numpy as np
 from tensorstash.common.html import table
 from tensorstash.common.text import counted
 from tensorstash.stash.printed import entity_text
+from tensorstash.windows.align import align_text
 from tensorstash.windows.extent import extent
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import nearest_rows
@@ -33,7 +34,8 @@ def _caption(placement: Placement) -> str:
     frequency, intervals, count = placement.slots.frequency, placement.intervals, len(placement.offsets) - 1
     units = ("rows" if placement.fills is None else "slots") + (f" every {frequency.text}" if frequency else "")
     where = (
-        f"stride {intervals.stride}, in {counted(len(intervals.guide.base), 'interval')} of {counted(count, 'entity')}"
+        f"stride {intervals.stride}{align_text(placement)}, in {counted(len(intervals.guide.base), 'interval')} of "
+        f"{counted(count, 'entity')}"
     )
     if placement.points is not None:
         where = f"at points in time of {counted(len(np.unique(placement.points.entity)), 'entity')}"

@@ -11,13 +11,14 @@ from tensorstash.common.checks import one_of
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Duration, Frequency, written
 from tensorstash.errors import DataError, NoWindowError
-from tensorstash.gather.span import Span
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.align import align_text, aligned
 from tensorstash.windows.gap_causes import remedy_of
 from tensorstash.windows.intervals import Intervals, drop, intervals, windows_in
 from tensorstash.windows.placement import Placement
+from tensorstash.windows.require import Required, incomplete
 from tensorstash.windows.runs import Runs, entity_runs, find_runs
-from tensorstash.windows.selection import complete, incomplete
+from tensorstash.windows.selection import complete
 from tensorstash.windows.slots import run_edges
 from tensorstash.windows.splits import per_entity
 
@@ -126,24 +127,32 @@ def _too_short(placement: Placement, runs: Runs) -> NoWindowError:
 
 
 def all_windows(
-    placement: Placement, runs: Runs, judged: Sequence[Span], stride: int, *, may_forecast: bool
+    placement: Placement, runs: Runs, judged: Sequence[Required], stride: int, *, may_forecast: bool
 ) -> Placement:
-    """Every window without a missing value; raises `NoWindowError`, and warns if many windows are lost.
+    """Every window that lacks no required value; raises `NoWindowError`, and warns if many windows are lost.
 
     With `may_forecast`, no whole window is needed if a run holds the history of a window that starts after it.
     """
     starts, stops = run_edges(placement.slots)
-    whole = replace(
+    unaligned = replace(
         placement, intervals=intervals(starts, windows_in(stops - starts, placement.length, stride), stride)
     )
-    if not len(whole):
+    if not len(unaligned):
         if may_forecast and int((stops - starts).max(initial=0)) >= placement.history + placement.slots.tail:
-            return whole
+            return unaligned
         raise _too_short(placement, runs)
-    warned = _warn_of_gaps(whole, runs)
+    warned = _warn_of_gaps(unaligned, runs)
+    whole = aligned(unaligned)
+    if not len(whole):
+        if may_forecast:
+            return whole
+        raise NoWindowError(
+            f"align= keeps the windows whose anchor is a whole number of strides from it; with stride {stride}"
+            f"{align_text(whole)} there is none. Give another time, a lower stride=, or align='end'."
+        )
     kept = replace(whole, intervals=complete(whole, judged))
     told = _warn_of_require(kept, whole, judged)
-    _warn_of_absent(kept, whole.intervals, without_gaps=warned, without_require=told)
+    _warn_of_absent(kept, whole.intervals, unaligned, without_gaps=warned, without_require=told)
     return kept
 
 
@@ -191,12 +200,12 @@ def _left_out(placement: Placement) -> str:
     )
 
 
-def _warn_of_require(placement: Placement, before: Placement, judged: Sequence[Span]) -> bool:
+def _warn_of_require(placement: Placement, before: Placement, judged: Sequence[Required]) -> bool:
     """Warn if `require=` leaves out many of the windows that were there before; returns whether it does."""
     kept, every = len(placement), len(before)
     if kept >= (1 - _COSTLY) * every:
         return False
-    alone = {span.name: every - len(drop(before.intervals, *incomplete(before, [span]))) for span in judged}
+    alone = {asked.span.name: every - len(drop(before.intervals, *incomplete(before, [asked]))) for asked in judged}
     worst = max(alone, key=lambda name: alone[name])
     more = f" {worst!r} alone costs {alone[worst]:,}." if len(alone) > 1 else ""
     had, has = (per_entity(each)["count"] > 0 for each in (before, placement))
@@ -206,14 +215,15 @@ def _warn_of_require(placement: Placement, before: Placement, judged: Sequence[S
     what = "missing values" if placement.fills is None else "missing values and empty slots"
     warnings.warn(
         f"require= leaves out {1 - kept / every:.0%} of the windows, because of {what}: {kept:,} of {every:,} are left."
-        f"{more} Shorter windows lose fewer, and fewer names in require= too; fill= turns missing values into data.",
+        f"{more} Shorter windows lose fewer, and fewer names or lower shares in require= too; fill= turns missing "
+        "values into data.",
         stacklevel=6,
     )
     return True
 
 
 def _warn_of_absent(
-    placement: Placement, before_require: Intervals, *, without_gaps: bool, without_require: bool
+    placement: Placement, before_require: Intervals, unaligned: Placement, *, without_gaps: bool, without_require: bool
 ) -> None:
     """Warn of entities that have rows but no window, with an example of each reason that no other warning has given."""
     slots = placement.slots
@@ -223,9 +233,11 @@ def _warn_of_absent(
     absent = np.flatnonzero((counts == 0) & (rows > 0))
     needed = max(1, placement.length - slots.lead - slots.tail)
     is_incomplete = per_entity(replace(placement, intervals=before_require))["count"][absent] > 0
+    is_off = ~is_incomplete & (per_entity(unaligned)["count"][absent] > 0)
     is_short = ~is_incomplete & (rows[absent] < needed)
     short, lost = absent[is_short], absent[:0] if without_require else absent[is_incomplete]
-    apart = absent[:0] if without_gaps else absent[~is_incomplete & ~is_short]
+    apart = absent[:0] if without_gaps else absent[~is_incomplete & ~is_short & ~is_off]
+    off = absent[is_off]
     reasons, entities = [], placement.stash.entities
     if len(short):
         reasons.append(
@@ -239,11 +251,16 @@ def _warn_of_absent(
             f"{entities[apart[0]]!r} with steps of {_other_step(placement, apart[0])} (load these series apart, or see "
             "frequency= and gaps=)"
         )
+    if len(off):
+        reasons.append(
+            f"{len(off):,} without an anchor at a stride from the time of align=, such as {entities[off[0]]!r} (lower "
+            "stride=, or take align='end')"
+        )
     if len(lost):
         name = entities[lost[0]]
         reasons.append(f"{len(lost):,} with missing values that require= does not allow, such as {name!r}")
     if reasons:
-        total, every = len(short) + len(apart) + len(lost), np.count_nonzero(rows)
+        total, every = len(short) + len(apart) + len(off) + len(lost), np.count_nonzero(rows)
         warnings.warn(f"{total:,} of {every:,} entities have no window: {'; '.join(reasons)}.", stacklevel=6)
 
 

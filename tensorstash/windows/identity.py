@@ -108,6 +108,8 @@ def where(placement: Placement) -> dict[str, Any]:
         "offsets": zlib.crc32(placement.offsets.data),
         "runs": _runs(placement),
     }
+    if placement.align != "start" and placement.intervals.stride > 1:
+        found["align"] = placement.align
     if widths := widths_of(placement):
         found["variates"] = widths
     if any(time_span.table.name is None for time_span in placement.time_spans):

@@ -124,16 +124,3 @@ def union(low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
     stops = np.maximum.accumulate(high)
     new = np.append(True, low[1:] > stops[:-1])
     return low[new], stops[np.append(new[1:], True)]
-
-
-def spread(low: Int64s, high: Int64s, count: int, step: int) -> tuple[Int64s, Int64s]:
-    """The union of the ranges moved back by 0, `step`, ..., `(count - 1) * step`, in log2(count) doublings."""
-    if step == 1:
-        return union(low - (count - 1), high)
-    done = 1
-    low, high = union(low, high)
-    while done < count:
-        more = min(done, count - done)
-        low, high = union(np.concatenate([low, low - more * step]), np.concatenate([high, high - more * step]))
-        done += more
-    return low, high

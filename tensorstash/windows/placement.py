@@ -36,6 +36,7 @@ class Placement:
     intervals: Intervals  # of the slots at which windows start; empty for windows at given points
     points: Points | None = None
     time_spans: tuple[TimeSpan, ...] = ()  # the spans in time
+    align: str | int = "start"  # from where the stride was counted; an integer is a time
     chosen: Bools | None = None  # `(entities,)`, those that windows may be of; `None`: all
 
     def __len__(self) -> int:

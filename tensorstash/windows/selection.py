@@ -14,53 +14,35 @@ from tensorstash.common.checks import array_of, shown
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.ranges import true_ranges
 from tensorstash.errors import NoWindowError
-from tensorstash.gather.span import Span
-from tensorstash.stash.missing import missing_rows
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.at import points_of
-from tensorstash.windows.intervals import Intervals, cut_ranges, drop, intervals, keep, of_ids, spread, union
+from tensorstash.windows.intervals import Intervals, drop, intervals, keep, of_ids
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.points import Refused, placed
+from tensorstash.windows.require import Required, incomplete
+from tensorstash.windows.row_ranges import missing_ranges, row_ranges, slot_ranges
 from tensorstash.windows.slots import empty_slots, nearest_rows, run_edges, run_rows, runs_at, slots_at
 from tensorstash.windows.time_spans import TimeSpan
 
-_BLOCK = 1 << 20  # rows scanned for missing values at a time
 _WINDOWS = 1 << 16  # tested at a time
 
 Where = str | Sequence[bool] | NDArray[np.bool_] | torch.Tensor
 
 
-def complete(placement: Placement, judged: Sequence[Span]) -> Intervals:
-    """The windows without a missing value in any of the spans; if there is none, a `NoWindowError`.
-
-    An empty slot counts as missing, except after a run, where no value is known yet.
-    """
+def complete(placement: Placement, judged: Sequence[Required]) -> Intervals:
+    """The windows that lack no more values than `require=` allows; if there is none, a `NoWindowError`."""
     whole = placement.intervals
     if not judged:
         return whole
     kept = drop(whole, *incomplete(placement, judged))
     if not len(kept):
         raise NoWindowError(
-            f"require= keeps the windows without a missing value; each of the {len(whole):,} windows has one in "
-            f"{', '.join(repr(span.name) for span in judged)}. Shorten the window, or load with fill=, "
-            "whose value counts as data."
+            "require= keeps the windows without a missing value, or with no more of them than a share allows; none of "
+            f"the {len(whole):,} windows is so in {', '.join(repr(asked.span.name) for asked in judged)}. Shorten the "
+            f"window, lower the share, as in require={{{judged[0].span.name!r}: {judged[0].share / 2:g}}}, or load with "
+            "fill=, whose value counts as data."
         )
     return kept
-
-
-def incomplete(placement: Placement, judged: Sequence[Span]) -> tuple[Int64s, Int64s]:
-    """The ranges of slots at which windows with a missing value in one of the spans begin."""
-    bad_low, bad_high, empty = [], [], empty_slots(placement.slots)
-    for span in judged:
-        low, high = _slot_ranges(placement, *_missing_ranges(placement.stash, span.column))
-        if len(empty[0]):
-            low, high = union(np.concatenate([low, empty[0]]), np.concatenate([high, empty[1]]))
-        # a window that starts at slot s has slot j of the span at slot s + history + start + j * step
-        shift = span.start + placement.history
-        low, high = spread(low - shift, high - shift, len(span), span.step)
-        bad_low.append(low)
-        bad_high.append(high)
-    return union(np.concatenate(bad_low), np.concatenate(bad_high))
 
 
 def chosen(placement: Placement, test: Callable[[Int64s, Int64s], Bools]) -> Placement:
@@ -122,7 +104,7 @@ def chosen_in(placement: Placement, stash: Stash) -> Bools | None:
     return found
 
 
-def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span], unmatched: str) -> Placement:
+def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Required], unmatched: str) -> Placement:
     """The windows at the points of a frame; points without one are an error, or dropped with `unmatched="drop"`."""
     points = points_of(placement.stash, at, closed, {span.name for span in placement.shown})
     wanted, refused = len(points), Refused(placement.stash, len(points))
@@ -154,27 +136,6 @@ def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span]
     return placement
 
 
-def _missing_ranges(stash: Stash, name: str) -> tuple[Int64s, Int64s]:
-    """The ranges `[low, high)` of rows in which a column has a missing value."""
-    missing = missing_rows(stash, name)
-    return (np.empty(0, np.int64), np.empty(0, np.int64)) if missing is None else _ranges(missing, stash.rows)
-
-
-def _slot_ranges(placement: Placement, low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
-    """Ranges of rows as ranges of slots, cut between two runs."""
-    slots = placement.slots
-    if slots.tail or slots.lead:
-        low, high = cut_ranges(run_rows(slots, placement.stash.rows)[0], low, high)
-    return slots_at(slots, low), slots_at(slots, high - 1) + 1
-
-
-def _ranges(true: Callable[[slice], NDArray[np.bool_]], rows: int) -> tuple[Int64s, Int64s]:
-    """The ranges `[low, high)` of true rows; the test runs in blocks."""
-    ranges = [true_ranges(true(slice(start, start + _BLOCK)), start) for start in range(0, max(rows, 1), _BLOCK)]
-    low, high = map(np.concatenate, zip(*ranges))
-    return union(low, high)
-
-
 def anchored(placement: Placement, where: Where | None) -> Placement:
     """The windows whose anchor (without a horizon: last slot) is at a true row; a `NoWindowError` if there is none."""
     if where is None:
@@ -188,7 +149,7 @@ def anchored(placement: Placement, where: Where | None) -> Placement:
             f"where must be a boolean column or ({stash.rows},) booleans, got {found}. Load a condition as a column, "
             "such as columns={'keep': pl.col('x') > 0}, and name it: where='keep'."
         )
-    low, high = _slot_ranges(placement, *_ranges(mask.__getitem__, stash.rows))
+    low, high = slot_ranges(placement, *row_ranges(mask.__getitem__, stash.rows))
     kept = keep(placement.intervals, low - shift, high - shift)
     kept = drop(kept, *(edges - shift for edges in empty_slots(placement.slots)))
     if not len(kept):
@@ -199,7 +160,7 @@ def anchored(placement: Placement, where: Where | None) -> Placement:
     return replace(placement, intervals=kept)
 
 
-def latest(placement: Placement, judged: Sequence[Span], of: str | None) -> Intervals:
+def latest(placement: Placement, judged: Sequence[Required], of: str | None) -> Intervals:
     """One window per entity, anchored after its last row, or after the last row with a value in the column `of`."""
     rows, had = _last_rows(placement, of), _with_rows(placement)
     slots, (run_starts, _) = placement.slots, run_edges(placement.slots)
@@ -211,7 +172,11 @@ def latest(placement: Placement, judged: Sequence[Span], of: str | None) -> Inte
             f"The latest window of an entity needs {placement.history - slots.lead} consecutive rows before its "
             "anchor; no entity has as many. Shorten the history, or give min_history=."
         )
-    past = [Span(s.name, s.column, s.start, min(s.stop, 0), s.step) for s in judged if s.start < 0]
+    past = [
+        asked._replace(span=replace(asked.span, stop=min(asked.span.stop, 0)))
+        for asked in judged
+        if asked.span.start < 0
+    ]
     kept = complete(replace(placement, intervals=intervals(starts, np.ones_like(starts), 1)), past)
     newest = replace(placement, intervals=kept)
     absent = had.copy()
@@ -256,7 +221,7 @@ def _last_rows(placement: Placement, of: str | None) -> Int64s:
     which = _with_rows(placement)
     first, rows = placement.offsets[:-1][which], placement.offsets[1:][which] - 1
     if of is not None:
-        low, high = _missing_ranges(placement.stash, of)
+        low, high = missing_ranges(placement.stash, of)
         k = np.searchsorted(low, rows, "right") - 1
         inside = (k >= 0) & (rows < np.append(high, 0)[k])
         rows = np.where(inside, np.append(low, 0)[k] - 1, rows)

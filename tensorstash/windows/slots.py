@@ -200,6 +200,15 @@ def steps_until(slots: Slots, times: Int64s, rows: Int64s, most: Int64s, moments
     return first
 
 
+def steps_to(slots: Slots, times: Int64s, rows: Int64s, moment: int) -> Int64s:
+    """How many steps after each row is the first slot at or after a moment; negative where it is before the row."""
+    assert slots.frequency is not None
+    steps = slots.frequency.passed(times[rows], np.full(len(rows), moment)) - 2
+    while (early := steps_after(slots, times, rows, steps) < moment).any():
+        steps += early
+    return steps
+
+
 def times_at(slots: Slots, times: Int64s, at: Int64s) -> Int64s:
     """The time of each slot, any shape; of an empty slot by the step of time from the nearest row of its run."""
     rows, distance = nearest_rows(slots, at)

@@ -1,8 +1,7 @@
 """Spans: which slots of which columns a window holds, relative to its anchor."""
 
 import operator
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -75,7 +74,7 @@ def _check(span: Span, stash: Stash, source: Stash, table: str | None) -> None:
         )
     for name in span.columns:
         if name not in source:
-            raise _unknown(name, source, source, "the stash" if table is None else f"the table {table!r}", "column")
+            raise unknown_name(name, source, source, "the stash" if table is None else f"the table {table!r}", "column")
     if span.variates is not None:
         _check_alike(span.variates, source)
     if span.name in stash.static:
@@ -84,7 +83,7 @@ def _check(span: Span, stash: Stash, source: Stash, table: str | None) -> None:
         )
 
 
-def _unknown(name: str, stash: Stash, known: Iterable[str], where: str, what: str) -> ColumnError:
+def unknown_name(name: str, stash: Stash, known: Iterable[str], where: str, what: str) -> ColumnError:
     """The error for a name that is no column of rows; it may be something else of the stash."""
     if name in stash.static:
         return ColumnError(
@@ -165,18 +164,3 @@ def _check_draw(span: Span, draw: Draw) -> None:
             f"The step of a draw must be a multiple of the step of its span, got {draw.step} and {span.step} for "
             f"{span.name!r}."
         )
-
-
-def judged_spans(
-    stash: Stash, spans: Sequence[Span], in_time: Container[str], require: Sequence[str] | None, size: tuple[int, int]
-) -> list[Span]:
-    """The spans that `require=` names; for a column that it names, a span over the history and horizon of `size`."""
-    named = {span.name: span for span in spans}
-    names = [] if require is None else names_in(require, "require")
-    for name in names:
-        if name in in_time:
-            raise ValueError(f"require= checks slots, and {name!r} is a span in time. See min_rows= of ts.During.")
-        if name not in named and name not in stash:
-            raise _unknown(name, stash, dict.fromkeys([*named, *stash]), "the window", "span or column")
-    judged = [named.get(name) or Span(name, name, -size[0], size[1]) for name in names]
-    return [replace(span, column=column, variates=None) for span in judged for column in span.columns]

@@ -10,6 +10,7 @@ from tensorstash.common.frequency import Duration
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.stash.stash import Stash
 from tensorstash.windows import splits
+from tensorstash.windows.align import Align
 from tensorstash.windows.arguments import Arguments, check_stash, moved, needs, newest, windows_of
 from tensorstash.windows.at import Unmatched
 from tensorstash.windows.chain import Chain
@@ -22,6 +23,7 @@ from tensorstash.windows.identity import fingerprint
 from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.predictions import to_frame
+from tensorstash.windows.require import Require
 from tensorstash.windows.selection import Where
 from tensorstash.windows.spans import make_spans
 from tensorstash.windows.tables import checked_tables
@@ -56,7 +58,11 @@ class Windows:
             past is cut where the run begins, so its length need not be a multiple of the step of the `ts.Draw`.
         min_horizon: windows may extend past their run if at least this many slots of their horizon lie in it (0: none
             needs to). The slots after the run are empty, even if later rows exist after a gap.
-        stride: slots from one window to the next, counted from the first window of each run.
+        stride: slots from one window to the next.
+        align: from where they are counted: `"start"`, from the first window of each run; `"end"`, back from its last
+            window with a whole horizon, whatever `require`, `where` and splits leave out later; or a time t (text is
+            read in the zone of the times): anchors are t + k * stride steps of time in all runs, whether or not a row
+            is at t. Of a run without a slot at t, its first one after t counts.
         gaps: `"split"` ends a run where a time step is missing; `"mask"` puts empty slots there, if the next row is a
             whole number of steps away; `"ignore"` treats an entity as one run.
         frequency: the step of time, as polars writes it ("15m", "1h", "1mo", "1bd"), a `timedelta`, or an integer for
@@ -64,7 +70,10 @@ class Windows:
         tolerance: how far a step may deviate from the frequency, written likewise; at most half of it.
         require: columns or spans; windows with a missing value in one of them are left out: NaN, code -1, a value of
             `fill=` where `ts.is_valid` of the column is false, or an empty slot. A column is checked over the whole
-            window, a span over its own slots, neither after the run. NaN written into a column later may not be seen.
+            window, a span over its own slots (a drawn one over the longest), neither after the run. A mapping to shares
+            from 0 to 1 allows some: of n slots, at most `floor(n * (1 - share) + 1e-9)` may lack a value, with slots
+            before the run, without those after it. `"rows"` in place of a share checks only slots that have a row. A
+            slot of a pack lacks a value if one of its members does. NaN written into a column later may not be seen.
         where: a boolean column, or `(rows,)` booleans; windows whose anchor (without a horizon: last slot) is not at a
             true row are left out.
         at: a frame with the entity and time columns of the source. Each row is a window, with its anchor at the first
@@ -103,10 +112,11 @@ class Windows:
         min_history: int | None = None,
         min_horizon: int | None = None,
         stride: int = 1,
+        align: Align = "start",
         gaps: Gaps = "split",
         frequency: Duration | None = None,
         tolerance: Duration | None = None,
-        require: Sequence[str] | None = None,
+        require: Require | None = None,
         where: Where | None = None,
         at: Any = None,
         closed: Side = "left",
@@ -122,6 +132,7 @@ class Windows:
             min_history=min_history,
             min_horizon=min_horizon,
             stride=stride,
+            align=align,
             gaps=gaps,
             frequency=frequency,
             tolerance=tolerance,

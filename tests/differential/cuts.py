@@ -47,11 +47,21 @@ def window_arguments(rng: Random, loaded: Loaded) -> dict[str, Any]:
         _fit_columns(arguments)
     if rng.random() < 0.25:
         arguments["require"] = [rng.choice([*loaded.names, *arguments.get("spans", [])])]
+    _choose(rng, loaded, arguments)
     if rng.random() < 0.15:
         rows = loaded.stash.rows
         some = [rng.random() < 0.6 for _ in range(rows)]
         arguments["where"] = "flag" if "flag" in loaded.names and rng.random() < 0.7 else np.array(some, bool)
     return arguments
+
+
+def _choose(rng: Random, loaded: Loaded, arguments: dict[str, Any]) -> None:
+    """Give some windows shares of what is required, and another place from where strides are counted."""
+    if "require" in arguments and rng.random() < 0.3:
+        arguments["require"] = {arguments["require"][0]: rng.choice([0.0, 0.5, 0.75, 0.9, 1.0, "rows"])}
+    if "stride" in arguments and rng.random() < 0.25:
+        clock = None if rng.random() < 0.3 or arguments.get("gaps") == "ignore" else loaded.panel.clock
+        arguments["align"] = "end" if clock is None else clock.moment(rng.randint(0, 50), rng)
 
 
 def _fit_columns(arguments: dict[str, Any]) -> None:
@@ -211,7 +221,7 @@ def points_of(rng: Random, loaded: Loaded, rows: int) -> Any:
 def at_points(rng: Random, record: Record, loaded: Loaded) -> Any:
     """Windows at the points of a random frame."""
     arguments = window_arguments(rng, loaded)
-    for name in ("stride", "where"):
+    for name in ("stride", "align", "where"):
         arguments.pop(name, None)
     arguments["unmatched"] = "drop" if rng.random() < 0.8 else "error"
     if rng.random() < 0.4:

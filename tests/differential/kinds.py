@@ -169,7 +169,8 @@ def mixed(record: Record, rng: Random, folder: Path) -> tuple[Any, Loaded]:
             own["stride"] = rng.randint(1, 3)
         if at_given:
             own |= {"at": cuts.points_of(rng, loaded, 20).select(*loaded.panel.keys, "t"), "unmatched": "drop"}
-            own.pop("stride", None)
+            for name in ("stride", "align"):
+                own.pop(name, None)
         parts[rng.choice(["part", "a b", "ß"]) + str(number)] = ts.Windows(loaded.stash, **own)
     more: dict[str, Any] = {}
     if rng.random() < 0.5:

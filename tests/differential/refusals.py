@@ -24,7 +24,8 @@ def calls(rng: Random, loaded: Loaded, windows: Any) -> dict[str, Call]:
     """Valid calls by name: a function, its positional arguments and its keywords."""
     spans = {"past": ("y", -2, 0), "next": ("y", 0, 1)}
     short: dict[str, Any] = {"history": 3, "horizon": 1, "min_history": 2, "min_horizon": 1, "stride": 2}
-    short |= {"gaps": "ignore", "columns": ["y"], "require": ["y"], "frequency": None, "tolerance": None, "where": None}
+    short |= {"align": "start", "gaps": "ignore", "columns": ["y"], "require": ["y"]}
+    short |= {"frequency": None, "tolerance": None, "where": None}
     in_loader: dict[str, Any] = {"shuffle": True, "seed": 3, "num_replicas": 2, "rank": 1, "tail": "keep", "steps": 2}
     loader = in_loader | {"with_ids": True, "with_valid": True, "transform": [], "prefetch": 0, "resident": False}
     loader |= {"device": "cpu", "global_batch_size": None}

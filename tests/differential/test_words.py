@@ -21,6 +21,7 @@ from tests.differential.words import (
     Spoken,
     Words,
     is_ids,
+    is_mapping,
     is_order,
     member_of,
 )
@@ -95,6 +96,13 @@ def test_the_earlier_side_is_not_given_what_it_does_not_have() -> None:
         earlier.arguments("Windows", {"stride_offset": 3})
     with pytest.raises(NotThereError, match=r"\AByTime\Z"):
         earlier.name("ByTime")
+
+
+def test_new_values_of_a_keyword_are_not_given_to_the_earlier_side() -> None:
+    earlier = Words("earlier", (), [New("Windows", "require", when=is_mapping)])
+    assert earlier.arguments("Windows", {"require": ["y"]}) == {"require": ["y"]}
+    with pytest.raises(NotThereError, match=r"\AWindows require\Z"):
+        earlier.arguments("Windows", {"require": {"y": 0.5}})
 
 
 def test_a_case_that_the_earlier_side_does_not_have_is_not_compared_with_it() -> None:

@@ -17,6 +17,7 @@ The script may use either word of a line: each side gets its own. What it record
 A commit that adds a public word which the script shall draw adds one line to `NEW`:
 
     New("Windows", "stride_offset", same=0),                     # a keyword; 0 is what windows were before
+    New("Windows", "require", when=is_mapping),                  # new values of a keyword
     New("ByTime"),                                               # a class or function
 
 The earlier commit is not given a new keyword that has the value `same`. A case with any other value, or with a new
@@ -38,6 +39,11 @@ def is_order(value: object) -> bool:
 def is_ids(value: object) -> bool:
     """Whether a value gives the ids of windows."""
     return not isinstance(value, bool) and not is_order(value)
+
+
+def is_mapping(value: object) -> bool:
+    """Whether a value is a mapping."""
+    return isinstance(value, Mapping)
 
 
 def _always(_: object) -> bool:
@@ -94,6 +100,7 @@ class New:
     of: str  # a function, class or method by its dotted path in `ts`
     argument: str | None = None  # a keyword of it; `None`: the whole of it is new
     same: Any = None  # the value of the keyword with which all is as before
+    when: Callable[[Any], bool] = _always  # for which of its values it is new
 
 
 class NotThereError(Exception):
@@ -104,7 +111,10 @@ Line = Name | Argument | Member | Entry | Field
 
 RENAMED: tuple[Line, ...] = ()
 
-NEW: tuple[New, ...] = ()
+NEW: tuple[New, ...] = (
+    New("Windows", "align", same="start"),
+    New("Windows", "require", when=is_mapping),
+)
 
 # keys of states that the earlier commit does not have, and why they came; neither side shows them
 ADDED: dict[str, str] = {}
@@ -142,7 +152,8 @@ class Words:
 
     def arguments(self, path: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Keywords of a function or class."""
-        absent = {line.argument: line.same for line in self._absent if line.of == path}
+        lines = {line.argument: line for line in self._absent if line.of == path and line.argument is not None}
+        absent = {name: line.same for name, line in lines.items() if name in given and line.when(given[name])}
         if odd := [name for name, value in given.items() if name in absent and value != absent[name]]:
             raise NotThereError(f"{path} {odd[0]}")
         given = {name: value for name, value in given.items() if name not in absent}

@@ -1,0 +1,82 @@
+"""`align=`: from where the stride of windows is counted."""
+
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any, Literal
+
+import numpy as np
+
+from tensorstash.common.checks import shown
+from tensorstash.common.dtypes import Int64s
+from tensorstash.stash.stash import Stash
+from tensorstash.windows.intervals import intervals, windows_in
+from tensorstash.windows.placement import Placement
+from tensorstash.windows.slots import run_edges, run_rows, slots_at, steps_to
+from tensorstash.windows.splits import Moment, cut_at, first_slots
+
+Align = Literal["start", "end"] | Moment
+
+_WORDS = ("start", "end")
+_FARTHEST = 1 << 62  # ticks
+
+
+def checked_align(stash: Stash, align: Any, *, in_steps: bool) -> str | int:
+    """A word of `align=`, or its time in ticks; `in_steps`: whether windows count steps of time."""
+    if isinstance(align, str) and not any(map(str.isdigit, align)):
+        if align in _WORDS:
+            return align
+        near = get_close_matches(align.lower(), _WORDS, 1, 0.5)
+        meant = f' Did you mean "{near[0]}"?' if near else ""
+        raise ValueError(f'align must be "start", "end" or a time, got {shown(align)}.{meant}')
+    if stash.time is None or not in_steps:
+        raise ValueError(
+            f"align= at a time counts steps of time, got {shown(align)}; there are none with gaps='ignore', without "
+            "times, and of spans in time alone. Take align='end'."
+        )
+    return stash.clock.parse(align, "align")
+
+
+def aligned(placement: Placement) -> Placement:
+    """The windows counted from where `align=` says, of those that are counted from the first window of each run."""
+    stride, (starts, stops) = placement.intervals.stride, run_edges(placement.slots)
+    if placement.align == "start" or stride == 1:
+        return placement
+    if isinstance(placement.align, int):
+        origin = _slots_at(placement, placement.align) - placement.history - placement.label_offset
+    else:
+        origin = np.maximum(stops - placement.slots.tail - placement.length, starts)
+    first = starts + (origin - starts) % stride
+    return replace(placement, intervals=intervals(first, windows_in(stops - first, placement.length, stride), stride))
+
+
+def align_text(placement: Placement) -> str:
+    """Where windows are aligned, as the end of a text."""
+    if placement.align == "start" or placement.intervals.stride == 1:
+        return ""
+    time = placement.align
+    return f" from {placement.stash.clock.format(time) if isinstance(time, int) else 'the end of each run'}"
+
+
+def _slots_at(placement: Placement, moment: int) -> Int64s:
+    """The first slot at or after a time in the steps of each run, which may lie before or after the run: `(runs,)`."""
+    slots, step, clock = placement.slots, placement.slots.frequency, placement.stash.clock
+    if step is None:
+        raise ValueError(
+            "align= at a time counts steps of time, and no entity has two rows, which would show the step. Give it as "
+            "frequency=."
+        )
+    first, last = (int(time) for time in placement.stash.time_range if time is not None)
+    low, high = min(first, moment) - 3 * step.most_ticks, max(last, moment) + 3 * step.most_ticks
+    if high - low > _FARTHEST or low < -1 << 63 or high >= 1 << 63:
+        raise ValueError(
+            f"align= must lie within 2**62 ticks of the times, which go from {clock.format(first)} to "
+            f"{clock.format(last)}, got {clock.format(moment)}. Give a time that is nearer."
+        )
+    moment -= step.tolerance
+    low_rows, high_rows = run_rows(slots, placement.stash.rows)
+    cut = cut_at(placement, moment)
+    found, row = first_slots(placement, cut), cut.rows[placement.entities_at(low_rows)]
+    outside = np.flatnonzero((row <= low_rows) | (row >= high_rows))
+    nearest = np.clip(row, low_rows, high_rows - 1)[outside]
+    found[outside] = slots_at(slots, nearest) + steps_to(slots, placement.times, nearest, moment)
+    return found

@@ -1,0 +1,37 @@
+"""Ranges of rows for which something is true, and the slots that they are."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorstash.common.dtypes import Int64s
+from tensorstash.common.ranges import true_ranges
+from tensorstash.stash.missing import missing_rows
+from tensorstash.stash.stash import Stash
+from tensorstash.windows.intervals import cut_ranges, union
+from tensorstash.windows.placement import Placement
+from tensorstash.windows.slots import run_rows, slots_at
+
+_BLOCK = 1 << 20  # rows scanned at a time
+
+
+def missing_ranges(stash: Stash, name: str) -> tuple[Int64s, Int64s]:
+    """The ranges `[low, high)` of rows in which a column has a missing value."""
+    missing = missing_rows(stash, name)
+    return (np.empty(0, np.int64), np.empty(0, np.int64)) if missing is None else row_ranges(missing, stash.rows)
+
+
+def row_ranges(true: Callable[[slice], NDArray[np.bool_]], rows: int) -> tuple[Int64s, Int64s]:
+    """The ranges `[low, high)` of true rows; the test runs in blocks."""
+    ranges = [true_ranges(true(slice(start, start + _BLOCK)), start) for start in range(0, max(rows, 1), _BLOCK)]
+    low, high = map(np.concatenate, zip(*ranges))
+    return union(low, high)
+
+
+def slot_ranges(placement: Placement, low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
+    """Ranges of rows as ranges of slots, cut between two runs."""
+    slots = placement.slots
+    if slots.tail or slots.lead:
+        low, high = cut_ranges(run_rows(slots, placement.stash.rows)[0], low, high)
+    return slots_at(slots, low), slots_at(slots, high - 1) + 1
