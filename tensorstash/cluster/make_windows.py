@@ -25,8 +25,8 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
 
         The arguments are those of `ts.Windows`, and mean the same for each shard; `where` is a column, and `tables` are
         whole on every node. The frequency is by default the most common one of all shards, not of each. The windows
-        have `split` and `split_fraction`. On several nodes pass each part to `ts.cluster.exchange_counts` before you
-        make its loader.
+        have `split`, `split_fraction`, `split_last` and `of`. On several nodes pass each part to
+        `ts.cluster.exchange_counts` before you make its loader.
 
         Raises:
             NoWindowError: this is the only node, and no shard has a window. For other errors see `ts.Windows`.

@@ -14,11 +14,13 @@ from tensorstash.cluster.legs import Holds, ShardTable
 from tensorstash.cluster.order import ShardedOrder
 from tensorstash.cluster.shard_statistics import of_all, of_node
 from tensorstash.common.dtypes import Int64s
+from tensorstash.errors import NoWindowError
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.several import Several
 from tensorstash.transforms.fitting import Statistics
 from tensorstash.windows.contents import Contents
 from tensorstash.windows.identity import MEANINGS
+from tensorstash.windows.selection import numbers_of
 from tensorstash.windows.splits import Moment
 from tensorstash.windows.windows import Windows
 
@@ -101,9 +103,26 @@ class ShardedWindows(Several):
         """Parts of these windows by fractions of the rows of each entity, as `Windows.split_fraction`."""
         return self._divided(lambda part: part.split_fraction(*fractions), len(fractions) + 1)
 
-    def _divided(self, divide: Callable[[Windows], Sequence[Windows]], count: int) -> "tuple[ShardedWindows, ...]":
+    def split_last(self, *lengths: int, of: str | None = None) -> "tuple[ShardedWindows, ...]":
+        """Parts of these windows by the last slots of each entity, as `Windows.split_last`."""
+        return self._divided(partial(_last_parts, lengths=lengths, of=of), len(lengths) + 1)
+
+    def of(self, names: Sequence[Any]) -> "ShardedWindows":
+        """The windows of some entities, which may be of any shard, as `Windows.of`."""
+        entities, offsets = self.division.entities(), self.division.entity_offsets
+        numbers = np.array(numbers_of(entities, names))
+        held = {shard: numbers[(offsets[shard] <= numbers) & (numbers < offsets[shard + 1])] for shard in self.parts}
+        chosen = {shard: (part, held[shard]) for shard, part in self.parts.items() if len(held[shard])}
+        parts = made_of_shards(chosen, lambda one: one[0].of([entities[k] for k in one[1]]), stacklevel=3)
+        return replace(self, parts=parts, counts=None)
+
+    def _divided(
+        self, divide: Callable[[Windows], Sequence[Windows | None]], count: int
+    ) -> "tuple[ShardedWindows, ...]":
         divided = made_of_shards(self.parts, divide, stacklevel=4)
-        every = ({shard: parts[k] for shard, parts in divided.items()} for k in range(count))
+        every = (
+            {shard: part for shard, parts in divided.items() if (part := parts[k]) is not None} for k in range(count)
+        )
         parted = tuple(replace(self, parts=parts, counts=None) for parts in every)
         self._warn_of_empty(parted)
         return parted
@@ -254,13 +273,23 @@ def _counted(windows: Windows | None) -> Count:
     return Count(fingerprint["windows"], fingerprint["first_time"], fingerprint["last_time"], runs, offsets)
 
 
+def _last_parts(part: Windows, lengths: Sequence[int], of: str | None) -> tuple[Windows | None, ...]:
+    """The parts of a shard; where no series is as long as all of them together, there is no first one."""
+    try:
+        return part.split_last(*lengths, of=of)
+    except NoWindowError:
+        rest = lengths[1:]
+        return None, *(_last_parts(part, rest, of) if rest else (part,))
+
+
 def made_of_shards(parts: Mapping[int, Part], make: Callable[[Part], Made], stacklevel: int) -> dict[int, Made]:
     """What `make` returns for each shard, with one warning for all: that of the first, and how many others have one."""
     made, texts = dict[int, Made](), dict[int, str]()
     for shard, part in parts.items():
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            warnings.filterwarnings("ignore", "Part .* has no window", UserWarning)  # other shards may have some
+            for text in ("Part .* has no window", "None of .* chosen entity"):  # other shards may have some
+                warnings.filterwarnings("ignore", text, UserWarning)
             made[shard] = make(part)
         if caught:
             texts[shard] = " ".join(str(warning.message) for warning in caught)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tensorstash.common.checks import is_integer, shown
+from tensorstash.common.checks import is_integer
 from tensorstash.common.dtypes import Bools
 from tensorstash.common.frequency import Duration, Frequency
 from tensorstash.common.text import type_text
@@ -18,7 +18,16 @@ from tensorstash.windows.gaps import Gaps, all_windows, check_no_slots, fragment
 from tensorstash.windows.intervals import no_intervals
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.require import Require, Required, required
-from tensorstash.windows.selection import Where, anchored, at_points, chosen_in, enough_rows, latest, of_entities
+from tensorstash.windows.selection import (
+    Where,
+    anchored,
+    at_points,
+    check_end,
+    chosen_in,
+    enough_rows,
+    latest,
+    of_entities,
+)
 from tensorstash.windows.slots import lead_and_tail, place, with_tail
 from tensorstash.windows.spans import slot_count
 from tensorstash.windows.splits import check_intervals
@@ -156,10 +165,7 @@ def moved(
 def newest(arguments: Arguments, placement: Placement, of: str | None) -> Placement:
     """The newest window of each entity, of all entities and rows of the stash of a placement."""
     check_intervals(placement, "latest", "Give the times at which to forecast as at=.")
-    if of is not None and not isinstance(of, str):
-        raise TypeError(f"of must be the name of a column, got {shown(of)}.")
-    if of is not None:
-        placement.stash[of]  # raises for an unknown column
+    check_end(placement.stash, of)
     slots = with_tail(placement.slots, placement.stash, placement.horizon)
     every = replace(placement, slots=slots, fills=slot_fills(placement.stash, placement.spans, slots))
     return enough_rows(replace(every, intervals=latest(every, arguments.required(every), of)))

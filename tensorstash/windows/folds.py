@@ -1,82 +1,114 @@
 """The folds of a backtest."""
 
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import SupportsIndex, cast
+from typing import Literal, SupportsIndex, cast
 
 import numpy as np
 
-from tensorstash.common.checks import at_least, flag, is_integer
+from tensorstash.common.checks import at_least, flag, is_integer, one_of
+from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Duration, Frequency, frequency, is_zero
 from tensorstash.errors import DataError
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.cuts import BEFORE_ALL, Cut, between, cut_after, cut_at, cut_at_slots, first_slots
 from tensorstash.windows.known_ahead import warn_of_missing
 from tensorstash.windows.placement import Placement
+from tensorstash.windows.selection import last_rows
 from tensorstash.windows.shift import FARTHEST, Shift
 from tensorstash.windows.slots import run_edges, times_at
-from tensorstash.windows.splits import between, check_intervals, check_timed, cut_at, first_slots
+from tensorstash.windows.splits import check_intervals, check_timed
 
 Length = SupportsIndex | str | timedelta  # of time: slots, or a duration
+Per = Literal["entity"]
+Move = tuple[Shift, int]  # a length of time, and how many of it
 
 
 def folds(
-    placement: Placement, count: SupportsIndex, step: Length, gap: Length, *, expanding: bool
+    placement: Placement,
+    count: SupportsIndex,
+    step: Length,
+    gap: Length,
+    *,
+    expanding: bool,
+    per: Per | None,
+    of: str | None,
 ) -> list[tuple[Placement, Placement]]:
     """The training and the test windows of each fold, the earliest fold first."""
-    check_timed(placement.stash, "folds")
+    per, in_slots = one_of(per, (None, "entity"), "per"), is_integer(step) and (is_integer(gap) or is_zero(gap))
+    are_rows = per is not None and in_slots  # where there is no step of time
+    if not are_rows:
+        check_timed(placement.stash, "folds")
     check_intervals(placement, "folds", "Cut with split.")
     if any(time_span.is_ahead for time_span in placement.time_spans):
         raise ValueError("folds go by slots, and a span in time of these windows reaches into the future. Use split.")
     expanding = flag(expanding, "expanding")
-    number, by = at_least(1, count, "count"), _shift(placement, step, 1, "step")
-    pause = _shift(placement, gap, 0, "gap")
+    number = at_least(1, count, "count")
+    by = _shift(placement, step, 1, "step", are_rows=are_rows)
+    pause = _shift(placement, gap, 0, "gap", are_rows=are_rows)
     _check_length(by, number, f"{number} x step={step!r}")
     _check_length(pause, 1, f"gap={gap!r}")
-    start, stop = _anchor_range(placement)
-    anchor = placement.history + placement.label_offset
-    made = []
+    first, last = _anchors(placement, per, of)
+    behind = Shift("", placement.slots.frequency or _tick(placement.stash), 1), 1
+    within = _range(placement, first, last, behind)
+    anchor, made = placement.history + placement.label_offset, []
     for k in range(number):
-        cut = _moved(stop, by, k - number)
-        times = _moved(start, by, k), _moved(cut, pause, -1), cut, _moved(stop, by, k + 1 - number)
-        train_start, train_stop, low, high = (first_slots(placement, cut_at(placement, time)) for time in times)
+        cut = [behind, (by, k - number)]
+        moves = (first, [(by, k)]), (last, [*cut, (pause, -1)]), (last, cut), (last, [behind, (by, k + 1 - number)])
+        cuts = [_cut(placement, slots, lengths, in_slots=in_slots) for slots, lengths in moves]
+        train_start, train_stop, low, high = (first_slots(placement, each) for each in cuts)
         train = between(placement, None if expanding else train_start, train_stop, anchor, placement.length - 1)
         test = between(placement, low, high, anchor, anchor)
         for part, name in ((train, "training"), (test, "test")):
             if not len(part):
-                form = placement.stash.clock.format
+                at, moments = "", cuts[2].moments
+                if per is None and moments is not None:
+                    at = f", with its cut at {placement.stash.clock.format(int(moments[0]))},"
                 raise DataError(
-                    f"A fold must have windows in both parts; fold {k} of {number}, with its cut at {form(cut)}, has "
-                    f"no {name} window. Anchors lie in [{form(start)}, {form(stop)}). Take fewer folds, or another "
-                    "step= or gap=."
+                    f"A fold must have windows in both parts; fold {k} of {number}{at} has no {name} window.{within} "
+                    "Take fewer folds, or another step= or gap=."
                 )
         made.append((train, test))
     warn_of_missing([(f"The test part of fold {k} of {number}", *pair) for k, pair in enumerate(made)])
     return made
 
 
-def _moved(time: int, by: Shift, times: int) -> int:
-    moved = by.step.advance_one(time, by.steps * times)
-    if moved is None:
-        far = "after" if by.steps * times > 0 else "before"
-        raise DataError(
-            f"The cuts of folds must be times that fit into 64 bits; {abs(by.steps * times):,} x {by.step.text!r} "
-            f"{far} {by.step.clock.format(time)} does not. Convert the times to a coarser unit, or leave rows so far "
-            "away out with filter=."
-        )
-    return moved
+def _cut(placement: Placement, slots: Int64s, moves: Sequence[Move], *, in_slots: bool) -> Cut:
+    """The cut some lengths of time after a slot of each entity, or of one for all."""
+    if in_slots:
+        return cut_at_slots(placement, slots, sum(length.steps * count for length, count in moves))
+    moments, known = np.full(len(slots), BEFORE_ALL), slots >= 0
+    moved = times_at(placement.slots, placement.times, slots[known])
+    for move in moves:
+        moved = _moved(moved, *move)
+    moments[known] = moved
+    return cut_at(placement, moments)
 
 
-def _shift(placement: Placement, length: Length, least: int, what: str) -> Shift:
-    """A number of slots, each a step of the frequency, or a duration as polars writes it."""
+def _moved(times: Int64s, by: Shift, count: int) -> Int64s:
+    for time in (int(times.min()), int(times.max())):
+        if by.step.advance_one(time, by.steps * count) is None:
+            far = "after" if by.steps * count > 0 else "before"
+            raise DataError(
+                f"The cuts of folds must be times that fit into 64 bits; {abs(by.steps * count):,} x {by.step.text!r} "
+                f"{far} {by.step.clock.format(time)} does not. Convert the times to a coarser unit, or leave rows so "
+                "far away out with filter=."
+            )
+    return by.moved(times, count)
+
+
+def _shift(placement: Placement, length: Length, least: int, what: str, *, are_rows: bool) -> Shift:
+    """A number of slots, each a step of the frequency or a row, or a duration as polars writes it."""
     clock, slot_step = placement.stash.clock, placement.slots.frequency
     if not least and is_zero(length):
         return Shift(str(length), Frequency("", "ticks", 1, 0, clock), 0)
     if not is_integer(length):
         return Shift(str(length), frequency(cast("Duration", length), clock, None, what), 1)
     slots = at_least(least, length, what)
-    if slot_step is None and slots:
+    if slot_step is None and slots and not are_rows:
         raise ValueError(
             f"{what} in slots needs the step of time, which gaps='ignore' and spans in time alone lack. Give a "
-            "duration."
+            "duration, or per='entity' and all lengths in slots, which are then rows."
         )
     return Shift(str(length), slot_step or _tick(placement.stash), slots)
 
@@ -93,18 +125,41 @@ def _check_length(shift: Shift, times: int, text: str) -> None:
         )
 
 
-def _anchor_range(placement: Placement) -> tuple[int, int]:
-    """The time of the first anchor, and that of the slot after the last anchor with a whole horizon."""
-    windows = placement.intervals
-    run_starts, run_stops = run_edges(placement.slots)
+def _anchors(placement: Placement, per: Per | None, of: str | None) -> tuple[Int64s, Int64s]:
+    """The slots of the first anchor and of the last one with a whole horizon, which ends with a value of a column.
+
+    Those of each entity, `(entities,)`, -1 where there is none; or the earliest and the newest of all, both `(1,)`.
+    """
+    windows, slots = placement.intervals, placement.slots
+    run_starts, run_stops = run_edges(slots)
+    ends = run_stops - slots.tail
+    if of is not None:
+        end = cut_after(placement, last_rows(placement, of))
+        if per is None and end.moments is not None:
+            end = cut_at(placement, end.moments.max())
+        ends = np.minimum(ends, first_slots(placement, end))
     first, first_ids = windows.first, windows.first_ids
     run = np.searchsorted(run_starts, first, "right") - 1
-    whole = (run_stops[run] - placement.slots.tail - placement.length - first) // windows.stride + 1
+    whole = (ends[run] - placement.length - first) // windows.stride + 1
     last = first + windows.stride * (np.minimum(whole, windows.guide.ends - first_ids) - 1)
-    anchor, step = placement.history + placement.label_offset, placement.slots.frequency
-    first_times = times_at(placement.slots, placement.times, first + anchor)
-    last_times = times_at(placement.slots, placement.times, last[whole > 0] + anchor)
-    if not len(last_times):
-        raise DataError("Folds need windows with a whole horizon; none of these windows has one.")
-    newest = int(last_times.max())
-    return int(first_times.min()), _moved(newest, Shift("", step or _tick(placement.stash), 1), 1)
+    anchor, found = placement.history + placement.label_offset, np.flatnonzero(whole > 0)
+    if not len(found):
+        before = "" if of is None else f" before the last value of {of!r}"
+        raise DataError(f"Folds need windows with a whole horizon{before}; none of these windows has one.")
+    first, last = first + anchor, last[found] + anchor
+    if per is None:
+        first_times, last_times = (times_at(slots, placement.times, each) for each in (first, last))
+        return first[[first_times.argmin()]], last[[last_times.argmax()]]
+    entities, edges = placement.window_entities(first_ids), np.full((2, len(placement.offsets) - 1), -1)
+    edges[0, entities[::-1]] = first[::-1]  # of several, the last one that is assigned stays
+    edges[1, entities[found]] = last
+    return edges[0], edges[1]
+
+
+def _range(placement: Placement, first: Int64s, last: Int64s, behind: Move) -> str:
+    """Between which times anchors lie, as a sentence; raises `DataError` if the time behind them does not fit."""
+    if placement.stash.time is None:
+        return ""
+    start, stop = (times_at(placement.slots, placement.times, slots[slots >= 0]) for slots in (first, last))
+    form, stop = placement.stash.clock.format, _moved(stop, *behind)
+    return f" Anchors lie in [{form(int(start.min()))}, {form(int(stop.max()))})."

@@ -1,7 +1,7 @@
 """Selections of windows: those without missing values (`require`), at true rows (`where`), the newest (`latest`)."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.checks import array_of, shown
+from tensorstash.common.checks import array_of, is_integer, is_listed, shown
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.ranges import true_ranges
-from tensorstash.errors import NoWindowError
+from tensorstash.errors import NoWindowError, unknown
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.at import points_of
 from tensorstash.windows.intervals import Intervals, drop, intervals, keep, of_ids
@@ -90,6 +90,41 @@ def of_entities(placement: Placement, wanted: Bools) -> Placement:
     return replace(chosen, intervals=keep(placement.intervals, starts[which], stops[which]))
 
 
+def numbers_of(entities: Sequence[Any], names: Sequence[Any]) -> list[int]:
+    """The numbers of entities by their names, in the order of the names."""
+    numbers = {name: k for k, name in enumerate(entities)}
+    is_one = is_integer(names) or isinstance(names, str) or (isinstance(names, tuple) and names in numbers)
+    if is_one or isinstance(names, Mapping) or not is_listed(names):
+        meant = [names] if is_one else [*names] if isinstance(names, Mapping) else [*entities[:2]]
+        raise TypeError(f"names must be a list of entities, got {shown(names)}. Write {shown(meant)}.")
+
+    def number(name: Any) -> int:
+        try:
+            return numbers[tuple(name) if isinstance(name, list) else name]
+        except (KeyError, TypeError):  # TypeError: not hashable
+            raise unknown(name, entities, "the stash", "entity") from None
+
+    found = [*map(number, names.tolist() if hasattr(names, "tolist") else names)]  # of an array numbers of Python
+    if not found:
+        raise ValueError("names must have at least one entity, got none.")
+    return found
+
+
+def of_named(placement: Placement, names: Sequence[Any]) -> Placement:
+    """The windows of the entities with these names; one without any window is warned of."""
+    wanted = np.zeros(len(placement.offsets) - 1, np.bool_)
+    wanted[numbers_of(placement.stash.entities, names)] = True
+    part = of_entities(placement, wanted)
+    if len(placement) and not len(part):
+        name = placement.stash.entities[int(wanted.argmax())]
+        warnings.warn(
+            f"None of the {len(placement):,} windows is of a chosen entity, such as {name!r}. windows.per_entity() has "
+            "the number of each.",
+            stacklevel=3,
+        )
+    return part
+
+
 def chosen_in(placement: Placement, stash: Stash) -> Bools | None:
     """The entities of another stash that have the names of the chosen ones, `(entities,)`; `None`: all."""
     if placement.chosen is None:
@@ -98,8 +133,9 @@ def chosen_in(placement: Placement, stash: Stash) -> Bools | None:
     found = np.fromiter((name in names for name in stash.entities), np.bool_, len(stash.entities))
     if names and not found.any():
         raise NoWindowError(
-            f"A part of split_entities keeps its entities, and the other stash has none of its {len(names):,}, such as "
-            f"{next(iter(names))!r}. Call on of the windows that were split, or load these entities."
+            f"Windows keep to the entities that `of` or split_entities has chosen, and the other stash has none of "
+            f"these {len(names):,}, such as {next(iter(names))!r}. Call on of the windows that they were chosen from, "
+            "or load these entities."
         )
     return found
 
@@ -114,7 +150,7 @@ def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Requi
         raise ValueError("require= checks slots, and spans in time have none. See min_rows= of ts.During.")
     if placement.chosen is not None:
         left = (points.entity >= 0) & ~np.append(placement.chosen, False)[points.entity]
-        points = refused.leave_out(points, {"of an entity that split_entities put into another part": left})
+        points = refused.leave_out(points, {"of an entity that `of` or split_entities has left out": left})
     points = placed(placement.stash, placement.slots, points, (placement.history, placement.horizon), refused)
     if judged:
         low, high = incomplete(placement, judged)
@@ -162,7 +198,8 @@ def anchored(placement: Placement, where: Where | None) -> Placement:
 
 def latest(placement: Placement, judged: Sequence[Required], of: str | None) -> Intervals:
     """One window per entity, anchored after its last row, or after the last row with a value in the column `of`."""
-    rows, had = _last_rows(placement, of), _with_rows(placement)
+    rows, had = last_rows(placement, of), _with_rows(placement)
+    rows = rows[rows >= 0]
     slots, (run_starts, _) = placement.slots, run_edges(placement.slots)
     _check_no_gap_after(placement, rows, of)
     starts = slots_at(slots, rows) + 1 - placement.history
@@ -216,16 +253,28 @@ def _with_rows(placement: Placement) -> Bools:
     return has_rows if placement.chosen is None else has_rows & placement.chosen
 
 
-def _last_rows(placement: Placement, of: str | None) -> Int64s:
-    """The last row of each chosen entity, or the last one with a value; entities without one are left out."""
-    which = _with_rows(placement)
-    first, rows = placement.offsets[:-1][which], placement.offsets[1:][which] - 1
+def check_end(stash: Stash, of: str | None) -> None:
+    """Raise unless `of` is the name of a column, or none."""
+    if of is not None and not isinstance(of, str):
+        raise TypeError(f"of must be the name of a column, got {shown(of)}.")
+    if of is not None:
+        stash[of]  # raises for an unknown column
+
+
+def last_rows(placement: Placement, of: str | None) -> Int64s:
+    """The last row of each chosen entity, or the last one with a value in the column `of`, `(entities,)`; -1: none."""
+    check_end(placement.stash, of)
+    rows = placement.offsets[1:] - 1
     if of is not None:
         low, high = missing_ranges(placement.stash, of)
         k = np.searchsorted(low, rows, "right") - 1
         inside = (k >= 0) & (rows < np.append(high, 0)[k])
         rows = np.where(inside, np.append(low, 0)[k] - 1, rows)
-    return rows[rows >= first]
+    has_rows = _with_rows(placement)
+    found = has_rows & (rows >= placement.offsets[:-1])
+    if has_rows.any() and not found.any():
+        raise NoWindowError(f"of= names a column by its last value; {of!r} has no value in these entities.")
+    return np.where(found, rows, -1)
 
 
 def _check_no_gap_after(placement: Placement, rows: Int64s, of: str | None) -> None:

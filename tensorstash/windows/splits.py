@@ -2,27 +2,28 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import SupportsIndex
 
 import numpy as np
 
-from tensorstash.common.checks import integer, is_integer, shown
+from tensorstash.common.checks import at_least, integer, is_integer, shown
 from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.native.guide import first_rows
+from tensorstash.errors import NoWindowError
 from tensorstash.native.permutation import shuffled
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.intervals import count_before, keep
+from tensorstash.windows.cuts import Cut, between, cut_at, cut_at_rows, cut_at_slots, first_slots
+from tensorstash.windows.intervals import count_before
 from tensorstash.windows.known_ahead import warn_of_missing
 from tensorstash.windows.placement import Placement
-from tensorstash.windows.selection import chosen, of_entities
+from tensorstash.windows.selection import chosen, last_rows, of_entities
 from tensorstash.windows.slots import run_edges, run_rows, runs_at, slots_at, steps_until
 from tensorstash.windows.time_spans import TimeSpan
 
 Moment = SupportsIndex | str | date | np.datetime64
+Cuts = tuple[Sequence[Cut], Callable[[int], str | None]]  # and why part k is empty, if that is told
 
 
 def check_timed(stash: Stash, what: str) -> None:
@@ -52,53 +53,6 @@ def per_entity(placement: Placement) -> dict[str, Int64s]:
     return {"count": np.diff(edges), "first": edges[:-1]}
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Where windows are divided: a time for each entity, `(entities,)`, and its first row at or after that time.
-
-    A cut of a stash without times has rows alone.
-    """
-
-    rows: Int64s
-    moments: Int64s | None
-
-
-def cut_at(placement: Placement, moments: Int64s | int) -> Cut:
-    """A cut at a time of each entity, or at one time."""
-    offsets = placement.offsets
-    times = np.broadcast_to(np.asarray(moments, np.int64), len(offsets) - 1)
-    return Cut(first_rows(placement.times, offsets[:-1], offsets[1:], times), times)
-
-
-def _cut_at_rows(placement: Placement, rows: Int64s) -> Cut:
-    """A cut at the time of a row of each entity, which keeps rows of one time together; or after the last row."""
-    if placement.stash.time is None:
-        return Cut(rows, None)
-    first, stops = placement.offsets[:-1], placement.offsets[1:]
-    moments = np.full(len(rows), np.iinfo(np.int64).min)  # of an entity without rows
-    inside, behind = rows < stops, (rows == stops) & (first < stops)
-    moments[inside] = placement.times[rows[inside]]
-    last = placement.times[stops[behind] - 1]
-    moments[behind] = last + (last < np.iinfo(np.int64).max)
-    return cut_at(placement, moments)
-
-
-def first_slots(placement: Placement, cut: Cut) -> Int64s:
-    """The first slot of each run after a cut, or its end: `(runs,)`. Empty slots between rows have times as well."""
-    slots, (low, high) = placement.slots, run_rows(placement.slots, placement.stash.rows)
-    entities = placement.entities_at(low)
-    row = np.clip(cut.rows[entities], low, high)
-    _, stops = run_edges(slots)
-    first = np.where(row < high, slots_at(slots, np.minimum(row, high - 1)), stops)
-    if cut.moments is None or slots.frequency is None:
-        return first
-    before = slots_at(slots, np.maximum(row - 1, low))
-    which = np.flatnonzero((row > low) & (first - before > 1))
-    most, moments = (first - before)[which], cut.moments[entities[which]]
-    first[which] = before[which] + steps_until(slots, placement.times, row[which] - 1, most, moments)
-    return first
-
-
 def _shares(fractions: Sequence[float], counts: Int64s) -> list[Int64s]:
     """Each fraction of each count, rounded to the nearest; the fractions ascend between 0 and 1."""
     _check_cuts(fractions)
@@ -111,15 +65,24 @@ def _shares(fractions: Sequence[float], counts: Int64s) -> list[Int64s]:
     return [np.floor(counts * fraction + 0.5).astype(np.int64) for fraction in fractions]
 
 
-def _check_cuts(cuts: Sequence[object]) -> None:
+def _check_cuts(cuts: Sequence[object], what: str = "cut", call: str = "split") -> None:
     if listed := [cut for cut in cuts if isinstance(cut, (list, tuple, np.ndarray))]:
         raise ValueError(
-            f"Each cut is an argument of its own, got {shown(listed[0])}. Unpack it with a star, as in split(*cuts)."
+            f"Each {what} is an argument of its own, got {shown(listed[0])}. Unpack it with a star, as in "
+            f"{call}(*{what}s)."
         )
 
 
-def parts_at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Placement]:
-    """The parts before, between and from times, which ascend."""
+def divided(placement: Placement, cuts: Sequence[Cut], reason: Callable[[int], str | None]) -> list[Placement]:
+    """The parts before, between and from cuts; those without windows, or with most targets missing, are warned of."""
+    parts = _parts_of(placement, cuts)
+    _warn_of_empty(placement, parts, reason)
+    warn_of_missing([(f"Part {k} of {len(parts)}", parts[0], part) for k, part in enumerate(parts[1:], 2)])
+    return parts
+
+
+def at_times(placement: Placement, cuts: Sequence[Moment]) -> Cuts:
+    """Cuts at times, which ascend."""
     check_timed(placement.stash, "split")
     _check_cuts(cuts)
     if fractions := [cut for cut in cuts if isinstance(cut, (float, np.floating))]:
@@ -130,10 +93,7 @@ def parts_at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Placeme
     moments = [placement.stash.clock.parse(cut) for cut in cuts]
     if any(earlier >= later for earlier, later in pairwise(moments)):
         raise ValueError(f"Cuts must ascend, got {', '.join(map(str, cuts))}.")
-    parts = _parts_of(placement, [cut_at(placement, moment) for moment in moments])
-    _warn_of_empty(placement, parts, _between_moments(placement, moments))
-    warn_of_missing([(f"Part {k} of {len(parts)}", parts[0], part) for k, part in enumerate(parts[1:], 2)])
-    return parts
+    return [cut_at(placement, moment) for moment in moments], _between_moments(placement, moments)
 
 
 def _warn_of_empty(placement: Placement, parts: Sequence[Placement], reason: Callable[[int], str | None]) -> None:
@@ -181,20 +141,74 @@ def _none_lies(placement: Placement, low: str | None, high: str | None) -> str |
     return f"none of the {len(placement):,} windows has {what} {where}. Choose other cuts, or shorter windows."
 
 
-def parts_at_shares(placement: Placement, fractions: Sequence[float]) -> list[Placement]:
-    """The parts before, between and from fractions of the rows of each entity."""
+def at_shares(placement: Placement, fractions: Sequence[float]) -> Cuts:
+    """Cuts after fractions of the rows of each entity."""
+    _check_versions(placement, "split_fraction")
+    first, counts = placement.offsets[:-1], np.diff(placement.offsets)
+    cuts = [cut_at_rows(placement, first + rows) for rows in _shares(fractions, counts)]
+    return cuts, _between_texts(placement, [f"the fraction {fraction} of the rows" for fraction in fractions])
+
+
+def at_ends(placement: Placement, lengths: Sequence[SupportsIndex], of: str | None) -> Cuts:
+    """Cuts before the last parts of each entity, whose lengths in slots end with its last row, or value of a column."""
+    _check_versions(placement, "split_last")
+    _check_cuts(lengths, "length", "split_last")
+    if not lengths:
+        raise ValueError("split_last needs the length of at least one part, in slots, such as split_last(28).")
+    slots = [at_least(1, length, "A length of split_last, in slots,") for length in lengths]
+    counts = [*accumulate(reversed(slots))][::-1]  # from each cut to the end
+    last = last_rows(placement, of)
+    ends, has_rows = np.full(len(last), -1), last >= 0
+    ends[has_rows] = slots_at(placement.slots, last[has_rows])
+    most = _most_slots(placement)  # more would be as many, and might not fit into 64 bits
+    cuts = [cut_at_slots(placement, ends, 1 - min(count, most)) for count in counts]
+    _check_longest(placement, last, cuts[0], counts[0])
+    return cuts, _between_texts(placement, [f"slot -{count:,} of its series" for count in counts])
+
+
+def _most_slots(placement: Placement) -> int:
+    """More slots than any series has from its first row to its last one."""
+    step, (first, last) = placement.slots.frequency, placement.stash.time_range
+    if step is None or first is None or last is None:
+        return placement.stash.rows + 1
+    return (last - first) // (step.least_ticks - step.tolerance) + 2
+
+
+def _check_longest(placement: Placement, last: Int64s, cut: Cut, count: int) -> None:
+    """Raise `NoWindowError` if a cut, so many slots before the last row of each entity, is before all rows of all."""
+    which = np.flatnonzero(last >= 0)
+    first, last, slots = placement.offsets[which], last[which], placement.slots
+    rows = last - first
+    if slots.frequency is None:
+        is_before_all = rows + 1 < count
+    else:
+        assert cut.moments is not None
+        is_before_all = cut.moments[which] < placement.times[first]
+    if not len(which) or not is_before_all.all():
+        return
+    if slots.frequency is not None:
+        most = np.full(len(rows), _most_slots(placement))
+        rows = np.where(rows == 0, 0, steps_until(slots, placement.times, first, most, placement.times[last]))
+    longest, most_slots = int(rows.argmax()), int(rows.max()) + 1
+    name = placement.stash.entities[which[longest]]
+    raise NoWindowError(
+        f"The parts of split_last must fit into at least one series; they have {count:,} slots, and the longest series"
+        f"{'' if name is None else f', {name!r},'} has {most_slots:,}. Take parts of at most {most_slots:,} in all."
+    )
+
+
+def _check_versions(placement: Placement, what: str) -> None:
     if placement.stash.known is not None:
         raise ValueError(
-            "split_fraction goes by rows in the order of time, and this stash has several versions of a time. Cut at "
-            "times: split(...)."
+            f"{what} goes by rows in the order of time, and this stash has several versions of a time. Cut at times: "
+            "split(...)."
         )
-    first, counts = placement.offsets[:-1], np.diff(placement.offsets)
-    shares = _shares(fractions, counts)
-    parts = _parts_of(placement, [_cut_at_rows(placement, first + rows) for rows in shares])
-    edges = [None, *(f"the fraction {fraction} of the rows" for fraction in fractions), None]
-    _warn_of_empty(placement, parts, lambda k: _none_lies(placement, edges[k], edges[k + 1]))
-    warn_of_missing([(f"Part {k} of {len(parts)}", parts[0], part) for k, part in enumerate(parts[1:], 2)])
-    return parts
+
+
+def _between_texts(placement: Placement, cuts: Sequence[str]) -> Callable[[int], str | None]:
+    """Why part k is empty, by what the cuts are called."""
+    edges = [None, *cuts, None]
+    return lambda k: _none_lies(placement, edges[k], edges[k + 1])
 
 
 def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: int) -> list[Placement]:
@@ -260,11 +274,3 @@ def _ends_before(placement: Placement, time_span: TimeSpan, cut: Cut, ids: Int64
     _, stops = time_span.moved(placement.window_times(ids, anchors))
     # a stop in a unit of its own, rounded up to that of the windows: a cut may be the lowest integer
     return -(-stops // time_span.table.window_ticks) <= cut.moments[placement.window_entities(ids)]
-
-
-def between(placement: Placement, low: Int64s | None, high: Int64s | None, first: int, last: int) -> Placement:
-    """The windows whose slot `first` is at or after `low` and whose slot `last` is before `high`; both count from 0."""
-    starts, stops = run_edges(placement.slots)
-    lowest = starts if low is None else np.clip(low - first, starts, stops)
-    highest = stops if high is None else np.clip(high - last, lowest, stops)
-    return replace(placement, intervals=keep(placement.intervals, lowest, highest))

@@ -17,14 +17,14 @@ from tensorstash.windows.chain import Chain
 from tensorstash.windows.contents import Contents
 from tensorstash.windows.display import as_html, as_text
 from tensorstash.windows.during import Side
-from tensorstash.windows.folds import folds
+from tensorstash.windows.folds import Per, folds
 from tensorstash.windows.gaps import Gaps
 from tensorstash.windows.identity import fingerprint
 from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.predictions import to_frame
 from tensorstash.windows.require import Require
-from tensorstash.windows.selection import Where
+from tensorstash.windows.selection import Where, of_named
 from tensorstash.windows.spans import make_spans
 from tensorstash.windows.tables import checked_tables
 from tensorstash.windows.variate_rows import check_undrawn
@@ -269,7 +269,7 @@ class Windows:
             >>> len(train), len(valid)
             (12, 9)
         """
-        return tuple(map(self._at, splits.parts_at_times(self.placement, cuts)))
+        return tuple(map(self._at, splits.divided(self.placement, *splits.at_times(self.placement, cuts))))
 
     def split_fraction(self, *fractions: float) -> tuple["Windows", ...]:
         """Divide these windows by time, with cuts after fractions of the rows of each entity.
@@ -286,7 +286,35 @@ class Windows:
             >>> len(train), len(valid)
             (20, 6)
         """
-        return tuple(map(self._at, splits.parts_at_shares(self.placement, fractions)))
+        cuts = splits.at_shares(self.placement, fractions)
+        return tuple(map(self._at, splits.divided(self.placement, *cuts)))
+
+    def split_last(self, *lengths: int, of: str | None = None) -> tuple["Windows", ...]:
+        """Divide these windows with cuts before the last slots of each entity, wherever its series ends.
+
+        `split_last(28, 28)` makes three parts, as `split` does: the last one begins 28 slots before the end of each
+        entity, the one before it 56. Slots are steps of time, so gaps count; without a step of time, as with
+        `gaps="ignore"`, they are rows. Entities that end at different times are cut at different times. The end is that
+        of the entity, also where a part is divided again; an entity without a value of `of` is in the last part.
+
+        Args:
+            lengths: of the last parts in slots, in their order, at least one.
+            of: a column; an entity ends with its last row in which this has a value. `None`: with its last row.
+
+        Raises:
+            ValueError: a length below 1, or a stash with known times. NoWindowError: the parts are longer than each
+                series, or no row has a value of `of`. ColumnError: no such column.
+
+        Example:
+            >>> import numpy as np, tensorstash as ts
+            >>> rows = {"e": ["a"] * 10 + ["b"] * 20, "t": [*range(10), *range(20)], "y": np.ones(30)}
+            >>> windows = ts.Windows(ts.load(rows, entity="e", time="t"), history=2, horizon=1)
+            >>> train, test = windows.split_last(3)
+            >>> train.per_entity()["count"], test.per_entity()["count"]
+            (tensor([ 5, 15]), tensor([3, 3]))
+        """
+        cuts = splits.at_ends(self.placement, lengths, of)
+        return tuple(map(self._at, splits.divided(self.placement, *cuts)))
 
     def split_entities(self, *fractions: float, seed: int = 0) -> tuple["Windows", ...]:
         """Divide these windows into parts that share no entity: entities are shuffled by `seed` and cut at fractions.
@@ -305,8 +333,37 @@ class Windows:
         """
         return tuple(map(self._at, splits.parts_of_entities(self.placement, fractions, seed)))
 
+    def of(self, names: Sequence[Any]) -> "Windows":
+        """The windows of some entities, in their order here; the order and repeats of the names mean nothing.
+
+        What is made of them keeps to these entities: parts, `latest` and, by name, `on`. Of a part they are those that
+        it has. For a k-fold over groups, take `of` the names outside and inside each group. A `UserWarning` says that
+        none of them has a window.
+
+        Args:
+            names: as in `stash.entities`; of several entity columns, tuples.
+
+        Raises:
+            ColumnError: an entity that the stash does not have. TypeError: a single name. ValueError: none.
+
+        Example:
+            >>> import numpy as np, tensorstash as ts
+            >>> stash = ts.load({"e": list("aabbcc"), "y": np.ones(6)}, entity="e")
+            >>> windows = ts.Windows(stash, history=1).of(["c", "a"])
+            >>> windows.anchors(slice(None))["entity"]
+            tensor([0, 0, 2, 2])
+        """
+        return self._at(of_named(self.placement, names))
+
     def folds(
-        self, count: int, step: Duration, *, gap: Duration = 0, expanding: bool = True
+        self,
+        count: int,
+        step: Duration,
+        *,
+        gap: Duration = 0,
+        expanding: bool = True,
+        per: Per | None = None,
+        of: str | None = None,
     ) -> "list[tuple[Windows, Windows]]":
         """Pairs of a training and a test part for rolling-origin evaluation, the earliest first.
 
@@ -320,9 +377,12 @@ class Windows:
             gap: slots or a duration between a training part and its cut.
             expanding: every training part begins with the first window; `False`: the anchors of a training part begin
                 `step` later in each fold.
+            per: `"entity"`: cuts of each entity count back from its own last anchor, so that series which end earlier
+                are tested too; lengths in slots count rows where there is no step of time. `None`: one cut for all.
+            of: a column; the last anchor is that whose whole horizon ends with the last row in which it has a value.
 
         Raises:
-            ValueError: a stash without times. DataError: a fold with a part without windows.
+            ValueError: a stash without times. DataError: a fold with a part without windows. ColumnError: `of`.
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -331,7 +391,7 @@ class Windows:
             >>> [(len(train), len(test)) for train, test in windows.folds(3, 3)]
             [(12, 3), (15, 3), (18, 3)]
         """
-        pairs = folds(self.placement, count, step, gap, expanding=expanding)
+        pairs = folds(self.placement, count, step, gap, expanding=expanding, per=per, of=of)
         return [(self._at(train), self._at(test)) for train, test in pairs]
 
     def latest(self, of: str | None = None) -> "Windows":
@@ -339,7 +399,7 @@ class Windows:
 
         With `of`, the anchor is after the last row in which that column has a value, so the horizon holds the known
         future in later rows. Other slots of the horizon are empty, and batches carry `<span>.observed`. Whatever
-        `split`, `where` and `stride` have left out is considered, but only the entities of a part of `split_entities`;
+        `split`, `where` and `stride` have left out is considered, but only the entities of `of` and `split_entities`;
         `require` checks only slots before the anchor. A `UserWarning` counts the entities without a window, and the
         windows that end earlier than others.
 
@@ -361,9 +421,9 @@ class Windows:
         """The same windows of other data: tomorrow's, a hold-out file, the last rows of a service.
 
         They have the arguments of these `Windows`, with the frequency that was found here. Of a part of a split, a
-        fold or `latest` they are all windows of the new data; a part of `split_entities` keeps to entities of the same
-        names. Rows that are enough for the history alone have no window, and `on(stash).latest()` has the one that
-        follows them.
+        fold or `latest` they are all windows of the new data; entities that `of` or `split_entities` has chosen stay
+        chosen by name. Rows that are enough for the history alone have no window, and `on(stash).latest()` has the one
+        that follows them.
 
         Args:
             stash: its columns mean the same: types, units, zones, packs, codes; load it with `like=`, or scale it.

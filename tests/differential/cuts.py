@@ -158,7 +158,9 @@ def during(rng: Random, loaded: Loaded, column: str) -> Any:
 def part_of(rng: Random, record: Record, loaded: Loaded, windows: Any) -> Any:
     """These windows, or a part of them that is not empty."""
     parts: Any = ()
-    kind = rng.choice(["whole", "whole", "split", "split_fraction", "split_entities", "latest", "folds"])
+    kind = rng.choice(
+        ["whole", "whole", "split", "split_fraction", "split_entities", "split_last", "of", "latest", "folds"]
+    )
     if kind == "split" and loaded.panel.clock is not None:
         cuts = sorted(rng.sample(range(3, 40), rng.choice([1, 1, 2])))
         parts = windows.split(*(loaded.panel.clock.moment(cut, rng) for cut in cuts))
@@ -166,12 +168,20 @@ def part_of(rng: Random, record: Record, loaded: Loaded, windows: Any) -> Any:
         parts = windows.split_fraction(*rng.choice([(0.5,), (0.7, 0.85), (0.31,)]))
     elif kind == "split_entities":
         parts = windows.split_entities(*rng.choice([(0.5,), (0.4, 0.7)]), seed=rng.randint(0, 9))
+    elif kind == "split_last":
+        with record.trying("split_last"):
+            of = rng.choice([None, None, *loaded.floats()[:1]])
+            parts = ts.Windows.split_last(windows, *rng.choice([(1,), (3,), (2, 4), (1, 1, 1)]), of=of)
+    elif kind == "of":
+        names = loaded.stash.entities
+        parts = [ts.Windows.of(windows, rng.sample(names, rng.randint(1, len(names))))]
     elif kind == "latest":
         with record.trying("latest"):
             parts = [windows.latest(rng.choice([None, None, *loaded.floats()[:1]]))]
     elif kind == "folds":
         with record.trying("folds"):
-            parts = [part for pair in windows.folds(*_folds(rng, loaded), **_fold_options(rng)) for part in pair]
+            pairs = ts.Windows.folds(windows, *_folds(rng, loaded), **_fold_options(rng, loaded))
+            parts = [part for pair in pairs for part in pair]
     record.has(f"part={kind}")
     if parts:
         record.add(kind, [len(part) for part in parts])
@@ -184,8 +194,10 @@ def _folds(rng: Random, loaded: Loaded) -> tuple[int, Any]:
     return rng.randint(1, 3), step if clock is None or rng.random() < 0.5 else clock.span(step)
 
 
-def _fold_options(rng: Random) -> dict[str, Any]:
-    return rng.choice([{}, {}, {"gap": rng.randint(0, 3)}, {"expanding": False}])
+def _fold_options(rng: Random, loaded: Loaded) -> dict[str, Any]:
+    options: list[dict[str, Any]] = [{}, {}, {"gap": rng.randint(0, 3)}, {"expanding": False}]
+    ends: list[dict[str, Any]] = [{}, {}, {}, {"per": "entity"}, *({"of": name} for name in loaded.floats()[:1])]
+    return rng.choice(options) | rng.choice(ends)
 
 
 def points_of(rng: Random, loaded: Loaded, rows: int) -> Any:

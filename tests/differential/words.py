@@ -114,6 +114,10 @@ RENAMED: tuple[Line, ...] = ()
 NEW: tuple[New, ...] = (
     New("Windows", "align", same="start"),
     New("Windows", "require", when=is_mapping),
+    New("Windows.split_last"),
+    New("Windows.of"),
+    New("Windows.folds", "per"),
+    New("Windows.folds", "of"),
 )
 
 # keys of states that the earlier commit does not have, and why they came; neither side shows them

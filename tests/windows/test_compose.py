@@ -276,6 +276,8 @@ def test_arrays_grow_with_runs_cuts_and_holes_and_never_with_windows(entities: i
     windows = ts.Windows(stash, 4, 2, columns=["y"], require=["y"], where=where)
     parts = [windows]
     ways: list[Callable[[ts.Windows], tuple[ts.Windows, ...]]] = [
+        lambda part: (part.of(part.stash.entities[::2]),),
+        lambda part: part.split_last(30_000, 60_000),
         lambda part: part.split(120_000, 280_000),
         lambda part: part.split_fraction(0.25, 0.5),
         lambda part: part.split_entities(0.5),
@@ -297,6 +299,7 @@ def test_building_takes_less_memory_than_one_array_of_rows() -> None:
         "windows": lambda: ts.Windows(stash, 4, 2, columns=["y"]),
         "require": lambda: ts.Windows(stash, 4, 2, columns=["y"], require=["y"]),
         "split": lambda: ts.Windows(stash, 4, 2, columns=["y"]).split(150_000)[0].split_fraction(0.5)[0],
+        "last": lambda: ts.Windows(stash, 4, 2, columns=["y"]).split_last(150_000, of="y")[0].of(range(1, 9)),
     }
     for name, build in ways.items():
         tracemalloc.start()

@@ -184,14 +184,16 @@ def test_points_of_entities_outside_a_part_are_told() -> None:
         if windows.points is not None:
             assert len(windows.on(data, at=at)) == 2
         else:
-            with pytest.raises(ts.errors.DataError, match=like("2 of an entity that split_entities put into another")):
+            with pytest.raises(
+                ts.errors.DataError, match=like("2 of an entity that `of` or split_entities has left out")
+            ):
                 windows.on(data, at=at)
 
 
 def test_other_data_without_an_entity_of_the_part_are_refused() -> None:
     windows = ts.Windows(load(frame(24, 1, "abcd")), spans=SPANS, gaps="mask")
     part = windows.split_entities(0.5)[0]
-    with pytest.raises(ts.errors.NoWindowError, match=like("keeps its entities ... has none of its 2")):
+    with pytest.raises(ts.errors.NoWindowError, match=like("keep to the entities ... has none of these 2, such as")):
         part.on(load(frame(24, 1, "xyz")))
     assert len(windows.on(load(frame(24, 1, "xyz"))))
 

@@ -1,0 +1,102 @@
+"""Cuts: where windows are divided, each entity at a time of its own."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tensorstash.common.dtypes import Int64s
+from tensorstash.native.guide import first_rows
+from tensorstash.windows.intervals import keep
+from tensorstash.windows.placement import Placement
+from tensorstash.windows.slots import nearest_rows, run_edges, run_rows, slots_at, steps_after, steps_until
+
+BEFORE_ALL = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where windows are divided: a time for each entity, `(entities,)`, and its first row at or after that time.
+
+    A cut of a stash without times has rows alone.
+    """
+
+    rows: Int64s
+    moments: Int64s | None
+
+
+def cut_at(placement: Placement, moments: Int64s | int) -> Cut:
+    """A cut at a time of each entity, or at one time."""
+    offsets = placement.offsets
+    times = np.broadcast_to(np.asarray(moments, np.int64), len(offsets) - 1)
+    return Cut(first_rows(placement.times, offsets[:-1], offsets[1:], times), times)
+
+
+def cut_at_rows(placement: Placement, rows: Int64s) -> Cut:
+    """A cut at the time of a row of each entity, which keeps rows of one time together; or before or after all rows."""
+    if placement.stash.time is None:
+        return Cut(rows, None)
+    first, stops = placement.offsets[:-1], placement.offsets[1:]
+    moments = np.full(len(rows), BEFORE_ALL)
+    inside, behind = (first <= rows) & (rows < stops), (rows == stops) & (first < stops)
+    moments[inside] = placement.times[rows[inside]]
+    moments[behind] = _later(placement.times[stops[behind] - 1])
+    return cut_at(placement, moments)
+
+
+def cut_after(placement: Placement, rows: Int64s) -> Cut:
+    """A cut right after a row of each entity, before what follows at its next slot; -1 is before all rows."""
+    known = rows >= 0
+    if placement.stash.time is None:
+        return Cut(np.where(known, rows + 1, placement.offsets[:-1]), None)
+    moments = np.full(len(rows), BEFORE_ALL)
+    moments[known] = _later(placement.times[rows[known]])
+    return cut_at(placement, moments)
+
+
+def _later(times: Int64s) -> Int64s:
+    return times + (times < np.iinfo(np.int64).max)
+
+
+def cut_at_slots(placement: Placement, slots: Int64s, steps: int) -> Cut:
+    """The cut that many slots after a slot of each entity, `(entities,)`, or of one for all, `(1,)`.
+
+    Beyond the run of the slot it counts steps of time, or without them rows. A slot of -1 is before all rows.
+    """
+    within, which = placement.slots, np.flatnonzero(slots >= 0)
+    starts, stops = run_edges(within)
+    runs, wanted = np.searchsorted(starts, slots[which], "right") - 1, slots[which] + steps
+    inside = np.clip(wanted, starts[runs] + within.lead, stops[runs] - within.tail - 1)
+    rows, beyond = nearest_rows(within, inside)
+    beyond = beyond + wanted - inside
+    if within.frequency is None:
+        cut_rows = placement.offsets[:-1] - 1
+        cut_rows[which] = np.clip(rows + beyond, cut_rows[which], placement.offsets[1:][which])
+        return cut_at_rows(placement, cut_rows)
+    times, moments = placement.times[rows], np.full(len(slots), BEFORE_ALL)
+    moved = np.where(beyond == 0, times, steps_after(within, placement.times, rows, beyond))
+    moments[which] = np.where((beyond < 0) & (moved > times), BEFORE_ALL, moved)  # it does not fit into 64 bits
+    return cut_at(placement, moments)
+
+
+def first_slots(placement: Placement, cut: Cut) -> Int64s:
+    """The first slot of each run after a cut, or its end: `(runs,)`. Empty slots between rows have times as well."""
+    slots, (low, high) = placement.slots, run_rows(placement.slots, placement.stash.rows)
+    entities = placement.entities_at(low)
+    row = np.clip(cut.rows[entities], low, high)
+    _, stops = run_edges(slots)
+    first = np.where(row < high, slots_at(slots, np.minimum(row, high - 1)), stops)
+    if cut.moments is None or slots.frequency is None:
+        return first
+    before = slots_at(slots, np.maximum(row - 1, low))
+    which = np.flatnonzero((row > low) & (first - before > 1))
+    most, moments = (first - before)[which], cut.moments[entities[which]]
+    first[which] = before[which] + steps_until(slots, placement.times, row[which] - 1, most, moments)
+    return first
+
+
+def between(placement: Placement, low: Int64s | None, high: Int64s | None, first: int, last: int) -> Placement:
+    """The windows whose slot `first` is at or after `low` and whose slot `last` is before `high`; both count from 0."""
+    starts, stops = run_edges(placement.slots)
+    lowest = starts if low is None else np.clip(low - first, starts, stops)
+    highest = stops if high is None else np.clip(high - last, lowest, stops)
+    return replace(placement, intervals=keep(placement.intervals, lowest, highest))
