@@ -188,6 +188,8 @@ def _traits(windows: Windows, found: Mapping[str, Mapping[str, Any]]) -> Iterato
     apart = [span.name for span in placement.spans if span.variates is not None]
     yield Trait("spans of ts.each", apart, "Take ts.each in the same spans of both.")
     yield Trait("spans", texts, "Give both the same spans=, or the same history and horizon.")
+    cover = placement.cover
+    yield Trait("span of cover", None if cover is None else cover.span.name, "Call cover of the same span of both.")
     yield Trait("columns of at=", sorted(found["labels"]), "Give both frames the same columns.")
     for name, kind in found["labels"].items():
         yield Trait(f"type of {name!r} in at=", kind, "Cast it in one of the frames.")

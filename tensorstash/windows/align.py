@@ -9,10 +9,11 @@ import numpy as np
 from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import Int64s
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.cuts import cut_at, first_slots
 from tensorstash.windows.intervals import intervals, windows_in
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import run_edges, run_rows, slots_at, steps_to
-from tensorstash.windows.splits import Moment, cut_at, first_slots
+from tensorstash.windows.splits import Moment
 
 Align = Literal["start", "end"] | Moment
 

@@ -1,5 +1,6 @@
 """The arguments of `Windows`, and the windows that they ask for on the data of a stash."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +13,7 @@ from tensorstash.gather.span import Span
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.align import Align, checked_align
 from tensorstash.windows.at import Unmatched, check_at
+from tensorstash.windows.cover import covering
 from tensorstash.windows.during import During, Side
 from tensorstash.windows.fills import slot_fills
 from tensorstash.windows.gaps import Gaps, all_windows, check_no_slots, fragments
@@ -30,7 +32,7 @@ from tensorstash.windows.selection import (
 )
 from tensorstash.windows.slots import lead_and_tail, place, with_tail
 from tensorstash.windows.spans import slot_count
-from tensorstash.windows.splits import check_intervals
+from tensorstash.windows.splits import Moment, check_intervals
 from tensorstash.windows.tables import check_used, checked_tables
 from tensorstash.windows.time_spans import time_spans
 from tensorstash.windows.traits import check_same, tables_of
@@ -60,6 +62,12 @@ class Arguments:
     def horizon(self) -> int:
         """Slots of a window from the anchor on."""
         return max([0, *(span.stop for span in self.spans)])
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether some slots of windows may have no row."""
+        is_padded = self.min_history is not None or self.min_horizon is not None
+        return self.gaps == "mask" or is_padded or any(span.draw is not None for span in self.spans)
 
     def history(self, at: Any) -> int:
         """Slots before the anchor. Without spans in slots a window is one row, or with `at=` a point in time."""
@@ -123,9 +131,7 @@ def windows_of(
     lead, tail = lead_and_tail(arguments.min_history, arguments.min_horizon, history, horizon)
     pieces = fragments(stash, gaps, frequency, tolerance, counted=bool(spans))
     slots = place(pieces, stash, masked=gaps == "mask", lead=lead, tail=tail)
-    padded = arguments.min_history is not None or arguments.min_horizon is not None
-    filled = gaps == "mask" or padded or any(span.draw is not None for span in spans)
-    fills = slot_fills(stash, spans, slots) if filled else None
+    fills = slot_fills(stash, spans, slots) if arguments.may_be_empty else None
     side = arguments.closed if at is not None else "left" if horizon else "right"
     candidates = Placement(
         stash=stash,
@@ -167,8 +173,24 @@ def newest(arguments: Arguments, placement: Placement, of: str | None) -> Placem
     check_intervals(placement, "latest", "Give the times at which to forecast as at=.")
     check_end(placement.stash, of)
     slots = with_tail(placement.slots, placement.stash, placement.horizon)
-    every = replace(placement, slots=slots, fills=slot_fills(placement.stash, placement.spans, slots))
+    every = replace(placement, slots=slots, fills=slot_fills(placement.stash, placement.spans, slots), cover=None)
     return enough_rows(replace(every, intervals=latest(every, arguments.required(every), of)))
+
+
+def covered(
+    arguments: Arguments, placement: Placement, span: str | None, start: Moment | None, stop: Moment | None
+) -> Placement:
+    """Windows that show each row of a time range once, of all entities of the stash of a placement."""
+    check_intervals(placement, "cover", "Leave out at=.")
+    if arguments.require is not None:
+        warnings.warn(
+            "cover shows every row, so require= leaves out no window; the rows of some may lack values.", stacklevel=3
+        )
+    _, tail = lead_and_tail(arguments.min_history, arguments.min_horizon, placement.history, placement.horizon)
+    every = replace(placement, align="start", fills=placement.fills if arguments.may_be_empty else None)
+    if tail != placement.slots.tail:  # those of `latest` have another one
+        every = replace(every, slots=with_tail(placement.slots, placement.stash, tail))
+    return covering(every, span, start, stop)
 
 
 def needs(placement: Placement) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def _shares(require: Any) -> Mapping[str, float | str]:
         return dict.fromkeys([] if require is None else names_in(require, "require"), 1.0)
     names_in([*require], "require")
     for name, share in require.items():
-        is_share = isinstance(share, Real) and not is_flag(share) and 0 <= share <= 1
+        is_share = isinstance(share, Real) and not is_flag(share) and 0 <= float(share) <= 1
         if not is_share and not (isinstance(share, str) and share == "rows"):
             raise ValueError(
                 'The shares of require= must lie from 0 to 1, or be "rows" for each slot that has a row, got '

@@ -39,8 +39,8 @@ def complete(placement: Placement, judged: Sequence[Required]) -> Intervals:
         raise NoWindowError(
             "require= keeps the windows without a missing value, or with no more of them than a share allows; none of "
             f"the {len(whole):,} windows is so in {', '.join(repr(asked.span.name) for asked in judged)}. Shorten the "
-            f"window, lower the share, as in require={{{judged[0].span.name!r}: {judged[0].share / 2:g}}}, or load with "
-            "fill=, whose value counts as data."
+            f"window, lower the share, as in require={{{judged[0].span.name!r}: {judged[0].share / 2:g}}}, or load "
+            "with fill=, whose value counts as data."
         )
     return kept
 

@@ -11,7 +11,7 @@ from tensorstash.common.keywords import suggests_keywords
 from tensorstash.stash.stash import Stash
 from tensorstash.windows import splits
 from tensorstash.windows.align import Align
-from tensorstash.windows.arguments import Arguments, check_stash, moved, needs, newest, windows_of
+from tensorstash.windows.arguments import Arguments, check_stash, covered, moved, needs, newest, windows_of
 from tensorstash.windows.at import Unmatched
 from tensorstash.windows.chain import Chain
 from tensorstash.windows.contents import Contents
@@ -415,6 +415,40 @@ class Windows:
             (tensor([6., 7., nan], dtype=torch.float64), tensor([4]))
         """
         return self._at(newest(self._arguments, self.placement, of))
+
+    def cover(
+        self, span: str | None = None, start: splits.Moment | None = None, stop: splits.Moment | None = None
+    ) -> "Windows":
+        """Windows that show each row once in the slots of a span, piece behind piece: to score rows.
+
+        The last piece of a run is moved back to end with it. Batches carry `<span>.repeated`, `(batch, time)` bool: it
+        is true in slots that the window before shows, and in those outside the run, before `start` and from `stop` on.
+        `to_frame` takes predictions for the slots of the span, and leaves these out. `split`, `stride`, `align`,
+        `where` and `require` mean nothing here; entities of `of` and `split_entities` stay chosen. Runs that are
+        shorter than a window need `min_history` or `min_horizon`, as do rows at the ends of a run that the span does
+        not reach. A `UserWarning` counts the rows that no window can show.
+
+        Args:
+            span: a span of consecutive slots; `None`: the only one.
+            start: the first time; as in `split`. `None`: that of the first row.
+            stop: the time before which rows are shown. `None`: all later ones too.
+
+        Raises:
+            ValueError: no such span, or several; `start` is not before `stop`; windows at given points. ColumnError: no
+                span of this name. NoWindowError: no window, or no row in this range.
+
+        Example:
+            >>> import numpy as np, tensorstash as ts
+            >>> windows = ts.Windows(ts.load({"t": range(7), "y": range(7)}, ["y"], time="t"), history=3)
+            >>> batch = windows.cover()[:]
+            >>> batch["y"]
+            tensor([[0, 1, 2],
+                    [3, 4, 5],
+                    [4, 5, 6]])
+            >>> batch["y"][~batch["y.repeated"]]
+            tensor([0, 1, 2, 3, 4, 5, 6])
+        """
+        return self._at(covered(self._arguments, self.placement, span, start, stop))
 
     @suggests_keywords
     def on(self, stash: Stash, *, tables: Mapping[str, Stash] | None = None, at: Any = None) -> "Windows":

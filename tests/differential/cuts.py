@@ -158,9 +158,8 @@ def during(rng: Random, loaded: Loaded, column: str) -> Any:
 def part_of(rng: Random, record: Record, loaded: Loaded, windows: Any) -> Any:
     """These windows, or a part of them that is not empty."""
     parts: Any = ()
-    kind = rng.choice(
-        ["whole", "whole", "split", "split_fraction", "split_entities", "split_last", "of", "latest", "folds"]
-    )
+    kinds = ["whole", "whole", "split", "split_fraction", "split_entities", "split_last", "of", "latest", "folds"]
+    kind = rng.choice([*kinds, "cover"])
     if kind == "split" and loaded.panel.clock is not None:
         cuts = sorted(rng.sample(range(3, 40), rng.choice([1, 1, 2])))
         parts = windows.split(*(loaded.panel.clock.moment(cut, rng) for cut in cuts))
@@ -178,6 +177,10 @@ def part_of(rng: Random, record: Record, loaded: Loaded, windows: Any) -> Any:
     elif kind == "latest":
         with record.trying("latest"):
             parts = [windows.latest(rng.choice([None, None, *loaded.floats()[:1]]))]
+    elif kind == "cover":
+        with record.trying("cover"):
+            names = [span.name for span in windows.spans]
+            parts = [ts.Windows.cover(windows, rng.choice([None, *names, *names]))]
     elif kind == "folds":
         with record.trying("folds"):
             pairs = ts.Windows.folds(windows, *_folds(rng, loaded), **_fold_options(rng, loaded))

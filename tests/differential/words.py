@@ -115,6 +115,7 @@ NEW: tuple[New, ...] = (
     New("Windows", "align", same="start"),
     New("Windows", "require", when=is_mapping),
     New("Windows.split_last"),
+    New("Windows.cover"),
     New("Windows.of"),
     New("Windows.folds", "per"),
     New("Windows.folds", "of"),
