@@ -32,10 +32,11 @@ from tensorstash.windows.selection import (
 )
 from tensorstash.windows.slots import lead_and_tail, place, with_tail
 from tensorstash.windows.spans import slot_count
-from tensorstash.windows.splits import Moment, check_intervals
+from tensorstash.windows.splits import Moment, check_divisible, check_intervals
 from tensorstash.windows.tables import check_used, checked_tables
 from tensorstash.windows.time_spans import time_spans
 from tensorstash.windows.traits import check_same, tables_of
+from tensorstash.windows.whole import check_whole, to_width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,7 @@ class Arguments:
     where: Where | None
     closed: Side
     unmatched: Unmatched
+    is_whole: bool  # whether spans reach to the end of the run, their stop: the longest one there may be
 
     is_masked: bool = False  # `where` was booleans of the rows of one stash, which are not kept
 
@@ -121,15 +123,19 @@ def windows_of(
 
     With `may_forecast` there may be none, if the rows hold the history of a window that starts after them.
     """
-    spans, gaps = arguments.spans, arguments.gaps
+    gaps = arguments.gaps
     stride = slot_count(1, arguments.stride, "stride")
     check_at(stash, at, arguments.closed, arguments.unmatched, stride, arguments.align, arguments.where)
     frequency, tolerance = arguments.frequency, arguments.tolerance
-    if not spans:
+    if not arguments.spans:
         check_no_slots(gaps, frequency, tolerance, arguments.min_history, arguments.min_horizon)
-    history, horizon = arguments.history(at), arguments.horizon
+    pieces = fragments(stash, gaps, frequency, tolerance, counted=bool(arguments.spans))
+    if arguments.is_whole:
+        check_whole(stride, arguments.align, at)
+        wide = to_width(arguments.spans, stash, pieces, masked=gaps == "mask", is_kept=may_forecast)
+        arguments, stride = replace(arguments, spans=wide), wide[0].stop
+    spans, history, horizon = arguments.spans, arguments.history(at), arguments.horizon
     lead, tail = lead_and_tail(arguments.min_history, arguments.min_horizon, history, horizon)
-    pieces = fragments(stash, gaps, frequency, tolerance, counted=bool(spans))
     slots = place(pieces, stash, masked=gaps == "mask", lead=lead, tail=tail)
     fills = slot_fills(stash, spans, slots) if arguments.may_be_empty else None
     side = arguments.closed if at is not None else "left" if horizon else "right"
@@ -144,6 +150,7 @@ def windows_of(
         time_spans=time_spans(stash, arguments.in_time, tables, side),
         align=checked_align(stash, arguments.align, in_steps=bool(spans) and gaps != "ignore"),
         chosen=chosen,
+        is_whole=arguments.is_whole,
     )
     judged = arguments.required(candidates)
     if at is not None:
@@ -171,6 +178,7 @@ def moved(
 def newest(arguments: Arguments, placement: Placement, of: str | None) -> Placement:
     """The newest window of each entity, of all entities and rows of the stash of a placement."""
     check_intervals(placement, "latest", "Give the times at which to forecast as at=.")
+    check_divisible(placement, "latest")
     check_end(placement.stash, of)
     slots = with_tail(placement.slots, placement.stash, placement.horizon)
     every = replace(placement, slots=slots, fills=slot_fills(placement.stash, placement.spans, slots), cover=None)

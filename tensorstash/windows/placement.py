@@ -47,6 +47,7 @@ class Placement:
     time_spans: tuple[TimeSpan, ...] = ()  # the spans in time
     align: str | int = "start"  # from where the stride was counted; an integer is a time
     chosen: Bools | None = None  # `(entities,)`, those that windows may be of; `None`: all
+    is_whole: bool = False  # whether each window holds a whole run
     cover: Cover | None = None  # what they show once; `None`: they are not of `cover`
 
     def __len__(self) -> int:

@@ -47,7 +47,8 @@ def to_frame(
     if cover is not None:
         known = ~placement.repeated(cover, ids, anchors)
     elif by_slot:  # leaves out slots before a run
-        known = nearest_rows(placement.slots, slots)[1] >= 0
+        distance = nearest_rows(placement.slots, slots)[1]
+        known = distance == 0 if placement.is_whole else distance >= 0
     window, slot = np.nonzero(known)
     entities = placement.window_entities(ids)[window]
     columns = [part.gather(entities) for part in entity_parts(placement.stash)]
