@@ -190,10 +190,8 @@ def covered(
 ) -> Placement:
     """Windows that show each row of a time range once, of all entities of the stash of a placement."""
     check_intervals(placement, "cover", "Leave out at=.")
-    if arguments.require is not None:
-        warnings.warn(
-            "cover shows every row, so require= leaves out no window; the rows of some may lack values.", stacklevel=3
-        )
+    if arguments.require is not None or any(time_span.min_rows for time_span in placement.time_spans):
+        warnings.warn("cover shows every row, so require= and min_rows= leave out no window.", stacklevel=3)
     _, tail = lead_and_tail(arguments.min_history, arguments.min_horizon, placement.history, placement.horizon)
     every = replace(placement, align="start", fills=placement.fills if arguments.may_be_empty else None)
     if tail != placement.slots.tail:  # those of `latest` have another one

@@ -23,7 +23,6 @@ Ranges = tuple[Int64s, Int64s]  # of slots, `[low, high)`
 def covering(placement: Placement, name: str | None, start: Moment | None, stop: Moment | None) -> Placement:
     """Windows whose slots of a span show the rows of a time range, those of one run behind each other."""
     span = _consecutive(placement, name)
-    _tell_ignored(placement)
     wanted = _wanted(placement, start, stop)
     rows = [rows_from(placement.slots, edges) for edges in _within_reach(placement, span, wanted)]
     _tell_missing(placement, span, wanted, rows)
@@ -40,14 +39,10 @@ def covering(placement: Placement, name: str | None, start: Moment | None, stop:
     first = np.stack([low - offset, moved], 1).ravel()
     counts = np.stack([counts - is_moved, is_moved], 1).ravel()
     pieces = intervals(first, counts, length)
-    empty = (edges - offset for edges in empty_slots(placement.slots))
-    return replace(placement, intervals=drop(pieces, *_longer(length, *empty)), cover=Cover(span, low, high))
-
-
-def _longer(length: int, low: Int64s, high: Int64s) -> Ranges:
-    """Where stretches of slots may start that lie inside of ranges."""
-    which = high - low >= length
-    return low[which], high[which] - length + 1
+    without, until = (edges - offset for edges in empty_slots(placement.slots))
+    in_vain = until - without >= length  # from these slots on a window may show no row
+    kept = drop(pieces, without[in_vain], until[in_vain] - length + 1)
+    return replace(placement, intervals=kept, cover=Cover(span, low, high))
 
 
 def _consecutive(placement: Placement, name: str | None) -> Span:
@@ -56,42 +51,32 @@ def _consecutive(placement: Placement, name: str | None) -> Span:
     fit = [one.name for one in placement.spans if one.step == 1 and one.draw is None]
     if name is None and len(fit) == 1:
         return spans[fit[0]]
-    if name is None and fit:
-        raise ValueError(
-            f"cover shows rows in the slots of one span, and {', '.join(map(repr, fit))} have consecutive slots. Name "
-            f"one: cover({fit[-1]!r})."
-        )
-    if name is not None and name not in spans:
+    if name is not None and (not isinstance(name, str) or name not in spans):
         raise unknown(name, spans, "the window", "span")
-    if name not in fit:
-        which = "these windows have none" if name is None else f"{spans[name]} has none"
-        take = f"Name another: {', '.join(map(repr, fit))}" if fit else "Add one, such as 'all': ('y', -96, 0)"
+    if name is None or name not in fit:
+        got = "" if name is None else f"got {spans[name]}; "
+        name_one = (
+            f"{', '.join(map(repr, fit))}. Name one: cover({fit[-1]!r})"
+            if fit
+            else "none. Add one, such as 'all': ('y', -96, 0)"
+        )
         raise ValueError(
-            f"cover shows rows in a span of consecutive slots, and {which}: steps, drawn starts and stretches of time "
-            f"are no such spans. {take}."
+            "cover takes one span of consecutive slots, without a step, a drawn start or a stretch of time; "
+            f"{got}these windows have {name_one}."
         )
-    return spans[str(name)]
-
-
-def _tell_ignored(placement: Placement) -> None:
-    if few := [time_span.named for time_span in placement.time_spans if time_span.min_rows]:
-        warnings.warn(
-            f"cover shows every row, so min_rows= of {few[0]!r} leaves out no window; see {few[0]}.observed.",
-            stacklevel=5,
-        )
+    return spans[name]
 
 
 def _wanted(placement: Placement, start: Moment | None, stop: Moment | None) -> Ranges:
     """The slots of each run from a time on and before another one; none of entities that are not chosen."""
-    (low, high), slots, clock = run_edges(placement.slots), placement.slots, placement.stash.clock
-    low, high = low + slots.lead, high - slots.tail
+    (first, end), slots, clock = run_edges(placement.slots), placement.slots, placement.stash.clock
+    low, high = first, end = first + slots.lead, end - slots.tail
     if start is not None or stop is not None:
         check_timed(placement.stash, "cover at start= or stop=")
     since = None if start is None else clock.parse(start, "start")
     until = None if stop is None else clock.parse(stop, "stop")
     if since is not None and until is not None and since >= until:
         raise ValueError(f"start must be before stop, got {start} and {stop}.")
-    first, end = low, high
     if since is not None:
         first = np.clip(first_slots(placement, cut_at(placement, since)), low, high)
     if until is not None:
@@ -100,19 +85,10 @@ def _wanted(placement: Placement, start: Moment | None, stop: Moment | None) -> 
         runs, _ = run_rows(slots, placement.stash.rows)
         end = np.where(placement.chosen[placement.entities_at(runs)], end, first)
     if not (rows_from(slots, first) < rows_from(slots, end)).any():
-        raise NoWindowError(
-            "cover shows rows from start= on and before stop=; there is none"
-            + ("." if since is None and until is None else f". {_times_text(placement)}")
-        )
+        times = [time for time in placement.stash.time_range if time is not None]
+        known = f" The times of the stash go from {' to '.join(map(clock.format, times))}." if times else ""
+        raise NoWindowError(f"cover shows rows from start= on and before stop=; there is none.{known}")
     return first, end
-
-
-def _times_text(placement: Placement) -> str:
-    first, last = placement.stash.time_range
-    if first is None or last is None:
-        return "The stash has no rows."
-    form = placement.stash.clock.format
-    return f"The times of the stash go from {form(first)} to {form(last)}."
 
 
 def _within_reach(placement: Placement, span: Span, wanted: Ranges) -> Ranges:
@@ -151,12 +127,7 @@ def _reason(placement: Placement, span: Span, run: int, slot: int) -> str:
             f"its run has {stop - start - padding:,} slots, and windows need {placement.length - padding:,}. Give a "
             f"lower {with_fewer(placement)}."
         )
+    where, give = "behind", f"min_horizon={max(0, span.stop)}"
     if slot < start + placement.history + span.start:
-        least = max(0, -span.start)
-        may_pad = slots.lead < placement.history - least
-        give = f"Give min_history={least}" if may_pad else "Let the span start at the first slot of windows"
-        return f"there are too few slots before it in its run, where windows begin. {give}."
-    least = max(0, span.stop)
-    may_pad = slots.tail < placement.horizon - least
-    give = f"Give min_horizon={least}" if may_pad else "Let the span end at the last slot of windows"
-    return f"there are too few slots behind it in its run, where windows end. {give}."
+        where, give = "before", f"min_history={max(0, -span.start)}"
+    return f"windows need more slots of its run {where} it. Give {give}, or cover a span over the whole window."

@@ -29,15 +29,12 @@ def with_ends(spans: Mapping[str, Any] | None, max_slots: int | None) -> Mapping
             )
         return spans
     most = slot_count(1, max_slots, "max_slots")
-    if not to_end:
-        raise ValueError("max_slots= is for spans to the end of their run, such as ('x', 0, None). Leave it out.")
-    for name, span in in_slots.items():
-        if tuple(span[1:]) != (0, None):
-            column = span[0] if span else "x"
-            raise ValueError(
-                f"With max_slots= spans in slots are (column, 0, None), the whole run, got {shown(tuple(span))} for "
-                f"{name!r}. Write ({column!r}, 0, None)."
-            )
+    wrong = [tuple(span) for span in in_slots.values() if tuple(span[1:]) != (0, None)]
+    if wrong or not in_slots:
+        raise ValueError(
+            "With max_slots= spans in slots are whole runs, such as ('x', 0, None), got "
+            f"{shown(wrong[0]) if wrong else 'none'}. Write all spans so, or leave max_slots= out."
+        )
     return {name: (span[0], 0, most) if name in in_slots else span for name, span in every}
 
 

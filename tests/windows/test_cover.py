@@ -226,11 +226,11 @@ def test_in_a_part_in_time_each_row_comes_once_too() -> None:
 def test_require_is_told_and_leaves_out_nothing() -> None:
     stash = ts.load({"t": range(9), "y": [0.0, 1, 2, np.nan, 4, 5, np.nan, 7, 8]}, ["y"], time="t")
     windows = ts.Windows(stash, 2, require=["y"])
-    with pytest.warns(UserWarning, match=like("cover shows every row, so require= leaves out no window")):
+    with pytest.warns(UserWarning, match=like("cover shows every row, so require= and min_rows= leave out")):
         cover = windows.cover()
     assert len(cover) == 5
     windows = ts.Windows(stash, spans={"x": ("y", -2, 0), "d": ts.During("y", -3, 0, max_rows=3, min_rows=3)})
-    with pytest.warns(UserWarning, match=like("cover shows every row, so min_rows= of 'd' leaves out no window")):
+    with pytest.warns(UserWarning, match=like("cover shows every row, so require= and min_rows= leave out")):
         assert len(windows.cover()) == 5
 
 
