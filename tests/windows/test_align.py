@@ -20,7 +20,9 @@ from tests.oracle import Slot
 from tests.oracle_load import like
 from tests.windows.test_masked import cases, check_batch, expected_runs, hull, without_step
 
-pytestmark = pytest.mark.filterwarnings("ignore:(Gaps|require=|.* entities have no window|.* series end before)")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:(Gaps|require=|.* entities have no window|.* series end before|Part .* missing, before it)"
+)
 
 
 def is_aligned(run: list[Slot], k: int, case: dict[str, Any], align: Any, step: int | None) -> bool:
