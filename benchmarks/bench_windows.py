@@ -9,6 +9,7 @@ split_last: three parts, cut before the end of each series.
 split: three parts, cut at the same times for all.
 of: the windows of every other series, by name.
 folds: three folds, each series from its own end.
+cover: windows that show each row once.
 """
 
 import time
@@ -37,6 +38,7 @@ def main() -> None:
         "split": calling(lambda: windows.split(300, 328), time.process_time),
         "of": calling(lambda: windows.of(names), time.process_time),
         "folds": calling(lambda: windows.folds(3, AHEAD, per="entity"), time.process_time),
+        "cover": calling(lambda: windows.cover("y"), time.process_time),
     }
     found = rounds_of(turns, rounds)
     case = f"{series:,} series, {len(windows):,} windows"
@@ -70,6 +72,8 @@ def check(windows: ts.Windows, lengths: np.ndarray, names: list[str]) -> None:
     assert len(names) == chosen.sum()
     counts = windows.of(names).per_entity()["count"].numpy()
     assert (counts == np.where(chosen, anchors[1] - anchors[0] + 1, 0)).all()
+    size = PAST + AHEAD
+    assert (windows.cover("y").per_entity()["count"].numpy() == -(-lengths // size)).all()
 
 
 def _check_anchors(part: ts.Windows, first: np.ndarray, last: np.ndarray) -> None:

@@ -49,12 +49,11 @@ class Locator:
         if self._with_ids and entities is not None:
             entries |= self._ids(located, entities)
             entries["window.key"] = window_keys(schedule.seed, steps)
-        entries |= chain.labels(located)
         return located._replace(
             skips=self._skips(schedule.seed, steps),
             keys={pack: variate_keys(schedule.seed, steps, pack).reshape(-1) for pack in self._packs},
             static_rows=chain.static_rows(located, entities) if self.contents.static and entities is not None else None,
-            entries={name: values.reshape(-1) for name, values in entries.items()},
+            entries={name: values.reshape(-1) for name, values in entries.items()} | chain.labels(located),
         )
 
     def _skips(self, seed: int, steps: Steps) -> Int64s | None:

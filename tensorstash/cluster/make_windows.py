@@ -38,6 +38,11 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
             raise TypeError(f"ts.cluster.windows takes shards, ts.cluster.open(...), got {type_text(shards)}.")
         if named.get("at") is not None:
             raise ValueError("at= names points of one stash, and each node has only some of the shards. Load a stash.")
+        if named.get("max_slots") is not None:
+            raise ValueError(
+                "max_slots= makes windows as wide as the longest run of a stash, and each shard has another one. Load "
+                "a stash, or give the stop of spans a number."
+            )
         ignored = isinstance(gaps := named.get("gaps"), str) and gaps == "ignore"
         if named.get("frequency") is None and not ignored and not _all_in_time(named.get("spans")):
             named["frequency"] = shards.manifest.frequency

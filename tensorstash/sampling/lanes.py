@@ -98,6 +98,11 @@ def _check_continued(windows: Windows) -> None:
             "ts.Lanes needs windows of slots, each of which continues the one before; windows at given points and "
             "spans in time do not. Use another order."
         )
+    if windows.placement.cover is not None:
+        raise ValueError(
+            "ts.Lanes needs windows each of which continues the one before; the last piece of a run of cover is moved "
+            "back. Leave order= out."
+        )
     if draws_of(windows.spans):
         raise ValueError(
             "With ts.Lanes each window begins where the past of the window before it ended, so no start may be a "

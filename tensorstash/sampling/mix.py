@@ -188,7 +188,12 @@ def _traits(windows: Windows, found: Mapping[str, Mapping[str, Any]]) -> Iterato
     texts = [*map(str, placement.spans), *(text for time_span in placement.time_spans for text in time_span.texts)]
     apart = [span.name for span in placement.spans if span.variates is not None]
     yield Trait("spans of ts.each", apart, "Take ts.each in the same spans of both.")
-    yield Trait("spans", texts, "Give both the same spans=, or the same history and horizon.")
+    alike = "Give both the same spans=, or the same history and horizon."
+    if placement.is_whole:
+        alike = "Take windows.on(stash) of the component with the longest run for the others, which keeps the width."
+    yield Trait("spans", texts, alike)
+    cover = placement.cover
+    yield Trait("span of cover", None if cover is None else cover.span.name, "Call cover of the same span of both.")
     yield Trait("columns of at=", sorted(found["labels"]), "Give both frames the same columns.")
     for name, kind in found["labels"].items():
         yield Trait(f"type of {name!r} in at=", kind, "Cast it in one of the frames.")

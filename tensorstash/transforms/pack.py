@@ -42,7 +42,7 @@ class PackSequences:
     start mean nothing; a batch of only such windows has no rows.
 
     The spans of a `PackSequences` share these entries. Spans over other slots, or another span of time, need a
-    `PackSequences` of their own. `<span>.age` and `<span>.delay` are packed with their span.
+    `PackSequences` of their own. `<span>.age`, `<span>.delay` and `<span>.repeated` are packed with their span.
 
     Args:
         spans: the names of the spans.
@@ -121,8 +121,8 @@ class PackSequences:
         packing = pack(observed, shape, self.length, self.multiple)
         rows = (packing.length,) if self.length is None else (len(packing.used), packing.length)
         entries = self._entries(packing, take)
-        distances = [entry for name in self.spans for entry in _distances(batch, name)]
-        for name in (*self.spans, *distances):
+        beside = [entry for name in self.spans for entry in _beside(batch, name)]
+        for name in (*self.spans, *beside):
             span = batch[name]
             batch[name] = take(name, (*rows, *span.shape[2:]), span.dtype)
             move(packing, span, batch[name])
@@ -153,8 +153,11 @@ class PackSequences:
                 raise ValueError(
                     f"A span must be packed once; {name!r} has been packed already. Leave out one ts.PackSequences."
                 )
-            if name in _distances(batch, name.rpartition(".")[0]):
-                raise ValueError(f"The ages and delays of a span are packed with it, got {name!r}. Leave it out.")
+            if name in _beside(batch, name.rpartition(".")[0]):
+                raise ValueError(
+                    f"The ages and delays of a span are packed with it, as are flags of cover, got {name!r}. Leave it "
+                    "out."
+                )
             if span.ndim < 2:
                 raise ValueError(f"A packed span must be (batch, time, ...); {name!r} is {tuple(span.shape)}.")
             if not span.is_cpu:
@@ -185,8 +188,10 @@ def _check_slots(pack: PackSequences, name: str, slots: int, alike: bool) -> Non
         )
 
 
-def _distances(batch: Batch, name: str) -> list[str]:
-    """The entries with the ages and delays of the rows of a span, which are no spans of their own."""
+def _beside(batch: Batch, name: str) -> list[str]:
+    """The entries with the ages and delays of the rows of a span, and its flags of `cover`: no spans of their own."""
     entries = [f"{name}.age", f"{name}.delay"] if f"{name}.observed" in batch else []
+    if f"{name}.variate" not in batch:
+        entries.append(f"{name}.repeated")
     found = [entry for entry in entries if entry in batch and f"{entry}.observed" not in batch]
     return [entry for entry in found if batch[entry].shape[:2] == batch[name].shape[:2]]

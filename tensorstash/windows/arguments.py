@@ -1,5 +1,6 @@
 """The arguments of `Windows`, and the windows that they ask for on the data of a stash."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +17,7 @@ from tensorstash.stash.stash import Stash
 from tensorstash.stash.steps import calendar_of
 from tensorstash.windows.align import Align, checked_align
 from tensorstash.windows.at import Unmatched, check_at
+from tensorstash.windows.cover import covering
 from tensorstash.windows.during import During, Side
 from tensorstash.windows.fills import slot_fills
 from tensorstash.windows.gaps import Gaps, all_windows, check_no_slots, fragments
@@ -34,10 +36,11 @@ from tensorstash.windows.selection import (
 )
 from tensorstash.windows.slots import lead_and_tail, place, times_at, with_tail
 from tensorstash.windows.spans import slot_count
-from tensorstash.windows.splits import check_intervals
+from tensorstash.windows.splits import Moment, check_divisible, check_intervals
 from tensorstash.windows.tables import check_used, checked_tables
 from tensorstash.windows.time_spans import time_spans
 from tensorstash.windows.traits import check_same, tables_of
+from tensorstash.windows.whole import check_whole, to_width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,7 @@ class Arguments:
     where: Where | None
     closed: Side
     unmatched: Unmatched
+    is_whole: bool  # whether spans reach to the end of the run, their stop: the longest one there may be
 
     is_masked: bool = False  # `where` was booleans of the rows of one stash, which are not kept
 
@@ -64,6 +68,12 @@ class Arguments:
     def horizon(self) -> int:
         """Slots of a window from the anchor on."""
         return max([0, *(span.stop for span in self.spans)])
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether some slots of windows may have no row."""
+        is_padded = self.min_history is not None or self.min_horizon is not None
+        return self.gaps == "mask" or is_padded or any(span.draw is not None for span in self.spans)
 
     def history(self, at: Any) -> int:
         """Slots before the anchor. Without spans in slots a window is one row, or with `at=` a point in time."""
@@ -115,19 +125,21 @@ def windows_of(
 
     With `may_forecast` there may be none, if the rows hold the history of a window that starts after them.
     """
-    spans, gaps = arguments.spans, arguments.gaps
+    gaps = arguments.gaps
     stride = slot_count(1, arguments.stride, "stride")
     check_at(stash, at, arguments.closed, arguments.unmatched, stride, arguments.align, arguments.where)
     frequency, tolerance = arguments.frequency, arguments.tolerance
-    if not spans:
+    if not arguments.spans:
         check_no_slots(gaps, frequency, tolerance, arguments.min_history, arguments.min_horizon)
-    history, horizon = arguments.history(at), arguments.horizon
+    pieces = fragments(stash, gaps, frequency, tolerance, counted=bool(arguments.spans))
+    if arguments.is_whole:
+        check_whole(stride, arguments.align, at)
+        wide = to_width(arguments.spans, stash, pieces, masked=gaps == "mask", is_kept=may_forecast)
+        arguments, stride = replace(arguments, spans=wide), wide[0].stop
+    spans, history, horizon = arguments.spans, arguments.history(at), arguments.horizon
     lead, tail = lead_and_tail(arguments.min_history, arguments.min_horizon, history, horizon)
-    pieces = fragments(stash, gaps, frequency, tolerance, counted=bool(spans))
     slots = place(pieces, stash, masked=gaps == "mask", lead=lead, tail=tail)
-    padded = arguments.min_history is not None or arguments.min_horizon is not None
-    filled = gaps == "mask" or padded or any(span.draw is not None for span in spans)
-    fills = slot_fills(stash, spans, slots) if filled else None
+    fills = slot_fills(stash, spans, slots) if arguments.may_be_empty else None
     side = arguments.closed if at is not None else "left" if horizon else "right"
     candidates = Placement(
         stash=stash,
@@ -140,6 +152,7 @@ def windows_of(
         time_spans=time_spans(stash, arguments.in_time, tables, side),
         align=checked_align(stash, arguments.align, in_steps=bool(spans) and gaps != "ignore"),
         chosen=chosen,
+        is_whole=arguments.is_whole,
     )
     judged = arguments.required(candidates)
     if at is not None:
@@ -206,12 +219,27 @@ def moved(  # noqa: PLR0917  the arguments of `Windows.on`
 def newest(arguments: Arguments, placement: Placement, of: str | None) -> Placement:
     """The newest window of each entity, of all entities and rows of the stash of a placement."""
     check_intervals(placement, "latest", "Give the times at which to forecast as at=.")
+    check_divisible(placement, "latest")
     slots = with_tail(placement.slots, placement.stash, placement.horizon)
-    every = replace(placement, slots=slots)
+    every = replace(placement, slots=slots, cover=None)
     newest = latest(every, arguments.required(every), of)
     found = enough_rows(replace(every, fills=slot_fills(placement.stash, placement.spans, slots), intervals=newest))
     _check_reach(found, placement.horizon - 1)
     return found
+
+
+def covered(
+    arguments: Arguments, placement: Placement, span: str | None, start: Moment | None, stop: Moment | None
+) -> Placement:
+    """Windows that show each row of a time range once, of all entities of the stash of a placement."""
+    check_intervals(placement, "cover", "Leave out at=.")
+    if arguments.require is not None or any(time_span.min_rows for time_span in placement.time_spans):
+        warnings.warn("cover shows every row, so require= and min_rows= leave out no window.", stacklevel=3)
+    _, tail = lead_and_tail(arguments.min_history, arguments.min_horizon, placement.history, placement.horizon)
+    every = replace(placement, align="start", fills=placement.fills if arguments.may_be_empty else None)
+    if tail != placement.slots.tail:  # those of `latest` have another one
+        every = replace(every, slots=with_tail(placement.slots, placement.stash, tail))
+    return covering(every, span, start, stop)
 
 
 def needs(placement: Placement) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Chain:
             return of(self.placements[0], located.ids, located.anchors)
         found = [(which, of(placement, ids, anchors)) for placement, which, ids, anchors in self.parts(located)]
         _, whole = found[0]
-        whole = each_array(whole, lambda array: np.empty(located.ids.shape, array.dtype))
+        whole = each_array(whole, lambda array: np.empty((*located.ids.shape, *array.shape[1:]), array.dtype))
         for which, part in found:
             for array, values in zip(arrays_of(whole), arrays_of(part)):
                 array[which] = values
@@ -123,9 +123,10 @@ class Chain:
         return self._of_parts(located, _moments)
 
     def labels(self, located: Located) -> dict[str, NDArray[Any]]:
-        """The other columns of the `at=` frame, `(windows,)`."""
-        first = self.placements[0].points
-        return {} if first is None or not first.labels else self._of_parts(located, _labels)
+        """The other columns of the `at=` frame, `(windows,)`, or `<span>.repeated` of `cover`, `(windows, time)`."""
+        first = self.placements[0]
+        none = first.cover is None and (first.points is None or not first.points.labels)
+        return {} if none else self._of_parts(located, _labels)
 
     def rows(self, located: Located) -> list[Rows]:
         """The rows of windows: at their slots, if they have spans of whole columns there, and in each span in time.
@@ -168,6 +169,8 @@ def _moments(placement: Placement, ids: Int64s, anchors: Int64s) -> Int64s:
     return placement.label_rows(anchors) if placement.stash.time is None else placement.window_times(ids, anchors)
 
 
-def _labels(placement: Placement, ids: Int64s, anchors: Int64s) -> dict[str, NDArray[Any]]:  # noqa: ARG001  as others
-    points = placement.points
+def _labels(placement: Placement, ids: Int64s, anchors: Int64s) -> dict[str, NDArray[Any]]:
+    points, cover = placement.points, placement.cover
+    if cover is not None:
+        return {f"{cover.span.name}.repeated": placement.repeated(cover, ids, anchors)}
     return {} if points is None else {name: values[points.row[ids]] for name, values in points.labels.items()}

@@ -1,8 +1,8 @@
 """What a batch of windows holds, and the batches of `windows[ids]`.
 
 In this order: the spans; `<span>.observed`, where slots may be empty; static columns; the other columns of an `at=`
-frame; the spans of `ts.each`, with what each of their rows is. A `Loader` adds its entries, such as `valid` and ids,
-before the columns of the frame.
+frame, or `<span>.repeated` of `cover`; the spans of `ts.each`, with what each of their rows is. A `Loader` adds its
+entries, such as `valid` and ids, before the columns of the frame.
 """
 
 from collections.abc import Mapping, Sequence
@@ -86,7 +86,7 @@ class Contents:
         spans, observed = _gathered(self.plans)
         static = {name: Entry(dtype, items.shape[1:]) for name, (items, dtype) in self.static.items()}
         nothing = self.chain.labels(self.chain.locate(np.empty(0, np.int64)))
-        labels = {name: Entry(torch.from_numpy(values).dtype, ()) for name, values in nothing.items()}
+        labels = {name: Entry(torch.from_numpy(values).dtype, values.shape[1:]) for name, values in nothing.items()}
         found = spans | observed | static | labels
         for plan in self.variates:
             spans, observed = _gathered([plan.gather])

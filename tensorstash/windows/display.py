@@ -41,6 +41,8 @@ def _caption(placement: Placement) -> str:
     )
     if placement.points is not None:
         where = f"at points in time of {counted(len(np.unique(placement.points.entity)), 'entity')}"
+    if placement.cover is not None:
+        where += f", which cover {placement.cover.span.name!r}"
     sizes = f" of {placement.history} + {placement.horizon} {units}," if placement.spans else ""
     return f"{len(placement):,}{sizes} {where}"
 

@@ -17,7 +17,7 @@ from tensorstash.windows.placement import Placement
 from tensorstash.windows.selection import last_rows
 from tensorstash.windows.shift import FARTHEST, Shift
 from tensorstash.windows.slots import run_edges, times_at
-from tensorstash.windows.splits import check_intervals, check_timed
+from tensorstash.windows.splits import check_divisible, check_intervals, check_timed
 
 Length = SupportsIndex | str | timedelta  # of time: slots, or a duration
 Per = Literal["entity"]
@@ -40,6 +40,7 @@ def folds(
     if not are_rows:
         check_timed(placement.stash, "folds")
     check_intervals(placement, "folds", "Cut with split.")
+    check_divisible(placement, "A fold")
     if any(time_span.is_ahead for time_span in placement.time_spans):
         raise ValueError("folds go by slots, and a span in time of these windows reaches into the future. Use split.")
     expanding = flag(expanding, "expanding")

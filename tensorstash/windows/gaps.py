@@ -97,7 +97,7 @@ def _steps_text(runs: Runs) -> str:
     return f" {where}" + (f"; the most common other steps are {common}" if common else "")
 
 
-def _with_fewer(placement: Placement) -> str:
+def with_fewer(placement: Placement) -> str:
     """The arguments that allow windows with fewer rows."""
     return " or ".join(["min_history="] * (placement.history > 0) + ["min_horizon="] * (placement.horizon > 0))
 
@@ -106,7 +106,7 @@ def _too_short(placement: Placement, runs: Runs) -> NoWindowError:
     """The error if no run is as long as a window."""
     slots, (starts, stops) = placement.slots, run_edges(placement.slots)
     padding, units = slots.lead + slots.tail, "rows" if placement.fills is None else "slots"
-    least, fewer = placement.length - padding, _with_fewer(placement)
+    least, fewer = placement.length - padding, with_fewer(placement)
     needed, give = f"Windows need {least:,} consecutive {units}", "give"
     if padding:
         needed, give = (
@@ -245,7 +245,7 @@ def _warn_of_absent(
     if len(short):
         reasons.append(
             f"{len(short):,} with too few rows, such as {entities[short[0]]!r} with {rows[short[0]]:,} of {needed:,} "
-            f"(shorten the window, or give {_with_fewer(placement)})"
+            f"(shorten the window, or give {with_fewer(placement)})"
         )
     if len(apart):
         assert slots.frequency is not None

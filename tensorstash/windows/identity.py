@@ -111,6 +111,9 @@ def where(placement: Placement) -> dict[str, Any]:
     }
     if placement.align != "start" and placement.intervals.stride > 1:
         found["align"] = placement.align
+    if placement.cover is not None:
+        shown = placement.cover
+        found["cover"] = [shown.span.name, _checksum([shown.low, shown.high])]
     if widths := widths_of(placement):
         found["variates"] = widths
     if any(time_span.table.name is None for time_span in placement.time_spans):

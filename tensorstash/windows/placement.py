@@ -24,6 +24,15 @@ _BLOCK = 1 << 17  # intervals computed at a time
 
 
 @dataclass(frozen=True, eq=False)
+class Cover:
+    """Which rows windows of `cover` show in one of their spans: slots `[low, high)` of each run, ascending."""
+
+    span: Span
+    low: Int64s
+    high: Int64s
+
+
+@dataclass(frozen=True, eq=False)
 class Placement:
     """Where the windows of one stash are: each has `history + horizon` consecutive slots, and rows in time spans."""
 
@@ -38,6 +47,8 @@ class Placement:
     time_spans: tuple[TimeSpan, ...] = ()  # the spans in time
     align: str | int = "start"  # from where the stride was counted; an integer is a time
     chosen: Bools | None = None  # `(entities,)`, those that windows may be of; `None`: all
+    is_whole: bool = False  # whether each window holds a whole run
+    cover: Cover | None = None  # what they show once; `None`: they are not of `cover`
 
     def __len__(self) -> int:
         return len(self.intervals) if self.points is None else len(self.points)
@@ -137,6 +148,15 @@ class Placement:
         if self.points is not None and time_span.closed == self.points.closed and self.slots.are_rows:
             stop = None if time_span.stop.steps or time_span.table.name is not None else anchors
         return time_span.find(entities, times, stop)
+
+    def repeated(self, cover: Cover, ids: Int64s, anchors: Int64s) -> Bools:
+        """Which slots of the span of a cover a window before shows, or are not to be shown: `(windows, time)`."""
+        first = anchors + cover.span.start
+        run = np.searchsorted(cover.high, first, "right")
+        shown = np.where(ids > 0, self.anchor_slots(np.maximum(ids - 1, 0)) + cover.span.stop, 0)
+        slots = first[:, None] + np.arange(len(cover.span))
+        is_before: Bools = slots < np.maximum(shown, cover.low[run])[:, None]
+        return is_before | (slots >= cover.high[run][:, None])
 
     def entities_at(self, rows: Int64s) -> Int64s:
         """The index into `stash.entities` of rows, of any shape."""

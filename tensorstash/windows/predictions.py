@@ -27,6 +27,8 @@ def to_frame(
 ) -> "pl.DataFrame":
     """Entity, time and values of every slot of the horizon (without one: of the window), or of windows without slots.
 
+    Of `cover` they are the slots of its span that are shown first.
+
     `ids` are of the windows, `(batch,)`; the other arguments are those of `Windows.to_frame`.
     """
     import polars as pl
@@ -36,10 +38,17 @@ def to_frame(
     if not by_slot and (origin or step):
         raise ValueError("origin= and step= belong to slots, and these windows have none. Leave them out.")
     start, steps = (0, placement.horizon) if placement.horizon else (-placement.history, placement.history)
+    cover = placement.cover
+    if cover is not None:
+        start, steps = cover.span.start, len(cover.span)
     values = _checked(predictions, (len(ids), steps) if by_slot else (len(ids),))
     slots = anchors[:, None] + np.arange(start, start + max(steps, 1))
-    # leaves out slots before a run
-    known = nearest_rows(placement.slots, slots)[1] >= 0 if by_slot else np.ones(slots.shape, np.bool_)
+    known = np.ones(slots.shape, np.bool_)
+    if cover is not None:
+        known = ~placement.repeated(cover, ids, anchors)
+    elif by_slot:  # leaves out slots before a run
+        distance = nearest_rows(placement.slots, slots)[1]
+        known = distance == 0 if placement.is_whole else distance >= 0
     window, slot = np.nonzero(known)
     entities = placement.window_entities(ids)[window]
     columns = [part.gather(entities) for part in entity_parts(placement.stash)]

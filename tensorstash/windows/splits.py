@@ -38,6 +38,15 @@ def check_intervals(placement: Placement, what: str, remedy: str) -> None:
         raise ValueError(f"{what} needs all windows of a stash, and these are at given points in time. {remedy}")
 
 
+def check_divisible(placement: Placement, what: str) -> None:
+    """Raise `ValueError` for windows of whole series; `what` goes by times within them."""
+    if placement.is_whole:
+        raise ValueError(
+            f"{what} goes by times within series, and each of these windows holds all of its run. Divide by entity, "
+            "with split_entities or `of`, or give the stop of spans a number."
+        )
+
+
 def per_entity(placement: Placement) -> dict[str, Int64s]:
     """How many windows each entity has, and the id of its first one; at given points only how many."""
     if placement.points is not None:
@@ -68,6 +77,7 @@ def _check_cuts(cuts: Sequence[object], what: str = "cut", call: str = "split") 
 
 def divided(placement: Placement, cuts: Sequence[Cut], reason: Callable[[int], str | None]) -> list[Placement]:
     """The parts before, between and from cuts; those without windows, or with most targets missing, are warned of."""
+    check_divisible(placement, "split")
     parts = _parts_of(placement, cuts)
     _warn_of_empty(placement, parts, reason)
     warn_of_missing([(f"Part {k} of {len(parts)}", parts[0], part) for k, part in enumerate(parts[1:], 2)])

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,7 @@ from tensorstash.common.keywords import suggests_keywords
 from tensorstash.stash.stash import Stash
 from tensorstash.windows import splits
 from tensorstash.windows.align import Align
-from tensorstash.windows.arguments import Arguments, check_stash, moved, needs, newest, windows_of
+from tensorstash.windows.arguments import Arguments, check_stash, covered, moved, needs, newest, windows_of
 from tensorstash.windows.at import Unmatched
 from tensorstash.windows.chain import Chain
 from tensorstash.windows.contents import Contents
@@ -29,6 +30,7 @@ from tensorstash.windows.selection import Where, of_named
 from tensorstash.windows.spans import make_spans
 from tensorstash.windows.tables import checked_tables
 from tensorstash.windows.variate_rows import check_undrawn
+from tensorstash.windows.whole import with_ends
 
 if TYPE_CHECKING:
     import polars as pl
@@ -54,7 +56,8 @@ class Windows:
             `(column, start, stop, step)`: half-open slots relative to the anchor. The past 96 are `("y", -96, 0)`. A
             start may be a `ts.Draw`: a `Loader` then draws the length of the past. In place of the column,
             `ts.each(...)` has a row for each column of packs. A `ts.During` is a stretch of time; if all spans are such
-            stretches, each row is a window, and arguments about slots are refused.
+            stretches, each row is a window, and arguments about slots are refused. `("x", 0, None)` is the whole run:
+            one window a run, see `max_slots`.
         min_history: windows may begin before their run if at least this many slots of their history lie in it. A drawn
             past is cut where the run begins, so its length need not be a multiple of the step of the `ts.Draw`.
         min_horizon: windows may extend past their run if at least this many slots of their horizon lie in it (0: none
@@ -83,6 +86,9 @@ class Windows:
         closed: with `at`, the history ends with rows at the time itself (`"right"`) or before it (`"left"`).
         unmatched: with `at`, rows without a window are an error (`"error"`) or left out (`"drop"`).
         tables: other stashes by name, from which spans in time take rows: `ts.During(..., table="prices")`.
+        max_slots: with spans that stop at `None`, the most slots that a run may have; a longer one is a `DataError`.
+            Windows are as wide as the longest run, also in parts and in `on`; `min_horizon=1` is the default, and
+            the slots after a shorter run are empty. They are not divided in time, and have no `latest`.
 
     Raises:
         NoWindowError: no window. ColumnError: no such column. SchemaError: a reserved span name, or a column without a
@@ -124,15 +130,16 @@ class Windows:
         closed: Side = "left",
         unmatched: Unmatched = "error",
         tables: Mapping[str, Stash] | None = None,
+        max_slots: int | None = None,
     ) -> None:
         check_stash(stash)
-        others = checked_tables(tables)
-        in_slots, in_time = make_spans(stash, history, horizon, columns, spans, others)
+        others, is_whole = checked_tables(tables), max_slots is not None
+        in_slots, in_time = make_spans(stash, history, horizon, columns, with_ends(spans, max_slots), others)
         arguments = Arguments(
             spans=in_slots,
             in_time=in_time,
             min_history=min_history,
-            min_horizon=min_horizon,
+            min_horizon=1 if is_whole and min_horizon is None else min_horizon,
             stride=stride,
             align=align,
             gaps=gaps,
@@ -142,11 +149,12 @@ class Windows:
             where=where,
             closed=closed,
             unmatched=unmatched,
+            is_whole=is_whole,
         )
         self._set(arguments, windows_of(arguments, stash, at, others))
 
     def _set(self, arguments: Arguments, placement: Placement) -> None:
-        self._arguments = arguments.without_rows()
+        self._arguments = replace(arguments.without_rows(), spans=placement.spans)  # whole series are as wide as these
         self.stash, self.spans = placement.stash, placement.shown
         self.history, self.horizon, self.stride = placement.history, placement.horizon, arguments.stride
         self._place(placement)
@@ -417,6 +425,40 @@ class Windows:
             (tensor([6., 7., nan], dtype=torch.float64), tensor([4]))
         """
         return self._at(newest(self._arguments, self.placement, of))
+
+    def cover(
+        self, span: str | None = None, start: splits.Moment | None = None, stop: splits.Moment | None = None
+    ) -> "Windows":
+        """Windows that show each row once in the slots of a span, piece behind piece: to score rows.
+
+        The last piece of a run is moved back to end with it. Batches carry `<span>.repeated`, `(batch, time)` bool: it
+        is true in slots that the window before shows, and in those outside the run, before `start` and from `stop` on.
+        `to_frame` takes predictions for the slots of the span, and leaves these out. `split`, `stride`, `align`,
+        `where` and `require` mean nothing here; entities of `of` and `split_entities` stay chosen. Runs that are
+        shorter than a window need `min_history` or `min_horizon`, as do rows at the ends of a run that the span does
+        not reach. A `UserWarning` counts the rows that no window can show.
+
+        Args:
+            span: a span of consecutive slots; `None`: the only one.
+            start: the first time; as in `split`. `None`: that of the first row.
+            stop: the time before which rows are shown. `None`: all later ones too.
+
+        Raises:
+            ValueError: no such span, or several; `start` is not before `stop`; windows at given points. ColumnError: no
+                span of this name. NoWindowError: no window, or no row in this range.
+
+        Example:
+            >>> import numpy as np, tensorstash as ts
+            >>> windows = ts.Windows(ts.load({"t": range(7), "y": range(7)}, ["y"], time="t"), history=3)
+            >>> batch = windows.cover()[:]
+            >>> batch["y"]
+            tensor([[0, 1, 2],
+                    [3, 4, 5],
+                    [4, 5, 6]])
+            >>> batch["y"][~batch["y.repeated"]]
+            tensor([0, 1, 2, 3, 4, 5, 6])
+        """
+        return self._at(covered(self._arguments, self.placement, span, start, stop))
 
     @suggests_keywords
     def on(

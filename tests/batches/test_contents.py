@@ -28,6 +28,7 @@ WORLDS: dict[str, Callable[[], ts.Windows | ts.Mix]] = {
     "mix": lambda: mix_of("few", "few masked"),
     "each": lambda: ts.Windows(stash_of("abc", 70, 0), spans=EACH, min_history=1),
     "points": of_points,
+    "cover": lambda: windows_of("mask ends").cover("half"),
     "stretches": lambda: ts.Windows(stash_of("abc", 70, 0), spans={"past": SPANS["half"], "before": STRETCH}),
 }
 

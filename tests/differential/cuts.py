@@ -55,6 +55,15 @@ def window_arguments(rng: Random, loaded: Loaded) -> dict[str, Any]:
     return arguments
 
 
+def _take_whole_series(rng: Random, loaded: Loaded, arguments: dict[str, Any]) -> None:
+    """Let some windows hold whole series."""
+    for name in ("history", "horizon", "columns", "stride", "align", "require", "min_history", "min_horizon"):
+        arguments.pop(name, None)
+    columns = [name for name in loaded.names if name not in WITHOUT_EMPTY]
+    arguments["spans"] = {"all": (rng.choice(columns or ["y"]), 0, None)}
+    arguments["max_slots"] = rng.choice([30, 3000])
+
+
 def _choose(rng: Random, loaded: Loaded, arguments: dict[str, Any]) -> None:
     """Give some windows shares of what is required, and another place from where strides are counted."""
     if "require" in arguments and rng.random() < 0.3:
@@ -62,6 +71,8 @@ def _choose(rng: Random, loaded: Loaded, arguments: dict[str, Any]) -> None:
     if "stride" in arguments and rng.random() < 0.25:
         clock = None if rng.random() < 0.3 or arguments.get("gaps") == "ignore" else loaded.panel.clock
         arguments["align"] = "end" if clock is None else clock.moment(rng.randint(0, 50), rng)
+    if rng.random() < 0.05:
+        _take_whole_series(rng, loaded, arguments)
 
 
 def _fit_columns(arguments: dict[str, Any]) -> None:
@@ -158,9 +169,8 @@ def during(rng: Random, loaded: Loaded, column: str) -> Any:
 def part_of(rng: Random, record: Record, loaded: Loaded, windows: Any) -> Any:
     """These windows, or a part of them that is not empty."""
     parts: Any = ()
-    kind = rng.choice(
-        ["whole", "whole", "split", "split_fraction", "split_entities", "split_last", "of", "latest", "folds"]
-    )
+    kinds = ["whole", "whole", "split", "split_fraction", "split_entities", "split_last", "of", "latest", "folds"]
+    kind = rng.choice([*kinds, "cover"])
     if kind == "split" and loaded.panel.clock is not None:
         cuts = sorted(rng.sample(range(3, 40), rng.choice([1, 1, 2])))
         parts = windows.split(*(loaded.panel.clock.moment(cut, rng) for cut in cuts))
@@ -178,6 +188,10 @@ def part_of(rng: Random, record: Record, loaded: Loaded, windows: Any) -> Any:
     elif kind == "latest":
         with record.trying("latest"):
             parts = [windows.latest(rng.choice([None, None, *loaded.floats()[:1]]))]
+    elif kind == "cover":
+        with record.trying("cover"):
+            names = [span.name for span in windows.spans]
+            parts = [ts.Windows.cover(windows, rng.choice([None, *names, *names]))]
     elif kind == "folds":
         with record.trying("folds"):
             pairs = ts.Windows.folds(windows, *_folds(rng, loaded), **_fold_options(rng, loaded))

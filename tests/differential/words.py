@@ -116,6 +116,8 @@ NEW: tuple[New, ...] = (
     New("Windows", "require", when=is_mapping),
     New("PerEntity"),
     New("Windows.split_last"),
+    New("Windows.cover"),
+    New("Windows", "max_slots", same=None),
     New("Windows.of"),
     New("Windows.folds", "per"),
     New("Windows.folds", "of"),

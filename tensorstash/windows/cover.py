@@ -1,0 +1,133 @@
+"""`cover`: windows that show each row once, piece behind piece, to score rows."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tensorstash.common.dtypes import Int64s
+from tensorstash.errors import NoWindowError, unknown
+from tensorstash.gather.span import Span
+from tensorstash.stash.printed import entity_text
+from tensorstash.windows.cuts import cut_at, first_slots
+from tensorstash.windows.gaps import with_fewer
+from tensorstash.windows.intervals import drop, intervals
+from tensorstash.windows.placement import Cover, Placement
+from tensorstash.windows.slots import empty_slots, rows_from, run_edges, run_rows, slots_at
+from tensorstash.windows.splits import Moment, check_timed
+
+Ranges = tuple[Int64s, Int64s]  # of slots, `[low, high)`
+
+
+def covering(placement: Placement, name: str | None, start: Moment | None, stop: Moment | None) -> Placement:
+    """Windows whose slots of a span show the rows of a time range, those of one run behind each other."""
+    span = _consecutive(placement, name)
+    wanted = _wanted(placement, start, stop)
+    rows = [rows_from(placement.slots, edges) for edges in _within_reach(placement, span, wanted)]
+    _tell_missing(placement, span, wanted, rows)
+    shown = rows[0] < rows[1]
+    low = slots_at(placement.slots, rows[0][shown])
+    high = slots_at(placement.slots, rows[1][shown] - 1) + 1
+    offset, length = placement.history + span.start, len(span)
+    starts, stops = (edges[shown] for edges in run_edges(placement.slots))
+    counts = -((low - high) // length)
+    last = low - offset + (counts - 1) * length
+    with_end = stops - placement.slots.tail - length - offset  # ends with the run
+    moved = np.minimum(last, np.clip(with_end, starts, stops - placement.length))
+    is_moved = (moved < last).astype(np.int64)
+    first = np.stack([low - offset, moved], 1).ravel()
+    counts = np.stack([counts - is_moved, is_moved], 1).ravel()
+    pieces = intervals(first, counts, length)
+    without, until = (edges - offset for edges in empty_slots(placement.slots))
+    in_vain = until - without >= length  # from these slots on a window may show no row
+    kept = drop(pieces, without[in_vain], until[in_vain] - length + 1)
+    return replace(placement, intervals=kept, cover=Cover(span, low, high))
+
+
+def _consecutive(placement: Placement, name: str | None) -> Span:
+    """The span of consecutive slots with a name; without one, the only one."""
+    spans = {span.name: span for span in placement.shown}
+    fit = [one.name for one in placement.spans if one.step == 1 and one.draw is None]
+    if name is None and len(fit) == 1:
+        return spans[fit[0]]
+    if name is not None and (not isinstance(name, str) or name not in spans):
+        raise unknown(name, spans, "the window", "span")
+    if name is None or name not in fit:
+        got = "" if name is None else f"got {spans[name]}; "
+        name_one = (
+            f"{', '.join(map(repr, fit))}. Name one: cover({fit[-1]!r})"
+            if fit
+            else "none. Add one, such as 'all': ('y', -96, 0)"
+        )
+        raise ValueError(
+            "cover takes one span of consecutive slots, without a step, a drawn start or a stretch of time; "
+            f"{got}these windows have {name_one}."
+        )
+    return spans[name]
+
+
+def _wanted(placement: Placement, start: Moment | None, stop: Moment | None) -> Ranges:
+    """The slots of each run from a time on and before another one; none of entities that are not chosen."""
+    (first, end), slots, clock = run_edges(placement.slots), placement.slots, placement.stash.clock
+    low, high = first, end = first + slots.lead, end - slots.tail
+    if start is not None or stop is not None:
+        check_timed(placement.stash, "cover at start= or stop=")
+    since = None if start is None else clock.parse(start, "start")
+    until = None if stop is None else clock.parse(stop, "stop")
+    if since is not None and until is not None and since >= until:
+        raise ValueError(f"start must be before stop, got {start} and {stop}.")
+    if since is not None:
+        first = np.clip(first_slots(placement, cut_at(placement, since)), low, high)
+    if until is not None:
+        end = np.clip(first_slots(placement, cut_at(placement, until)), first, high)
+    if placement.chosen is not None:
+        runs, _ = run_rows(slots, placement.stash.rows)
+        end = np.where(placement.chosen[placement.entities_at(runs)], end, first)
+    if not (rows_from(slots, first) < rows_from(slots, end)).any():
+        times = [time for time in placement.stash.time_range if time is not None]
+        known = f" The times of the stash go from {' to '.join(map(clock.format, times))}." if times else ""
+        raise NoWindowError(f"cover shows rows from start= on and before stop=; there is none.{known}")
+    return first, end
+
+
+def _within_reach(placement: Placement, span: Span, wanted: Ranges) -> Ranges:
+    """Of these slots those that the span of a window can show, in each run."""
+    starts, stops = run_edges(placement.slots)
+    offset, last = placement.history + span.start, stops - placement.length
+    low = np.clip(wanted[0], starts + offset, wanted[1])
+    high = np.clip(last + offset + len(span), low, wanted[1])
+    return low, np.where(last < starts, low, high)
+
+
+def _tell_missing(placement: Placement, span: Span, wanted: Ranges, shown: Sequence[Int64s]) -> None:
+    """Warn of rows that no window can show, with the reason of the first; if there is no window, that is an error."""
+    slots, stash = placement.slots, placement.stash
+    (first, end), (low, high) = (rows_from(slots, edges) for edges in wanted), shown
+    missing = (end - first) - (high - low)
+    if not missing.any():
+        return
+    run = int((missing > 0).argmax())
+    row = (high if first[run] == low[run] < high[run] else first)[[run]]
+    when = f"row {row[0]:,}" if stash.time is None else f"the row at {stash.clock.format(int(placement.times[row[0]]))}"
+    of = f" of {entity_text(stash, int(placement.entities_at(row)[0]))}" if stash.entity_names else ""
+    why = f"The first is {when}{of}: {_reason(placement, span, run, int(slots_at(slots, row)[0]))}"
+    total, every = int(missing.sum()), int((end - first).sum())
+    if total == every:
+        raise NoWindowError(f"cover shows rows in windows, and none of these {every:,} rows is in one. {why}")
+    warnings.warn(f"{total:,} of {every:,} rows are in no window of cover. {why}", stacklevel=5)
+
+
+def _reason(placement: Placement, span: Span, run: int, slot: int) -> str:
+    """Why no window shows a slot of a run, and what would."""
+    slots, (start, stop) = placement.slots, (int(edges[run]) for edges in run_edges(placement.slots))
+    padding = slots.lead + slots.tail
+    if stop - start < placement.length:
+        return (
+            f"its run has {stop - start - padding:,} slots, and windows need {placement.length - padding:,}. Give a "
+            f"lower {with_fewer(placement)}."
+        )
+    where, give = "behind", f"min_horizon={max(0, span.stop)}"
+    if slot < start + placement.history + span.start:
+        where, give = "before", f"min_history={max(0, -span.start)}"
+    return f"windows need more slots of its run {where} it. Give {give}, or cover a span over the whole window."
