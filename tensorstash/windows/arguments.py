@@ -134,7 +134,7 @@ def windows_of(
     pieces = fragments(stash, gaps, frequency, tolerance, counted=bool(arguments.spans))
     if arguments.is_whole:
         check_whole(stride, arguments.align, at)
-        wide = to_width(arguments.spans, stash, pieces, masked=gaps == "mask", is_kept=may_forecast)
+        wide = to_width(arguments.spans, stash, pieces, chosen, masked=gaps == "mask", is_kept=may_forecast)
         arguments, stride = replace(arguments, spans=wide), wide[0].stop
     spans, history, horizon = arguments.spans, arguments.history(at), arguments.horizon
     lead, tail = lead_and_tail(arguments.min_history, arguments.min_horizon, history, horizon)

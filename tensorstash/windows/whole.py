@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tensorstash.common.checks import shown
+from tensorstash.common.dtypes import Bools
 from tensorstash.errors import DataError
 from tensorstash.gather.span import Span
 from tensorstash.stash.printed import entity_text
@@ -49,14 +50,18 @@ def check_whole(stride: int, align: object, at: object) -> None:
             )
 
 
-def to_width(spans: tuple[Span, ...], stash: Stash, runs: Runs, *, masked: bool, is_kept: bool) -> tuple[Span, ...]:
-    """The spans as wide as the longest run, or of a width that `is_kept`; a run longer than the spans is refused."""
+def to_width(
+    spans: tuple[Span, ...], stash: Stash, runs: Runs, chosen: Bools | None, *, masked: bool, is_kept: bool
+) -> tuple[Span, ...]:
+    """The spans as wide as the longest run of the chosen entities, or of a width that `is_kept`; none may be longer."""
     slots, most = place(runs, stash, masked=masked, lead=0, tail=0), spans[0].stop
-    starts, stops = run_edges(slots)
-    longest = int((stops - starts).max(initial=1))
+    (starts, stops), rows = run_edges(slots), slots.fragments.row[~slots.joined]
+    entities = np.searchsorted(stash.offsets.numpy(), rows, "right") - 1
+    lengths = (stops - starts) * (1 if chosen is None else chosen[entities])
+    longest = int(lengths.max(initial=1))
     if longest > most:
-        row = int(slots.fragments.row[~slots.joined][(stops - starts).argmax()])
-        name = entity_text(stash, int(np.searchsorted(stash.offsets.numpy(), row, "right")) - 1)
+        run = lengths.argmax()
+        row, name = int(rows[run]), entity_text(stash, int(entities[run]))
         since = "" if stash.time is None else f" from {stash.clock.format(int(stash.time[row]))} on"
         limit = f"the width of these windows, {most:,}, which `on` keeps" if is_kept else f"max_slots={most}"
         remedy = "Make windows of the data with the longest run first" if is_kept else f"Give max_slots={longest}"

@@ -184,6 +184,14 @@ def test_a_mix_has_windows_of_one_width() -> None:
         )
 
 
+def test_on_other_data_only_chosen_entities_must_fit() -> None:
+    windows = ts.Windows(loaded([(0, 0), (1, 0), (1, 1)]), spans={"x": ("row", 0, None)}, max_slots=9)
+    other = loaded([(0, t) for t in range(5)] + [(1, 0), (1, 1)])
+    assert windows.of([1]).on(other)[:]["x"].tolist() == [[5, 6]]
+    with pytest.raises(ts.errors.DataError, match=like("The run of 0 from 0 on has 5 slots")):
+        windows.on(other)
+
+
 def test_they_are_not_divided_in_time() -> None:
     windows = recordings()
     for call in (
