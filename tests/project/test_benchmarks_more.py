@@ -197,7 +197,7 @@ def test_forecasts_as_they_were_known_are_measured_beside_a_selection_per_window
 def test_parts_of_many_windows_are_timed() -> None:
     printed = run("bench_windows.py", "--quick")
     assert re.search(r"^1,450 series, \d{3},\d{3} windows$", printed, re.MULTILINE)
-    assert ways(printed) == ["split_last", "split", "of", "folds"]
+    assert ways(printed) == ["split_last", "split", "of", "folds", "cover"]
 
 
 def test_sampling_over_shards_is_measured_beside_one_stash() -> None:
