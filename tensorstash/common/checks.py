@@ -40,7 +40,7 @@ def at_least(least: int, value: object, what: str, *, below: int | None = None) 
     if number is None or number < least:
         raise ValueError(f"{what} must be an integer >= {least}, got {shown(value)}.")
     if below is not None and number >= below:
-        limit = f"2**{below.bit_length() - 1}" if below > 1 << 20 else f"{below:,}"
+        limit = f"2**{below.bit_length() - 1}" if below > 1 << 20 and not below & below - 1 else f"{below:,}"
         raise ValueError(f"{what} must be < {limit}, got {number}.")
     return number
 
