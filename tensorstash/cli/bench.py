@@ -47,7 +47,7 @@ def bench(windows: Windows, batch_size: int, workers: int, seconds: float) -> li
         windows: without empty slots, as with `gaps="split"`.
         batch_size: windows of a batch.
         workers: processes of the last `DataLoader`.
-        seconds: how long each runs, but for at least three passes.
+        seconds: how long each runs, after one second of all that is not counted, but for at least three passes.
 
     Raises:
         RuntimeError: the two make different windows.
