@@ -26,4 +26,10 @@ WANTED: tuple[Wanted, ...] = (
         reason="the largest value of a static column was that of the entities with rows, not of all in the stash",
         shows=lambda _, label: label == "like about",
     ),
+    Wanted(
+        "windows",
+        case=1466,
+        reason="latest looks for windows, and warns of series that end early, before it asks what empty slots hold",
+        shows=lambda about, label: label == "warnings" and "part=latest" in about,
+    ),
 )

@@ -122,6 +122,9 @@ NEW: tuple[New, ...] = (
     New("Windows.folds", "per"),
     New("Windows.folds", "of"),
     New("load", "frequency"),
+    New("cluster.windows", "align", same="start"),
+    New("cluster.windows", "require", when=is_mapping),
+    New("cluster.windows", "max_slots", same=None),
 )
 
 # keys of states that the earlier commit does not have, and why they came; neither side shows them
