@@ -20,22 +20,36 @@ INLINE int64_t share_of(const Shares *shares, int64_t cell) {
   return shares->width == 4 ? ((const int32_t *)shares->table)[cell] : ((const int64_t *)shares->table)[cell];
 }
 
-/* The owners of the upper 52 bits of the hashes of m positions. */
+enum { DRAWN_TOGETHER = 64 };
+
+/* The owners of the upper 52 bits of the hashes of m positions, in stages, each of which asks for the memory of
+ * the next. */
 EXPORT int64_t tensorstash_draw(const Shares *shares, uint64_t first, uint64_t second, const int64_t *positions,
                                 int64_t m, int64_t *owners) {
+  int64_t number[DRAWN_TOGETHER], low[DRAWN_TOGETHER], high[DRAWN_TOGETHER];
   if (shares->shift < 0 || shares->shift > 52 || shares->entries <= (int64_t)1 << (52 - shares->shift))
     return MALFORMED;
   if (shares->width != 4 && shares->width != 8) return MALFORMED;
-  for (int64_t i = 0; i < m; i++) {
-    int64_t number = (int64_t)(splitmix(splitmix((uint64_t)positions[i] ^ first) ^ second) >> 12);
-    int64_t low = share_of(shares, number >> shares->shift), high = share_of(shares, (number >> shares->shift) + 1);
-    if (low < 0 || high < low || high >= shares->count) return MALFORMED;
-    while (low < high) {
-      int64_t middle = low + (high - low) / 2;
-      if (shares->ends[middle] <= number) low = middle + 1;
-      else high = middle;
+  for (int64_t at = 0; at < m; at += DRAWN_TOGETHER) {
+    int64_t some = least(m - at, DRAWN_TOGETHER);
+    for (int64_t i = 0; i < some; i++) {
+      number[i] = (int64_t)(splitmix(splitmix((uint64_t)positions[at + i] ^ first) ^ second) >> 12);
+      __builtin_prefetch((const char *)shares->table + (number[i] >> shares->shift) * shares->width);
     }
-    owners[i] = low;
+    for (int64_t i = 0; i < some; i++) {
+      low[i] = share_of(shares, number[i] >> shares->shift);
+      high[i] = share_of(shares, (number[i] >> shares->shift) + 1);
+      if (low[i] < 0 || high[i] < low[i] || high[i] >= shares->count) return MALFORMED;
+      __builtin_prefetch(&shares->ends[low[i] + (high[i] - low[i]) / 2]);
+    }
+    for (int64_t i = 0; i < some; i++) {
+      while (low[i] < high[i]) {
+        int64_t middle = low[i] + (high[i] - low[i]) / 2;
+        if (shares->ends[middle] <= number[i]) low[i] = middle + 1;
+        else high[i] = middle;
+      }
+      owners[at + i] = low[i];
+    }
   }
   return DONE;
 }
