@@ -121,19 +121,19 @@ def shard(
 def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool | None) -> tuple[Manifest, list[str]]:
     """The manifest, and the texts of the warnings."""
     found = Found(request)
-    read = found.choose(progress)
+    planned = found.choose(progress)
     arguments = _arguments(found, shards, progress)
     run = resume(store, arguments, progress)
     if isinstance(run, Manifest):
         return run, []
-    rows, static, choice = Rows(_without_source(read), shards), None, with_vocabularies(_without_source(read))
-    if read.table is not None:
-        table = Rows(read.table, shards)
+    rows, static, choice = Rows(_without_source(planned), shards), None, with_vocabularies(_without_source(planned))
+    if planned.table is not None:
+        table = Rows(planned.table, shards)
         static = pa.concat_tables(
-            [part for unit in read.table.source.units for part in table.read(unit, range(shards))]
+            [part for unit in planned.table.source.units for part in table.read(unit, range(shards))]
         )
-        choice = replace(choice, table=_without_units(with_vocabularies(_without_source(read.table))))
-    units = tuple((unit.first, unit.place) for unit in read.source.units)
+        choice = replace(choice, table=_without_units(with_vocabularies(_without_source(planned.table))))
+    units = tuple((unit.first, unit.place) for unit in planned.source.units)
     writer = ShardWriter(store, arguments, _without_units(choice), static, units)
     missing = [number for number in range(shards) if number not in run.reports]
     finished = sum(report.record.rows for report in run.reports.values())
