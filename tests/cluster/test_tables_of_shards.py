@@ -154,7 +154,7 @@ def test_nodes_with_other_tables_are_told(path: Path) -> None:
     nodes = [ts.cluster.open(path, node, 2) for node in range(2)]
     own = [ts.cluster.windows(shards, spans=SPANS, tables=tables(late)) for shards, late in zip(nodes, (1, 2))]
     told = [RankCounts(node, 2, windows.described(), windows.counts_of_node()) for node, windows in enumerate(own)]
-    with pytest.raises(ValueError, match=like("the same spans, stride, align and tables, got")):
+    with pytest.raises(ValueError, match=like("the same spans, stride, align, calendar and tables, got")):
         count_of_each_shard(told, 6)
 
 
