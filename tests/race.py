@@ -168,7 +168,9 @@ def kill(rounds: int) -> dict[str, Any]:
         found["survived"] += sum(status == 0 for status in statuses)
         found["failures"] += [line for line in lines if isinstance(line, str)]
         inodes = {line[0] for line in lines if not isinstance(line, str)}
-        if len(inodes) > 1 or any(line[1] != 1 for line in lines if not isinstance(line, str)):
+        # a loader that dies after it has given its file the second name leaves both, until somebody cleans up
+        allowed = (1,) if hasattr(os, "O_TMPFILE") else (1, 2)
+        if len(inodes) > 1 or any(line[1] not in allowed for line in lines if not isinstance(line, str)):
             found["failures"].append(f"several segments: {lines}")
         ts.shared.remove("race")
         found["left"] += os.listdir(os.environ["TENSORSTASH_DIR"])

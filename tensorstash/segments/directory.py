@@ -199,7 +199,11 @@ def segments_in(directory: Directory) -> list[tuple[Name, os.stat_result]]:
 
 
 def remove_unused(directory: Directory, name: Name) -> bool:
-    """Remove a file unless a process has locked it, or a link itself; returns whether it is gone."""
+    """Remove a file unless a process has locked it, or a link itself; returns whether it is gone.
+
+    A published file keeps its temporary name if its process was killed between the two calls. That name is removed
+    although the file is locked.
+    """
     try:
         if (status := status_of(directory, name)) and stat.S_ISLNK(status.st_mode):
             unlink(directory, name)
@@ -210,7 +214,8 @@ def remove_unused(directory: Directory, name: Name) -> bool:
     except SegmentError:
         return False  # not our file, or unreadable: it may be in use
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not (name.suffix and os.fstat(fd).st_nlink > 1):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # another file may have got the name since
         if same_file(directory, name, fd):
             unlink(directory, name)

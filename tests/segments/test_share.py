@@ -306,6 +306,19 @@ def test_what_killed_processes_left_is_collected(shm: Path) -> None:
     (shm / "of somebody else").unlink()
 
 
+def test_a_second_name_of_a_segment_in_use_is_collected_and_the_first_stays(shm: Path) -> None:
+    """Without unnamed files a loader may be killed after it has given its file a name and before it takes the other."""
+    stash = small()
+    name = os.path.basename(str(stash.path))
+    os.link(shm / name, shm / f"small-{'0' * 16}.tmp.{'1' * 16}")
+    assert ts.shared.prune(max_bytes=0) == []
+    assert os.listdir(shm) == [name]
+    os.link(shm / name, shm / f"small-{'0' * 16}.tmp.{'1' * 16}")
+    assert ts.shared.remove("small") == [name]
+    assert os.listdir(shm) == []
+    assert stash["y"].tolist() == [1.0, 2.0, 3.0]
+
+
 def test_what_a_killed_loader_noted_stops_nobody(shm: Path) -> None:
     """Neither how far it was, nor that it was about to report a failure, nor half of that."""
     name = os.path.basename(str(small().path))
