@@ -3,13 +3,13 @@ PYTHON ?= .venv/bin/python
 WORKERS ?= 2
 CASES ?= 1500
 
-.PHONY: setup check near pins lint format types test cluster differential docs pictures site kernel sanitized frameworks adapters
+.PHONY: setup check near pins lint format types test cluster differential docs pictures site kernel sanitized release frameworks adapters
 
 setup:  ## a virtual environment with everything that tests and checks need
 	python3 -m venv .venv
 	.venv/bin/pip install -c constraints.txt -e '.[dev,docs]'
 
-check: lint types test cluster differential kernel sanitized site  ## all that a change must pass
+check: lint types test cluster differential kernel sanitized site release  ## all that a change must pass
 
 ROOMS = $(wildcard $(sort $(shell git diff --name-only $(SINCE) | sed -nE 's!^(tensorstash|tests)/([a-z]+)/.*!tests/\2!p')))
 SINCE ?= HEAD
@@ -72,6 +72,9 @@ kernel:  ## the kernel must be there if there is a compiler; without it the same
 
 sanitized:  ## the tests of the kernel, compiled under AddressSanitizer and UndefinedBehaviorSanitizer
 	! command -v cc >/dev/null || tests/native/sanitized.sh $(PYTHON)
+
+release:  ## a dry run: version, changelog, workflows, packages and their metadata, in a copy; nothing is uploaded
+	tests/project/release.sh $(PYTHON)
 
 frameworks:  ## installs the other packages beside ours, and runs the tests that hand batches to them
 	$(PYTHON) -m pip install -c constraints.txt -e '.[dev,frameworks]'

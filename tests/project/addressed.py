@@ -25,11 +25,11 @@ def readme(text: str, address: str, revision: str) -> str:
 
 def pyproject(text: str, address: str, revision: str) -> str:
     """The settings with the URLs of the project."""
-    at = f"{address}/blob/{revision}"
+    owner, name = address.split("/")[-2:]
     urls = {
         "Repository": address,
-        "Documentation": f"{at}/docs/index.md",
-        "Changelog": f"{at}/CHANGELOG.md",
+        "Documentation": f"https://{owner.lower()}.github.io/{name}/",
+        "Changelog": f"{address}/blob/{revision}/CHANGELOG.md",
         "Issues": f"{address}/issues",
     }
     return "\n".join([text, "[project.urls]", *(f'{name} = "{url}"' for name, url in urls.items()), ""])

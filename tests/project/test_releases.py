@@ -75,6 +75,31 @@ def test_pages_deny_a_release_as_long_as_the_changelog_has_none() -> None:
     assert releases.denials(texts) == expected
 
 
+def test_a_recipe_that_asks_for_something_else_is_said() -> None:
+    recipe, pyproject = ((releases.ROOT / name).read_text("utf-8") for name in ("recipe/recipe.yaml", "pyproject.toml"))
+    assert releases.recipe_problems(recipe, pyproject) == []
+    newer = recipe.replace("numpy >=1.26", "numpy >=2.0").replace(f'"{releases.version()}"', '"9.9.9"')
+    assert releases.recipe_problems(newer, pyproject) == [
+        "the recipe of conda has '- numpy >=1.26' on one side only",
+        "the recipe of conda has '- numpy >=2.0' on one side only",
+        f"the recipe of conda has not version {releases.version()}",
+    ]
+
+
+def test_a_prepared_tree_is_the_release_of_its_tag(tmp_path: Path) -> None:
+    for name in (*releases.VERSIONS, "CHANGELOG.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text((releases.ROOT / name).read_text("utf-8"), "utf-8")
+    (tmp_path / "CHANGELOG.md").write_text(NEXT, "utf-8")
+    releases.prepare(tmp_path, "0.10.2", "2031-01-31")
+    changelog, citation, recipe = (
+        (tmp_path / name).read_text("utf-8") for name in ("CHANGELOG.md", "CITATION.cff", "recipe/recipe.yaml")
+    )
+    assert releases.problems(changelog, citation, "0.10.2", "v0.10.2") == []
+    assert '\n  version: "0.10.2"\n' in recipe
+    assert '\nversion = "0.10.2"\n' in (tmp_path / "pyproject.toml").read_text("utf-8")
+
+
 def test_every_issue_form_asks_for_the_info_command() -> None:
     forms = [path for path in (releases.ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config"]
     assert len(forms) == 3
@@ -106,6 +131,7 @@ def test_packages_have_the_address_of_the_repository(tmp_path: Path) -> None:
     project = tomllib.loads((tmp_path / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["name"] == "tensorstash"
     assert project["urls"]["Repository"] == "https://example.org/owner/name"
+    assert project["urls"]["Documentation"] == "https://owner.github.io/name/"
     assert project["urls"]["Changelog"] == "https://example.org/owner/name/blob/v0.2.0/CHANGELOG.md"
 
 
