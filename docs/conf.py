@@ -1,5 +1,6 @@
 """The site is built from the pages of this folder and the docstrings: `make site`, then `docs/_build/index.html`."""
 
+import os
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -44,6 +45,15 @@ napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 
 html_theme = "furo"
+if repository := os.environ.get(
+    "GITHUB_REPOSITORY"
+):  # known only where the site is built for it; a fork has another one
+    html_theme_options = {
+        "source_repository": f"https://github.com/{repository}/",
+        "source_branch": "main",
+        "source_directory": "docs/",
+        "announcement": f'<a href="https://github.com/{repository}">Source and issues on GitHub</a>',
+    }
 html_title = f"tensorstash {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
