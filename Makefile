@@ -57,7 +57,7 @@ pictures:  ## those that the code of the pages draws, and the drawings
 
 site:  ## docs/_build/index.html and llms.txt, laid out in Chromium where there is one; needs no network
 	$(PYTHON) -m sphinx -E -W --keep-going -q -b html docs docs/_build
-	$(PYTHON) -m pytest -q -rs tests/project/test_site.py --site docs/_build
+	$(PYTHON) -m pytest -q -rs tests/project/test_site.py tests/project/test_search.py --site docs/_build
 
 # the tests of gather, order and look-up; those of mixes and shards run on both ways in the suite
 BOTH_WAYS = tests/native tests/gather tests/windows/test_windows.py tests/windows/test_masked.py \

@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import threading
-import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -159,44 +158,3 @@ def test_what_is_cut_off_is_found(site: Path, address: str) -> None:
     finally:
         page.unlink()
     assert (found["cut"], found["lost"], found["pale"]) == ([long[:60]], [long[:60]], ["pale"])
-
-
-def pages_found(address: str, words: str) -> list[str]:
-    """The pages that a search finds, the best first."""
-    query = urllib.parse.quote(words)
-    return re.findall(
-        r'<li class="kind-[^"]*"[^>]*><a href="([^"?#]*)\.html', browsed(f"{address}/search.html?q={query}")
-    )
-
-
-@pytest.mark.parametrize("words", ["workers", "copy", "order"])
-def test_a_search_finds_guides_before_decisions(address: str, words: str) -> None:
-    parts = [page.split("/")[0] for page in pages_found(address, words)]
-    assert {"guide", "how-to", "start"} & {*parts[:3]}
-    assert "decisions" not in parts[:5]
-
-
-FIRST = {
-    "resume": "guide/ranks",
-    "shuffle": "guide/orders",
-    "DDP": "how-to/torchrun",
-    "as known": "how-to/forecasts-as-inputs",
-    "GPU": "guide/devices",
-    "missing values": "guide/columns",
-    "gaps": "guide/windows",
-    "serving": "how-to/serve",
-    "CSV": "guide/csv",
-    "train test split": "guide/splits",
-}
-
-
-@pytest.mark.parametrize("words", FIRST)
-def test_a_search_finds_the_page_of_a_topic_first(address: str, words: str) -> None:
-    assert pages_found(address, words)[0] == FIRST[words]
-
-
-def test_the_pages_of_topics_exist() -> None:
-    docs = Path(__file__).parents[2] / "docs"
-    pages = re.findall(r': "([a-z-]+/[a-z-]+)"', (docs / "scorer.js").read_text("utf-8"))
-    assert len(pages) > 10
-    assert [page for page in pages if not (docs / f"{page}.md").exists()] == []
