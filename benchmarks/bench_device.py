@@ -215,7 +215,7 @@ def gathers(windows: ts.Windows, device: torch.device, sizes: Sequence[int], ste
         found.show(f"{batch:,} windows, {nbytes / 1e6:.0f} MB")
         speeds = {name: 2 * nbytes / found.median(name) / 1e9 for name in found.seconds}
         gather, copy = speeds.values()
-        print(f"    read and written: {gather:,.0f} GB/s, {gather / copy:.2f} of the {copy:,.0f} GB/s of the copy")
+        print(f"    read and written: {gather:,.3g} GB/s, {gather / copy:.2f} of the {copy:,.3g} GB/s of the copy")
         rows.append(found.row(section="Resident gather", case=f"{batch:,} windows", bytes=nbytes))
     return rows
 
