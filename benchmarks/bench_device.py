@@ -3,14 +3,14 @@
     python benchmarks/bench_device.py                # the device that torch finds, else the CPU; about two minutes
     python benchmarks/bench_device.py --device xpu
     python benchmarks/bench_device.py --quick        # the same on little data, to see that it runs
-    python benchmarks/bench_device.py --trace trace.json.gz    # only a trace of a few steps, for a browser's tracing page
+    python benchmarks/bench_device.py --trace trace.json.gz    # only a trace of a few steps, for ui.perfetto.dev
 
-First it prints the bandwidths that bound each way: host memory,
-copies to the device from plain and from pinned memory, and copies inside the device. Then the loop over each way, alone
-and beside a model that takes about as long as a batch, with what `loader.stats()` says that it waited for. The batches
-of all ways are compared with those of the host, bit by bit, before anything is timed. Then the gather of resident
-columns alone, in ever larger batches, beside a copy of as many bytes inside the device. Last, on any machine, prefetch
-over a simulated device whose copies take a fraction or a multiple of the time of the model.
+First it prints the bandwidths that bound each way: host memory, copies to the device from plain and from pinned memory,
+and copies inside the device. Then the loop over each way, alone and beside a model that takes about as long as a batch,
+with what `loader.stats()` says that it waited for. The batches of all ways are compared with those of the host, bit by
+bit, before anything is timed. Then the gather of resident columns alone, in ever larger batches, beside a copy of as
+many bytes inside the device. Last, on any machine, prefetch over a simulated device whose copies take a fraction or a
+multiple of the time of the model.
 """
 
 import time

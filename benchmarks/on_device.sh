@@ -38,7 +38,7 @@ while (($#)); do
   case $1 in
     --device | --only)
       (($# > 1)) || wrong "$1 needs a value."
-      if [[ $1 == --device ]]; then DEVICE=$2; else only="install $2"; fi
+      if [[ $1 == --device ]]; then DEVICE=$2; else only="install ${2//,/ }"; fi
       shift ;;
     --small) SMALL=--quick ;;
     --wheels) download=yes ;;
@@ -152,6 +152,6 @@ done
 for step in "${STEPS[@]}"; do
   [[ -s $printed/$step ]] && printf '\n== %s\n' "$step" && cat "$printed/$step"
 done >>"$summary"
-((status)) && printf '\n== the end of log.txt\n' && tail -n 15 "$log"
 cat "$summary"
+((status)) && tail -n 15 "$log" >&2
 exit "$status"
