@@ -1,4 +1,7 @@
-"""Options of the long tests, and the place for shared segments of a test, which must leave nothing behind."""
+"""Options of the long tests, the device of a test, and its place for shared segments, which must leave nothing behind.
+
+It reaches inside for the device that a name means.
+"""
 
 import gc
 import multiprocessing

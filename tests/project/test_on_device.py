@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tensorstash.native import library
+from tests import kernel
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "on_device.sh"
@@ -20,7 +20,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> "subprocess.Comple
     return subprocess.run([str(SCRIPT), *arguments], env=env, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.skipif(library.LIBRARY is None, reason=f"it would compile the kernel here; {library.why()}")
+@kernel.needed  # or it would be compiled here
 def test_a_step_that_fails_is_told_and_does_not_stop_the_next(tmp_path: Path) -> None:
     """The steps that take a minute and more are tried by their own tests: `tests` and `train`."""
     (tmp_path / "trace.json.gz").mkdir()
