@@ -24,7 +24,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> "subprocess.Comple
 def test_a_step_that_fails_is_told_and_does_not_stop_the_next(tmp_path: Path) -> None:
     """The steps that take a minute and more are tried by their own tests: `tests` and `train`."""
     (tmp_path / "trace.json.gz").mkdir()
-    done = run(tmp_path, "--device", "cpu", "--small", "--only", "trace,bench")
+    done = run(tmp_path, "--device", "cpu", "--small", "--only", "trace,bench", TOTAL="4650")
     summary = (tmp_path / "summary.txt").read_text()
     assert done.stdout == summary
     said = {line[:7].strip(): line.rpartition("  ")[2] for line in summary.splitlines()[:3]}
