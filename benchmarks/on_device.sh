@@ -28,11 +28,12 @@ STEPS=(install tests bench trace train)
 declare -A LIMITS=([install]=90 [tests]=120 [bench]=110 [trace]=50 [train]=200)
 export WANTED="polars>=1.37 pyarrow>=17 fsspec>=2024.2 psutil>=5.9 tqdm>=4.66 click>=8.1 tzdata>=2024.1
   hatchling>=1.24 editables pytest>=9 pytest-xdist>=3.6 hypothesis>=6.100"
-export PYTHON=${PYTHON:-python3} DEVICE=accelerator WHEELS=benchmarks/wheels SMALL="" PYTHONUNBUFFERED=1
+export ROOT=$PWD PYTHON=${PYTHON:-python3} DEVICE=accelerator WHEELS=benchmarks/wheels SMALL="" PYTHONUNBUFFERED=1
 USUAL=465 total=${TOTAL:-465} out=${OUT:-build/on_device} only="${STEPS[*]}" download=""
 
 wrong() { echo "$1 benchmarks/on_device.sh says at its top how it is called." >&2; exit 64; }
 absolute() { case $1 in /*) echo "$1" ;; *) echo "$here/$1" ;; esac; }
+[[ $PYTHON == */* ]] && PYTHON=$(absolute "$PYTHON")
 
 while (($#)); do
   case $1 in
@@ -89,13 +90,15 @@ print(f"{name_of(device) or device}; torch {torch.__version__}; {os.cpu_count()}
 ' "$DEVICE"
 }
 
-is_ready() {
-  python -c '
-import importlib.metadata, sys
+is_ready() {  # also that the package is this one, wherever a script is
+  (cd "$ENVIRONMENT" && python -c '
+import importlib.metadata, pathlib, sys
 import hypothesis, polars, psutil, pyarrow, pytest, tqdm, xdist
 importlib.metadata.version("tensorstash")
 from tensorstash.native import library
-sys.exit(library.LIBRARY is None and library.why())'
+if not pathlib.Path(library.__file__).is_relative_to(sys.argv[1]):
+    sys.exit(f"{library.__file__} is not in {sys.argv[1]}")
+sys.exit(library.LIBRARY is None and library.why())' "$ROOT")
 }
 
 tests() {
