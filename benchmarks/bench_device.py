@@ -3,12 +3,14 @@
     python benchmarks/bench_device.py                # the device that torch finds, else the CPU; about two minutes
     python benchmarks/bench_device.py --device xpu
     python benchmarks/bench_device.py --quick        # the same on little data, to see that it runs
+    python benchmarks/bench_device.py --trace trace.json.gz    # only a trace of a few steps, for ui.perfetto.dev
 
-First it prints the bandwidths that bound each way: host memory,
-copies to the device from plain and from pinned memory, and copies inside the device. Then the loop over each way, alone
-and beside a model that takes about as long as a batch, with what `loader.stats()` says that it waited for. The batches
-of all ways are compared with those of the host, bit by bit, before anything is timed. Last, on any machine, prefetch
-over a simulated device whose copies take a fraction or a multiple of the time of the model.
+First it prints the bandwidths that bound each way: host memory, copies to the device from plain and from pinned memory,
+and copies inside the device. Then the loop over each way, alone and beside a model that takes about as long as a batch,
+with what `loader.stats()` says that it waited for. The batches of all ways are compared with those of the host, bit by
+bit, before anything is timed. Then the gather of resident columns alone, in ever larger batches, beside a copy of as
+many bytes inside the device. Last, on any machine, prefetch over a simulated device whose copies take a fraction or a
+multiple of the time of the model.
 """
 
 import time
@@ -20,15 +22,18 @@ from typing import Any
 import numpy as np
 import record
 import torch
+from device import name_of, wait_for
 from timing import Turn, calling, rounds_of
 
 import tensorstash as ts
 from tensorstash.batches import loader as loaders
-from tensorstash.batches.devices import Copies, PlainCopies, copies_to, device_of, module_of
+from tensorstash.batches.devices import Copies, PlainCopies, copies_to, device_of
 
 COLUMNS, LENGTH, BATCH = 8, 120, 1024
 ROUNDS = 5
+TRACED = 40  # steps
 
+Batch = dict[str, torch.Tensor]
 Make = Callable[[], ts.Loader]
 
 
@@ -81,12 +86,6 @@ def windows_of(rows: int) -> ts.Windows:
     entity = np.repeat([0, 1], [rows // 2, rows - rows // 2])
     stash = ts.load({"e": entity, "x": values}, ["x"], entity="e")
     return ts.Windows(stash, spans={"past": ("x", 24 - LENGTH, 0), "next": ("x", 0, 24)})
-
-
-def wait_for(device: torch.device) -> None:
-    """Let the host wait until the device has done all that was queued."""
-    if device.type != "cpu":
-        module_of(device).synchronize()
 
 
 def bandwidths(device: torch.device, nbytes: int) -> record.Row:
@@ -154,14 +153,20 @@ def verify(windows: ts.Windows, ways: dict[str, Make]) -> None:
                 assert torch.equal(batch[key].cpu().view(torch.int32), tensor.view(torch.int32)), (name, key)
 
 
-def loops(ways: dict[str, Make], device: torch.device, steps: int) -> list[record.Row]:
-    """The loop over each way, alone and beside a model that takes about as long as a batch."""
+def model_on(device: torch.device) -> Callable[[Batch], None]:
+    """One linear map."""
     weight = torch.randn(96 * COLUMNS, 24 * COLUMNS, device=device)
 
-    def model(batch: dict[str, torch.Tensor]) -> None:
+    def model(batch: Batch) -> None:
         _ = (batch["past"].flatten(1) @ weight - batch["next"].flatten(1)).square().mean()
 
-    def turn(loader: ts.Loader, work: Callable[[dict[str, torch.Tensor]], None]) -> float:
+    return model
+
+
+def loops(ways: dict[str, Make], device: torch.device, steps: int) -> list[record.Row]:
+    """The loop over each way, alone and beside a model that takes about as long as a batch."""
+
+    def turn(loader: ts.Loader, work: Callable[[Batch], None]) -> float:
         began = time.perf_counter()
         for _, batch in zip(range(steps), loader):
             work(batch)
@@ -169,7 +174,7 @@ def loops(ways: dict[str, Make], device: torch.device, steps: int) -> list[recor
         return (time.perf_counter() - began) / steps
 
     rows = []
-    for case, work in {"alone": lambda _: None, "beside a model": model}.items():
+    for case, work in {"alone": lambda _: None, "beside a model": model_on(device)}.items():
         loaders = {name: make() for name, make in ways.items()}
         found = rounds_of({name: partial(turn, loader, work) for name, loader in loaders.items()}, ROUNDS)
         found.show(f"{case}: {BATCH:,} windows of {LENGTH} x {COLUMNS} float32, a batch")
@@ -179,6 +184,60 @@ def loops(ways: dict[str, Make], device: torch.device, steps: int) -> list[recor
             print(f"    {name}: part of the time that was waited for: {', '.join(parts)}")
         rows.append(found.row(section="Ways to a device", case=case))
     return rows
+
+
+def gathers(windows: ts.Windows, device: torch.device, sizes: Sequence[int], steps: int) -> list[record.Row]:
+    """The gather of resident columns, beside a copy inside the device that reads and writes as many bytes."""
+    rows = []
+    for batch in sizes:
+        loader = ts.Loader(windows, batch, shuffle=True, tail="drop", device=device, resident=True)
+        schedule, begun = loader.sampler.begin()
+        # their integers are on the device already, so what is left is the part of the loop
+        made: Any = loader._batches(schedule, begun.start)
+        pending = [batches[0] for _, (_, _, batches) in zip(range(steps), made)]
+        nbytes = sum(entry.nbytes for entry in pending[0].complete().values())
+        there = torch.zeros(nbytes, dtype=torch.uint8, device=device)
+        other = torch.zeros_like(there)
+
+        def turn(work: Sequence[Callable[[], object]]) -> float:
+            wait_for(device)
+            began = time.perf_counter()
+            for each in work:
+                each()
+            wait_for(device)
+            return (time.perf_counter() - began) / len(work)
+
+        contestants = {
+            "resident gather": [one.complete for one in pending],
+            "copy inside the device": [partial(other.copy_, there)] * len(pending),
+        }
+        found = rounds_of({name: partial(turn, work) for name, work in contestants.items()}, ROUNDS)
+        found.show(f"{batch:,} windows, {nbytes / 1e6:.0f} MB")
+        speeds = {name: 2 * nbytes / found.median(name) / 1e9 for name in found.seconds}
+        gather, copy = speeds.values()
+        print(f"    read and written: {gather:,.3g} GB/s, {gather / copy:.2f} of the {copy:,.3g} GB/s of the copy")
+        rows.append(found.row(section="Resident gather", case=f"{batch:,} windows", bytes=nbytes))
+    return rows
+
+
+def trace(windows: ts.Windows, device: torch.device, path: str) -> None:
+    """A few steps of each way beside the model, each under its name, in Chrome's format."""
+    model = model_on(device)
+    loaders = {name: make() for name, make in ways_to(windows, device).items()}
+
+    def some(loader: ts.Loader) -> None:
+        for _, batch in zip(range(TRACED), loader):
+            model(batch)
+        wait_for(device)
+
+    for loader in loaders.values():
+        some(loader)  # what the first pass makes is not shown
+    with torch.profiler.profile() as profiler:  # of the device too, if this build of torch can
+        for name, loader in loaders.items():
+            with torch.profiler.record_function(name):
+                some(loader)
+    profiler.export_chrome_trace(path)
+    print(f"{TRACED} steps each of {', '.join(loaders)}: {path}")
 
 
 def prefetching(windows: ts.Windows, steps: int) -> None:
@@ -205,18 +264,23 @@ def prefetching(windows: ts.Windows, steps: int) -> None:
 def main() -> None:
     parser = record.arguments(__doc__)
     parser.add_argument("--device", default="accelerator", help="a device of torch; what torch finds, else the CPU")
+    parser.add_argument("--trace", metavar="FILE", help="write a trace to FILE, or FILE.gz, and measure nothing")
     arguments = parser.parse_args()
     device, quick = device_of(arguments.device), arguments.quick
-    name = module_of(device).get_device_name(device) if device.type in ("cuda", "xpu") else str(device)
-    print(f"torch {torch.__version__}, device {name}")
-    if device.type == "cpu":
+    name = name_of(device)
+    print(f"torch {torch.__version__}, device {name or device}")
+    if not name:
         print("No accelerator was found: nothing below says anything about one.")
     windows = windows_of(200_000 if quick else 10_000_000)
+    if arguments.trace:
+        trace(windows, device, arguments.trace)
+        return
     rows = [bandwidths(device, 4_000_000 if quick else 256_000_000)]
     ways = ways_to(windows, device)
     verify(windows, ways)
     rows += loops(ways, device, 5 if quick else 100)
-    record.save("bench_device", [row | {"device": name} for row in rows], quick=quick)
+    rows += gathers(windows, device, (256, 1024) if quick else (1024, 8192, 65_536), 2 if quick else 20)
+    record.save("bench_device", rows, quick=quick, device=name)
     prefetching(windows, 5 if quick else 50)
 
 

@@ -1,4 +1,7 @@
-"""Results of benchmarks: `benchmarks/results/<kind of machine>/<benchmark>.json`, with the machine and the versions."""
+"""Results of benchmarks: `benchmarks/results/<kind of machine>/<benchmark>.json`, with the machine and the versions.
+
+`RESULTS=FOLDER` writes them, and reads them, elsewhere.
+"""
 
 import argparse
 import datetime
@@ -16,7 +19,7 @@ from typing import Any
 
 import psutil
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(os.environ.get("RESULTS") or Path(__file__).parent / "results")
 QUICK = RESULTS / "quick"
 
 Row = dict[str, Any]
@@ -34,12 +37,13 @@ def save(
     rows: Sequence[Row],
     libraries: Sequence[str] = ("tensorstash", "torch", "numpy", "polars"),
     quick: bool = False,
+    device: str = "",
 ) -> Path:
     """Write the rows of one benchmark, and what they were measured on; the file is replaced whole.
 
-    Quick runs have a folder of their own, `quick`.
+    Quick runs have a folder of their own, `quick`. `device` is the name of an accelerator that took part.
     """
-    found = about(libraries)
+    found = about(libraries) | ({"device": device} if device else {})
     path = RESULTS / ("quick" if quick else kind(found)) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"about": found, "rows": list(rows)}, indent=1) + "\n")
@@ -63,7 +67,7 @@ def names() -> list[str]:
 
 
 def kind(about: Row) -> str:
-    """The folder of a kind of machine: its processor, cores and largest cache, such as `amd-epyc-2-cores-32-mb`."""
+    """The folder of a kind of machine, such as `amd-epyc-2-cores-32-mb`; the name of an accelerator comes last."""
     words = re.sub(r"\((r|tm)\)|processor|cpu|@[^,]*", "", label(about).lower())
     return "-".join(re.findall(r"[a-z0-9]+", words))
 
@@ -94,6 +98,7 @@ def caption(about: Row) -> str:
     """What is known of the machine, the versions, the date, and how rounds were kept, in a line."""
     parts = [
         ", ".join(filter(None, [about["processor"], about.get("model"), f"{about['cores']} cores"])),
+        about.get("device", ""),
         ", ".join(f"{level} {megabytes:g} MB" for level, megabytes in about.get("caches_mb", {}).items()),
         f"{about['memory_gb']} GB" if "memory_gb" in about else "",
         ", ".join(f"{name} {choice}" for name, choice in about.get("huge_pages", {}).items()),
@@ -105,10 +110,10 @@ def caption(about: Row) -> str:
 
 
 def label(about: Row) -> str:
-    """The kind of machine as the head of a column: its processor, cores and largest cache."""
+    """The kind of machine as the head of a column: its processor, cores, largest cache and accelerator."""
     caches = about.get("caches_mb", {}).values()
     cache = [f"{max(caches):.0f} MB"] if caches else []
-    return ", ".join([about["processor"], f"{about['cores']} cores", *cache])
+    return ", ".join([about["processor"], f"{about['cores']} cores", *cache, *filter(None, [about.get("device")])])
 
 
 def title(row: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@
     python benchmarks/train.py --series 3000       # fewer short series than 30,000
     python benchmarks/train.py --quick             # small: do all feeds yield the same windows?
     python benchmarks/train.py --only tensorstash,dataset
+    python benchmarks/train.py --device cuda       # the model is there: ours copied, resident, and the usual data set
 
 Two data sets: one long series of 7 variables, all predicted, batches of 32 windows of 96 + 24 steps, as TSLib trains;
 and 30,000 series of 100 steps, half of them with a gap, one variable predicted from 4, batches of 256 windows of 48 +
@@ -16,7 +17,8 @@ file, which must be the windows of that file, each once, and the windows of its 
 Of feeds that draw windows at random, each window must be in the file. Then all feeds train by turns, at least
 `--steps` steps and a second, while the others are stopped. An epoch is its first step plus the others at their mean:
 one that takes longer is not run to its end. Figures are medians of rounds. Waiting is the time inside `next`. Memory is
-the proportional set size of the process and its workers while they train. It runs on Linux only.
+the proportional set size of the process and its workers while they train. It runs on Linux only. On a device, waiting
+does not count what the device waits for while the loop runs ahead of it; the seconds do.
 """
 
 import argparse
@@ -36,11 +38,14 @@ import numpy as np
 import record
 from contestants.process import Process
 from contestants.serve import answer
-from feeds import FEEDS, OURS, Feed, beside_usual, share_of
+from device import name_of
+from feeds import FEEDS, ON_DEVICE, OURS, Feed, beside_usual, share_of
 from feeds.models import MODELS
 from feeds.run import Run
 from feeds.task import Task, expected, long_series, short_series, write
 from record import title
+
+from tensorstash.batches.devices import device_of
 
 LIBRARIES = ("tensorstash", "torch", "numpy", "pandas", "pytorch-forecasting", "neuralforecast", "darts")
 
@@ -56,6 +61,7 @@ class Effort:
     rounds: int = 3
     patience: float = 600.0
     threads: int = os.cpu_count() or 1
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,8 @@ def compare(feeds: Sequence[Feed], effort: Effort, models: Sequence[str]) -> tup
 def begin(process: Process, feed: Feed, task: Task, small: Task, effort: Effort) -> Running:
     """Check the windows of a feed, and stop its process until it trains."""
     module, function = feed.place.split(".")
-    process.ask("open", module, function, asdict(replace(task, workers=feed.workers)), effort.threads)
+    given = asdict(replace(task, workers=feed.workers, device=effort.device))
+    process.ask("open", module, function, given, effort.threads)
     shown = process.ask("whole", small.path, feed.drawn)
     seconds = process.ask("begin", str(Path(task.path).with_name("keys.npy")))
     process.freeze()
@@ -190,11 +197,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a few steps over small files; times say little")
     parser.add_argument("--only", default="", help="names of feeds, or parts of them, with commas; nothing is saved")
     parser.add_argument(
-        "--models", nargs="+", choices=[*MODELS], default=[*MODELS], help="some of them; nothing is saved"
+        "--models", nargs="+", choices=[*MODELS], default=[*MODELS], help="some of them; saved only with --device"
     )
     parser.add_argument("--series", type=int, default=Effort.series, help="short series")
     parser.add_argument("--steps", type=int, default=Effort.steps, help="trained in each round, at least")
     parser.add_argument("--rounds", type=int, default=Effort.rounds)
+    parser.add_argument("--device", default="", help="of the model, with the feeds that go there: cuda, xpu, cpu")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
@@ -202,20 +210,24 @@ def main() -> None:
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that processes and files go, however it ends
     wanted = [part.strip().lower() for part in options.only.split(",")]
-    chosen = [feed for feed in FEEDS if any(part in feed.name.lower() for part in wanted)]
+    offered = ON_DEVICE if options.device else FEEDS
+    chosen = [feed for feed in offered if any(part in feed.name.lower() for part in wanted)]
     if missing := sorted({feed.needs for feed in chosen if not importlib.util.find_spec(feed.needs)}):
         print(f"Not installed, and left out: {', '.join(missing)}; see benchmarks/peers.txt.")
-    effort = Effort(series=options.series, steps=options.steps, rounds=options.rounds)
+    effort = QUICK if options.quick else Effort(series=options.series, steps=options.steps, rounds=options.rounds)
     present = [feed for feed in chosen if feed.needs not in missing]
-    rows, failed = compare(present, QUICK if options.quick else effort, options.models)
+    device = device_of(options.device or None)
+    rows, failed = compare(present, replace(effort, device=str(device)), options.models)
     if options.quick:
         print("Too short to say anything about speed.")
     print_table(rows)
     print("", *verdicts(rows), sep="\n")
     if failed:
         sys.exit("\n".join(["failed:", *failed]))
-    if not options.only and options.models == [*MODELS]:
-        print(f"\nSaved in {record.save('train', rows, LIBRARIES, quick=options.quick)}")
+    if not options.only and (options.device or options.models == [*MODELS]):
+        name = "train_device" if options.device else "train"
+        path = record.save(name, rows, LIBRARIES, quick=options.quick, device=name_of(device))
+        print(f"\nSaved in {path}")
 
 
 if __name__ == "__main__":

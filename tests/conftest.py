@@ -1,4 +1,7 @@
-"""Options of the long tests, and the place for shared segments of a test, which must leave nothing behind."""
+"""Options of the long tests, the device of a test, and its place for shared segments, which must leave nothing behind.
+
+It reaches inside for the device that a name means.
+"""
 
 import gc
 import multiprocessing
@@ -11,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 import tensorstash as ts
+from tensorstash.batches.devices import device_of
 from tests import processes
 from tests.oracle_load import descriptors
 
@@ -33,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--mutations", type=int, default=1000, help="damaged headers to attach")
     parser.addoption("--mutants", type=int, default=15, help="of each kind of damage and file; thousands take hours")
     parser.addoption("--differential", type=int, metavar="CASES", help="cases to compare with an earlier commit")
+    parser.addoption("--device", help="of the tests marked `device`; CUDA where there is some, else the CPU")
     parser.addoption("--site", metavar="DIR", help="a built site to lay out in Chromium; see test_site.py")
     parser.addoption("--update-messages", action="store_true", help="write tests/messages/*.txt anew")
     parser.addoption(
@@ -61,6 +67,20 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """At the end of the process everything is freed again."""
     gc.unfreeze()
+
+
+@pytest.fixture(scope="session")
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Where the batches of a test go."""
+    return device_of(request.config.getoption("device") or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+@pytest.fixture(scope="session")
+def accelerator(device: torch.device) -> torch.device:
+    """The same, for what can be seen on a device alone."""
+    if device.type == "cpu":
+        pytest.skip("no accelerator: its streams and its arithmetic cannot be tested; --device names one")
+    return device
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ class Feed:
     single: bool = False  # driven with one target only
 
 
-OURS = "tensorstash"
+OURS = "tensorstash"  # the name of the feed that others are compared with
 USUAL = "Dataset, DataLoader"
 
 
@@ -83,4 +83,12 @@ FEEDS = (
         drawn=True,
         single=True,
     ),
+)
+
+# with a model on a device
+ON_DEVICE = (
+    Feed(OURS, "stash.scaled_once", note="scaled once; copies from pinned memory, ahead"),
+    Feed(f"{OURS}, resident", "stash.resident", note="scaled once; gathered on the device"),
+    Feed(f"{OURS}, from the host", "stash.on_host", note="scaled once; copied by the loop, from plain memory"),
+    *(Feed(USUAL, "dataset.slices", workers=workers, note="scaled once; pinned memory") for workers in (0, 4)),
 )

@@ -36,4 +36,7 @@ class Slices(Dataset[Batch]):
 
 
 def slices(task: Task) -> DataLoader[Batch]:
-    return DataLoader(Slices(task), task.batch, shuffle=True, drop_last=True, num_workers=task.workers)
+    pinned = task.device != "cpu"
+    return DataLoader(
+        Slices(task), task.batch, shuffle=True, drop_last=True, num_workers=task.workers, pin_memory=pinned
+    )

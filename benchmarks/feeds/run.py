@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from contestants.process import family_mb
+from device import wait_for
 from numpy.typing import NDArray
 
 from feeds.models import MODELS
@@ -48,7 +49,7 @@ class Run:
         torch.manual_seed(0)
         began = time.perf_counter()
         self.feed = self.make(self.task)
-        self.first = next(iter(self.feed))
+        self.first = on(self.task.device, next(iter(self.feed)))
         took = time.perf_counter() - began
         shown = found(itertools.islice(self.feed, CHECKED), self.task)
         assert np.isin(shown, np.load(path)).all(), "windows are not in the file"
@@ -60,23 +61,33 @@ class Run:
         Seconds of an epoch, the share of them spent waiting, MB of all processes.
         """
         torch.manual_seed(0)
-        model = MODELS[name](self.task)
+        device = torch.device(self.task.device)
+        model = MODELS[name](self.task).to(device)
         optimizer = torch.optim.Adam(model.parameters(), 1e-3)
         step(model, optimizer, self.first)  # the first one imports and allocates
+        wait_for(device)
         waits: list[float] = []
         works: list[float] = []
         batches, began = iter(self.feed), time.perf_counter()
         while len(waits) < len(self.feed) and (len(waits) < steps or time.perf_counter() - began < seconds):
             asked = time.perf_counter()
-            batch = next(batches)
+            batch = on(self.task.device, next(batches))
             had = time.perf_counter()
             step(model, optimizer, batch)
             waits.append(had - asked)
             works.append(time.perf_counter() - had)
+        asked = time.perf_counter()
+        wait_for(device)  # of what was queued, the rest
+        works[-1] += time.perf_counter() - asked
         memory = family_mb(os.getpid())
         del batches  # and with it the workers
         waited, worked = (epoch_of(times, len(self.feed)) for times in (waits, works))
         return {"epoch_s": waited + worked, "waiting": waited / (waited + worked), "memory_mb": memory}
+
+
+def on(device: str, batch: Batch) -> Batch:
+    """What is there already stays as it is."""
+    return {name: entry.to(device, non_blocking=True) for name, entry in batch.items()}
 
 
 def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Batch) -> None:

@@ -1,5 +1,7 @@
 """tensorstash: `load`, `Windows`, `Scaler`, `Loader`."""
 
+from dataclasses import replace
+
 import torch
 
 import tensorstash as ts
@@ -14,7 +16,15 @@ def scaled_once(task: Task) -> ts.Loader:
     return _loader(task, once=True)
 
 
-def _loader(task: Task, *, once: bool) -> ts.Loader:
+def on_host(task: Task) -> ts.Loader:
+    return _loader(replace(task, device="cpu"), once=True)
+
+
+def resident(task: Task) -> ts.Loader:
+    return _loader(task, once=True, resident=True)
+
+
+def _loader(task: Task, *, once: bool, resident: bool = False) -> ts.Loader:
     whole = task.targets == len(task.columns)
     target = {} if whole else {"y": list(task.columns[: task.targets])}
     columns = {"x": list(task.columns), "known": list(KNOWN), **target}
@@ -32,4 +42,12 @@ def _loader(task: Task, *, once: bool) -> ts.Loader:
         return found | ({"static": torch.stack([batch[name] for name in task.static], 1)} if task.static else {})
 
     scaling = [] if once else [scaler]
-    return ts.Loader(windows, task.batch, shuffle=True, tail="drop", transform=[*scaling, with_static])
+    return ts.Loader(
+        windows,
+        task.batch,
+        shuffle=True,
+        tail="drop",
+        transform=[*scaling, with_static],
+        device=task.device,
+        resident=resident,
+    )

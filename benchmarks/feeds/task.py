@@ -24,7 +24,7 @@ class Task:
 
     A batch has `past` `(batch, history, columns)`, `known` `(batch, history + horizon, 4)`, `target`
     `(batch, horizon, targets)`, the first columns of `past`, all float32 and scaled, and with `static` columns
-    `static` `(batch, 2)` int64.
+    `static` `(batch, 2)` int64. It may be on the CPU or on the device.
     """
 
     path: str
@@ -37,6 +37,7 @@ class Task:
     targets: int
     static: tuple[str, ...] = ()
     workers: int = 0
+    device: str = "cpu"  # where the model is
 
     @property
     def width(self) -> int:
@@ -140,7 +141,7 @@ def keys(batch: Batch, task: Task, mean: NDArray[np.float64], scale: NDArray[np.
     }
     whole = {}
     for name, entry in batch.items():
-        values = entry.numpy()
+        values = entry.cpu().numpy()
         assert values.dtype == (np.int64 if name == "static" else np.float32), f"{name} is {values.dtype}"
         if name in columns:
             exact = values.astype(np.float64) * scale[columns[name]] + mean[columns[name]]

@@ -464,13 +464,14 @@ def test_a_forked_child_cannot_go_on_with_an_iterator_that_prefetches() -> None:
 
 
 @pytest.mark.host("it has a device of its own")
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: staging and copies cannot be tested")
+@pytest.mark.device
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_batches_on_cuda_are_those_of_the_cpu(prefetch: int) -> None:
+def test_batches_on_an_accelerator_are_those_of_the_cpu(prefetch: int, accelerator: torch.device) -> None:
     host = list(ts.Loader(windows(2000), 64, shuffle=True))
-    device = list(ts.Loader(windows(2000), 64, shuffle=True, device="cuda", prefetch=prefetch))
-    for one, two in zip(host, device):
-        assert all(two[name].is_cuda and oracle.same(one[name], two[name].cpu()) for name in one)
+    device = list(ts.Loader(windows(2000), 64, shuffle=True, device=accelerator, prefetch=prefetch))
+    for one, two in zip(host, device, strict=True):
+        assert {tensor.device.type for tensor in two.values()} == {accelerator.type}
+        assert all(oracle.same(one[name], two[name].cpu()) for name in one)
 
 
 @pytest.mark.host("it has a device of its own")

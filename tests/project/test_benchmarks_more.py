@@ -1,5 +1,6 @@
 """The benchmarks run: small data, everything that they check before they time, and what is drawn from their results."""
 
+import gzip
 import json
 import os
 import re
@@ -139,11 +140,42 @@ def test_training_is_compared_and_drawn(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_the_ways_to_a_device_are_compared_on_any_machine() -> None:
     printed = run("bench_device.py", "--quick", "--device", "cpu")
     assert "No accelerator was found: nothing below says anything about one.\n" in printed
-    assert ways(printed) == ["inside host memory", *["host", "resident"] * 2]
+    gathers = ["resident gather", "copy inside the device"] * 2
+    assert ways(printed) == ["inside host memory", *["host", "resident"] * 2, *gathers]
+    shares = re.findall(r"^ +read and written: \S+ GB/s, \d+\.\d\d of the \S+ GB/s of the copy$", printed, re.MULTILINE)
+    assert len(shares) == 2
+    sections = ["Copies", *["Ways to a device"] * 2, *["Resident gather"] * 2]
+    assert [row["section"] for row in results("bench_device")] == sections
     simulated = re.findall(r"^ +(\d)((?: +\d+\.\d\d +(?:copy|gather|-)){4})$", printed, re.MULTILINE)
     assert [prefetch for prefetch, _ in simulated] == ["0", "1", "2", "4"]
     # whatever is made ahead, copies that take twice as long as the model are waited for
     assert all(steps.endswith(" copy") for _, steps in simulated)
+
+
+def test_a_trace_names_the_ways_to_a_device(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json.gz"
+    run("bench_device.py", "--quick", "--device", "cpu", "--trace", str(path))
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    assert {"host", "resident", "aten::index_select"} <= {event["name"] for event in events}
+
+
+def test_models_on_a_device_are_trained_with_what_goes_there() -> None:
+    """On the CPU, which stands for one."""
+    run("train.py", "--quick", "--device", "cpu", "--models", "DLinear")
+    feeds = [(row["name"].removeprefix("tensorstash"), row["workers"]) for row in results("train_device")]
+    usual = [("Dataset, DataLoader", 0), ("Dataset, DataLoader", 4)]
+    assert feeds == [("", 0), (", resident", 0), (", from the host", 0), *usual] * 2
+
+
+def test_results_of_a_device_name_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import record
+
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    path = record.save("bench_device", [], device="NVIDIA H100 80GB HBM3")
+    about, _ = record.saved(path)
+    assert path.parent.name.endswith("-nvidia-h100-80gb-hbm3")
+    assert "NVIDIA H100 80GB HBM3; " in record.caption(about)
 
 
 def test_requests_are_served_and_compared_with_another_checkout() -> None:

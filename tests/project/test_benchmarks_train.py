@@ -100,14 +100,15 @@ def test_every_feed_is_a_function_of_its_module(tasks: Any) -> None:
     """Also of libraries that are not installed here."""
     import ast
 
-    from feeds import FEEDS
+    from feeds import FEEDS, ON_DEVICE
 
     assert tasks
-    for feed in FEEDS:
+    for feed in (*FEEDS, *ON_DEVICE):
         module, function = feed.place.split(".")
         tree = ast.parse((BENCHMARKS / "feeds" / f"{module}.py").read_text())
         assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, feed
-    assert len({(feed.name, feed.workers) for feed in FEEDS}) == len(FEEDS)
+    for feeds in (FEEDS, ON_DEVICE):
+        assert len({(feed.name, feed.workers) for feed in feeds}) == len(feeds)
 
 
 @pytest.mark.parametrize("name", ["one long series", "many short series"])

@@ -12,6 +12,7 @@ import torch
 
 import tensorstash as ts
 from tests import processes
+from tests.project.pages import blocks
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "train_ddp.py"
@@ -19,12 +20,30 @@ WEATHER = ROOT / "examples" / "data" / "nyc_weather.parquet"
 NUMBER = r"([\d,]+\.?\d*)"
 
 
-def train(ranks: int, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run the example as one job of so many ranks, with one thread each."""
-    launch = ["--standalone", f"--nproc-per-node={ranks}", EXAMPLE, "--out", out, *options]
+def torchrun(ranks: int, *script: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run a script as one job of so many ranks, with one thread each."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    torchrun = "from torch.distributed.run import main; main()"
-    return processes.run(torchrun, *launch, env=environment, warn="ignore", nested=True)
+    program = "from torch.distributed.run import main; main()"
+    launch = ["--standalone", f"--nproc-per-node={ranks}", *script]
+    return processes.run(program, *launch, env=environment, cwd=cwd, warn="ignore", nested=True)
+
+
+def train(ranks: int, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return torchrun(ranks, EXAMPLE, "--out", out, *options)
+
+
+@pytest.mark.usefixtures("shm")
+def test_the_script_of_the_page_runs_on_two_ranks_and_goes_on_with_three(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "how-to" / "torchrun.md"
+    (script,) = blocks(page)
+    (tmp_path / "examples").symlink_to(EXAMPLE.parent, target_is_directory=True)
+    (tmp_path / "train.py").write_text(script)
+    done = torchrun(2, "train.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"```text\n{done.stdout}```" in page.read_text()
+    (tmp_path / "train.py").write_text(script.replace('["epoch"], 2)', '["epoch"], 3)'))
+    done = torchrun(3, "train.py", cwd=tmp_path)
+    assert done.stdout == "epoch 2: 30 steps of 3 x 256 windows\n", done.stderr
 
 
 def number_of_windows() -> int:

@@ -79,7 +79,7 @@ def test_code_on_a_page_fits_its_width(path: Path) -> None:
 
 
 @pytest.mark.usefixtures("workplace")
-@pytest.mark.parametrize("page", ["start/own-csv.md", "how-to/trading-days.md"])
+@pytest.mark.parametrize("page", ["start/own-csv.md", "how-to/trading-days.md", "guide/ranks.md"])
 def test_the_output_on_a_page_is_what_its_code_prints(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = ROOT / "docs" / page
     shown = re.findall(r"^```text\n(.*?)\n```$", path.read_text("utf-8"), re.DOTALL | re.MULTILINE)

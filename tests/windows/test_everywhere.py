@@ -1,6 +1,7 @@
 """Every way of choosing windows, in everything that samples: batches hold the windows that their ids say, each once.
 
-The oracle is `windows[ids]`, which knows neither orders nor ranks, nor devices, nor other processes.
+The oracle is `windows[ids]`, which knows neither orders nor ranks, nor devices, nor other processes. On the device that
+`--device` names, whatever a batch holds has the bits of the host's.
 """
 
 import multiprocessing
@@ -14,7 +15,8 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tests import kernel
+from tests import kernel, oracle
+from tests.late_device import LateCopies
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* entities have no", "ignore:.*Gaps cost", "ignore:Gaps make")
 
@@ -83,8 +85,25 @@ ORDERS: dict[str, Callable[[ts.Windows], dict[str, Any]]] = {
 }
 
 
+UNPACKED = ("each variate", "drawn")
+
+
 def loader_of(windows: Any, arguments: dict[str, Any], **more: Any) -> ts.Loader:
     return ts.Loader(windows, **({"batch_size": 6, "with_ids": True, "with_valid": True, "seed": 5} | arguments | more))
+
+
+def check_on_device(windows: Any, arguments: dict[str, Any], device: torch.device, *, resident: bool) -> None:
+    """Everything that batches hold has the bits of the host's; for the CPU stands a device whose copies are late."""
+    host = [*loader_of(windows, arguments)]
+    with pytest.MonkeyPatch.context() as patch:
+        if device.type == "cpu":
+            patch.setattr("tensorstash.batches.loader.copies_to", lambda _: LateCopies())
+        there = loader_of(windows, arguments, device=device, prefetch=2, resident=resident)
+        for batch, exact in zip(there, host, strict=True):
+            assert [*batch] == [*exact]
+            for name, tensor in exact.items():
+                assert batch[name].device.type == device.type
+                assert oracle.same(batch[name].cpu(), tensor), name
 
 
 def check_batch(windows: ts.Windows, batch: dict[str, torch.Tensor], *, drawn: bool) -> None:
@@ -93,20 +112,21 @@ def check_batch(windows: ts.Windows, batch: dict[str, torch.Tensor], *, drawn: b
     expected = windows[batch["window"].numpy()]
     assert expected.keys() <= batch.keys()
     for name, values in expected.items():
-        assert torch.equal(batch[name].nan_to_num(-7.5), values.nan_to_num(-7.5)), name
+        assert torch.equal(batch[name].cpu().nan_to_num(-7.5), values.nan_to_num(-7.5)), name
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("way", kernel.WAYS)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("kind", WINDOWS)
 def test_batches_hold_each_window_of_an_epoch_once(
-    kind: str, order: str, way: str, monkeypatch: pytest.MonkeyPatch
+    kind: str, order: str, way: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On one rank; and begun on two ranks, then resumed on three."""
     kernel.take(way, monkeypatch)
     windows = WINDOWS[kind](stash_of())
-    arguments = ORDERS[order](windows)
-    if kind in ("each variate", "drawn") and order == "packed":
+    arguments = {"device": device} | ORDERS[order](windows)
+    if kind in UNPACKED and order == "packed":
         pytest.skip("these windows have no span of this name, or of one length, to pack")
     whole = [*loader_of(windows, arguments)]
     seen = torch.cat([batch["window"][batch["valid"]] for batch in whole]).tolist()
@@ -129,6 +149,28 @@ def test_batches_hold_each_window_of_an_epoch_once(
         loader.load_state_dict(state)
         begun += [k for batch in loader for k in batch["window"][batch["valid"]].tolist()]
     assert sorted(begun) == sorted(seen)
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("resident", [False, True])
+@pytest.mark.parametrize("order", [order for order in ORDERS if order != "resident"])
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_batches_on_a_device_have_the_bits_of_the_host(
+    kind: str, order: str, resident: bool, device: torch.device
+) -> None:
+    if order == "packed" and (resident or kind in UNPACKED):
+        pytest.skip("these windows have no span to pack, or packing, which is done on the host, would not see it")
+    windows = WINDOWS[kind](stash_of())
+    check_on_device(windows, ORDERS[order](windows), device, resident=resident)
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("resident", [False, True])
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_mixes_on_a_device_have_the_bits_of_the_host(kind: str, resident: bool, device: torch.device) -> None:
+    stash = stash_of()
+    mix = ts.Mix({"one": WINDOWS[kind](stash), "other": WINDOWS[kind](stash_of())})
+    check_on_device(mix, {"shuffle": True}, device, resident=resident)
 
 
 @pytest.mark.parametrize("kind", WINDOWS)
