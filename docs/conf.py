@@ -13,7 +13,6 @@ import commands  # noqa: E402  beside this file
 import docstrings  # noqa: E402
 import llms  # noqa: E402
 import names  # noqa: E402
-import synonyms  # noqa: E402
 
 from tensorstash.segments import shared  # noqa: E402
 
@@ -60,6 +59,5 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-signature", docstrings.name_types)
     app.add_directive("commands", commands.Commands)
     app.connect("doctree-read", names.shorten)
-    app.connect("doctree-read", synonyms.add)
     app.connect("doctree-resolved", names.link)
     app.connect("build-finished", llms.write)
