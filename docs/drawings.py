@@ -1,4 +1,4 @@
-"""Drawings of spans, stretches, draws, packing, mixes and versions: `python docs/drawings.py` writes them anew."""
+"""Drawings of spans, draws, packing, mixes and versions: `python docs/drawings.py` writes them anew."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -138,6 +138,28 @@ def versions() -> str:
     return svg(180, "Three runs of a forecast, and the hours that a window sees of those that had arrived", parts)
 
 
+def whole() -> str:
+    """Two series of different lengths, and the rows of a batch that hold them."""
+    parts = [text(100, 22, "rows of the file"), text(470, 22, "the batch, max_slots=8")]
+    for k, length in enumerate((8, 5)):
+        parts += [text(16, 55 + 30 * k, f"series {k}"), *slots(100, 40 + 30 * k, ["row"] * length)]
+        parts += [line(340, 50 + 30 * k, 440, 50 + 30 * k), *slots(470, 40 + 30 * k, ["past"] * length)]
+        parts += slots(470 + 26 * length, 40 + 30 * k, ["empty"] * (8 - length))
+    return svg(106, "Two series of 8 and 5 rows, each a row of 8 slots in the batch", parts)
+
+
+def each() -> str:
+    """Two windows over a pack of two columns, and the four rows of the batch that they become."""
+    parts = [text(100, 22, "a pack of two columns"), text(400, 22, "the batch"), text(550, 22, ".window", "code")]
+    parts.append(text(650, 22, ".variate", "code"))
+    for k, kind in enumerate(("past", "past", "target", "target")):
+        y = 40 + 26 * k + 10 * (k // 2)
+        parts += [*slots(100, y, [kind] * 4), line(230, y + 10, 370, y + 10), *slots(400, y, [kind] * 4)]
+        parts += [text(570, y + 15, str(k // 2), "small", "middle"), text(680, y + 15, str(k % 2), "small", "middle")]
+    parts += [text(16, 68, "window 0", "code"), text(16, 130, "window 1", "code")]
+    return svg(160, "Two windows of two columns, which are four rows of the batch", parts)
+
+
 DRAWINGS: dict[str, Callable[[], str]] = {
     "spans": spans,
     "during": during,
@@ -145,6 +167,8 @@ DRAWINGS: dict[str, Callable[[], str]] = {
     "packing": packing,
     "mix": mix,
     "versions": versions,
+    "whole": whole,
+    "each": each,
 }
 
 

@@ -214,7 +214,7 @@ def shard_command(*, to: str, shards: int, engine: Literal["ray"] | None, **opti
 @known_option
 @_as_json("Print a JSON object; sizes are in bytes.")
 def inspect(as_json: bool, **options: Any) -> None:
-    """Print what a load would take, and what its times are like.
+    """Show a file's columns, its size in memory, and its gaps in time.
 
     It shows rows, types, nulls, ranges and sizes, for which it reads only schemas and footers, and, with --time, the
     zone, frequency, gaps and duplicates, for which it reads the columns of time and entity.

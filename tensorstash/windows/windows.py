@@ -52,12 +52,12 @@ class Windows:
             the slots from `history` on are the future.
         horizon: slots from the anchor on.
         columns: the columns of the short form; `None` for all.
-        spans: instead of `history` and `horizon`, a mapping from a name in the batch to `(column, start, stop)` or
-            `(column, start, stop, step)`: half-open slots relative to the anchor. The past 96 are `("y", -96, 0)`. A
-            start may be a `ts.Draw`: a `Loader` then draws the length of the past. In place of the column,
-            `ts.each(...)` has a row for each column of packs. A `ts.During` is a stretch of time; if all spans are such
-            stretches, each row is a window, and arguments about slots are refused. `("x", 0, None)` is the whole run:
-            one window a run, see `max_slots`.
+        spans: instead of `history` and `horizon`, a mapping from a name in the batch to one of five forms, which
+            `docs/reference/spans.md` draws. `(column, start, stop)` or `(column, start, stop, step)`: half-open slots
+            relative to the anchor, `("y", -96, 0)` for the past 96. A `ts.Draw` as the start: a `Loader` draws the
+            length of the past. `ts.each(...)` as the column: a row for each column of packs. `("x", 0, None)`: the
+            whole run, one window a run, see `max_slots`. A `ts.During`: a stretch of time; if all spans are such
+            stretches, each row is a window, and arguments about slots are refused.
         min_history: windows may begin before their run if at least this many slots of their history lie in it. A drawn
             past is cut where the run begins, so its length need not be a multiple of the step of the `ts.Draw`.
         min_horizon: windows may extend past their run if at least this many slots of their horizon lie in it (0: none
