@@ -28,6 +28,8 @@ GAP_WARNING = r"Gaps cost 13% of the windows: .* are left at frequency '1h'; .* 
 
 
 PAGES = pages()
+# tests/project/test_ddp.py runs the code for torchrun on several ranks
+RUN_HERE = [path for path in PAGES if path.name not in OF_OTHERS and path.name != "torchrun.md"]
 
 
 def named(path: Path) -> str:
@@ -63,7 +65,7 @@ def test_pages_with_code_are_found() -> None:
 @pytest.mark.filterwarnings("ignore:1 of 2 series end before 2024-01-03 15")
 @pytest.mark.filterwarnings("ignore:require= leaves out 50% of the windows.* 2 of 4 are left")
 @pytest.mark.filterwarnings("error")  # also what pyproject.toml ignores
-@pytest.mark.parametrize("path", [path for path in PAGES if path.name not in OF_OTHERS], ids=named)
+@pytest.mark.parametrize("path", RUN_HERE, ids=named)
 def test_every_python_block_of_a_page_runs_and_gives_the_values_it_states(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
