@@ -4,11 +4,12 @@ python benchmarks/bench_cli.py    # about half a minute
 """
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import record
+from click.testing import CliRunner
+
+from tensorstash.cli.commands import commands
 
 DATA = Path(__file__).parents[1] / "examples" / "data" / "nyc_weather.parquet"
 OPTIONS = "--columns temp --entity origin --time time_hour --history 24 --horizon 6"
@@ -18,9 +19,8 @@ BATCH = 256
 def main() -> None:
     options = record.arguments(__doc__).parse_args()
     seconds = ["--seconds", "0.1"] if options.quick else []
-    command = [sys.executable, "-m", "tensorstash", "bench", str(DATA), *OPTIONS.split(), *seconds]
-    done = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    printed = done[done.index("\n\n") :].strip("\n").splitlines()
+    done = CliRunner().invoke(commands, ["bench", str(DATA), *OPTIONS.split(), *seconds], catch_exceptions=False)
+    printed = done.stdout[done.stdout.index("\n\n") :].strip("\n").splitlines()
     found = re.findall(r"^(\S.*?) {2,}\d\S+ s +([\d,]+) ", "\n".join(printed), re.MULTILINE)
     speeds = {name: [BATCH / float(speed.replace(",", ""))] for name, speed in found}
     row = {"section": "The command line", "case": f"{BATCH} x 30", "printed": printed, "seconds": speeds}
