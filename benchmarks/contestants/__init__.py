@@ -59,6 +59,7 @@ OBJECTS = "makes an object for every window first"
 # of these the README has a row: a loop in C, what is fed with columns of its layout, and what people use
 FAMILIAR = {
     "C loop (packed)": "a bare loop in C, packed columns",
+    "C loop (packed, huge pages)": "a bare loop in C, packed columns in huge pages",
     "tensorstash (packed)": "tensorstash, packed columns",
     "strided index_select (huge pages)": "`index_select` by hand, in huge pages",
     "numba (in chunks)": "numba by hand, in huge pages",
@@ -80,6 +81,7 @@ PACKED = (
 CONTESTANTS = (
     Contestant("C loop", "c.loop", "cc", note="memcpy and prefetch, separate columns, results reused"),
     Contestant("C loop (packed)", "c.packed_loop", "cc", note="the same of packed columns"),
+    Contestant("C loop (packed, huge pages)", "c.packed_huge_loop", "cc", note="the same in huge pages"),
     Contestant("tensorstash (packed)", "stash.packed"),
     Contestant("tensorstash (packed)", "stash.packed", threads=2),
     Contestant("tensorstash (separate)", "stash.separate"),
