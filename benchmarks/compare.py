@@ -1,6 +1,7 @@
 """tensorstash compared with what people use instead, over one Parquet file, as ratios to a loop in C.
 
     python benchmarks/compare.py                         # all that is installed, about 15 minutes, 12 GB of memory
+    python benchmarks/compare.py --brief                 # those of the README alone, about three minutes
     python benchmarks/compare.py --quick                 # a small file: does each yield windows that are in the file?
     python benchmarks/compare.py --only tensorstash,darts
 
@@ -21,7 +22,9 @@ ratio is taken round by round, since machines change their speed. While the C lo
 its workers, so that they gain nothing and disturb nothing. All this is done in two processes one after the other,
 each beside another process of the C loop, since gathering into fresh memory is faster in some processes than in others;
 contestants that take long to start, or are below a tenth of the C loop, get one process. Figures are medians, with the
-lowest and highest ratio of all rounds.
+lowest and highest ratio of all rounds. Windows/s that are shown are the ratio times the median speed of the C loop, so
+that two speeds stand to each other as their ratios do. What part of the C loop a contestant reaches is said of the loop
+over columns of the same layout, packed or separate, which is a contestant too.
 
 The first batch is timed from the imported libraries and the closed file, which the page cache holds, to the batch. Peak
 memory is the largest of: the peak resident memory of the process, as the kernel recorded it; the same plus what was
@@ -48,6 +51,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import record
+import table
 from contestants import CONTESTANTS, FEW, OF_32, SHAPES, SHORT, Contestant
 from contestants.process import Process
 from contestants.serve import CHECKED, Run, answer
@@ -328,6 +332,7 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="check the windows of all on a small file; times say little"
     )
+    parser.add_argument("--brief", action="store_true", help="those of the README alone")
     parser.add_argument("--only", default="", help="names, or parts of them, with commas between; nothing is saved")
     parser.add_argument("--folder", type=Path, help="where the Parquet files are made, and stay")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
@@ -337,7 +342,8 @@ def main() -> None:
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that processes and files go, however it ends
     wanted = [part.strip().lower() for part in options.only.split(",")]
-    chosen = [each for each in CONTESTANTS if any(part in each.name.lower() for part in wanted)]
+    every = [each for each in CONTESTANTS if each.is_familiar or not options.brief]
+    chosen = [each for each in every if any(part in each.name.lower() for part in wanted)]
     if not chosen:
         parser.error(f"--only fits none of: {', '.join(sorted({each.name for each in CONTESTANTS}))}.")
     if missing := sorted({each.needs for each in chosen if not installed(each)}):
@@ -350,8 +356,9 @@ def main() -> None:
         )
     if options.quick:
         print("Too short to say anything about speed.")
-    print_table(rows)
-    print_losses(rows)
+    shown = table.at_one_speed(rows)
+    print_table(shown)
+    print_losses(shown)
     if not options.quick and not options.only and not failed:
         print(f"\nSaved in {record.save('compare', rows, LIBRARIES)}")
     if failed:

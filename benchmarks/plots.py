@@ -14,8 +14,8 @@ from typing import Any
 
 import matplotlib as mpl
 import record
-from feeds import USUAL, beside_usual
-from table import familiar
+from feeds import HAND, OURS, USUAL, by_case, share_of
+from table import familiar, fastest, shown, two_digits
 
 mpl.use("Agg")
 
@@ -24,50 +24,56 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-OURS = "#1b4f72"
-OTHERS = "#d5d8dc"
-EDGE = "#444444"
+DARK, MIDDLE, LIGHT, EDGE = "#1b4f72", "#85929e", "#d5d8dc", "#444444"
+FEEDS = {  # their colours and labels
+    OURS: (DARK, OURS),
+    HAND: (MIDDLE, f"{HAND}, scaled once"),
+    USUAL: (LIGHT, f"{USUAL} (the faster of 0 and 2 workers)"),
+}
 BESIDE: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": 8}
 
 
 def train(about: record.Row, rows: list[record.Row]) -> Figure:
-    """An epoch of each model over each data set beside the usual data set: what trains, and what waits."""
-    pairs = [*beside_usual(rows)]
-    figure, axes = plt.subplots(figsize=(9, 1.5 + 0.5 * len(pairs)), layout="constrained")
-    labels = {True: "tensorstash", False: f"{USUAL} (the faster of 0 and 2 workers)"}
-    for k, (_, ours, usual, share) in enumerate(pairs):
-        for row, at in ((ours, k - 0.2), (usual, k + 0.2)):
-            own = row is ours
-            length = share.share if own else 1.0
-            style: dict[str, Any] = {"height": 0.36, "edgecolor": EDGE}
-            trained = length * (1 - row["waiting"])
-            axes.barh(at, trained, color=OURS if own else OTHERS, label="" if k else labels[own], **style)
-            waits = "" if k or own else "waiting for data"
-            axes.barh(at, length - trained, left=trained, color="white", hatch="////", label=waits, **style)
-            end = length
-            if own and share.lowest is not None and share.highest is not None:
+    """An epoch of each model over each data set beside other feeds: what trains, and what waits."""
+    cases = by_case(rows)
+    figure, axes = plt.subplots(figsize=(9, 1.5 + 0.65 * len(cases)), layout="constrained")
+    longest = 1.0
+    for k, own in enumerate(cases.values()):
+        usual = fastest(own, USUAL)
+        for at, (feed, style) in zip((-0.27, 0, 0.27), FEEDS.items()):
+            row = fastest(own, feed)
+            share = share_of(row, usual)
+            bar: dict[str, Any] = {"height": 0.25, "edgecolor": EDGE}
+            trained, end = share.share * (1 - row["waiting"]), share.share
+            axes.barh(k + at, trained, color=style[0], label="" if k else style[1], **bar)
+            waits = "waiting for data" if feed == USUAL and not k else ""
+            axes.barh(k + at, share.share - trained, left=trained, color="white", hatch="////", label=waits, **bar)
+            if row is not usual:
                 end = share.highest
-                whiskers(axes, at, length, share.lowest, share.highest)
-            text = f"{share}" if own else "1"
-            axes.annotate(f"{text}   {record.round_number(row['epoch_s'])} s", (end, at), **BESIDE)
-    axes.set_xlim(0, 1.5 * max(1.0, *((share.highest or share.share) for *_, share in pairs)))
-    axes.set_xlabel("an epoch of training, as a share of that with Dataset and DataLoader in the same round")
-    figure.legend(loc="outside upper center", ncols=3, fontsize=8, frameon=False)
-    return finished(figure, axes, [name for name, *_ in pairs], about)
+                whiskers(axes, k + at, share.share, share.lowest, share.highest)
+            text = "1" if row is usual else f"{share}"
+            axes.annotate(f"{text}   {record.round_number(row['epoch_s'])} s", (end, k + at), **BESIDE)
+            longest = max(longest, end)
+    axes.set_xlim(0, 1.5 * longest)
+    axes.set_xlabel("an epoch of training, as a share of that with Dataset and DataLoader")
+    figure.legend(loc="outside upper center", ncols=2, fontsize=8, frameon=False)
+    return finished(figure, axes, [*cases], about)
 
 
 def compare(about: record.Row, rows: list[record.Row]) -> Figure:
-    """A few contestants that a reader knows, on one thread: their speed beside that of the loop in C."""
-    found = familiar(rows)
+    """What a reader knows, on one thread: its speed, and what part of the loop in C over such columns that is."""
+    found = familiar(rows, about)
     figure, axes = plt.subplots(figsize=(9, 1.3 + 0.3 * len(found)), layout="constrained")
-    for k, (row, ratio) in enumerate(found.values()):
+    for k, (row, part) in enumerate(found.values()):
         own = record.is_ours(row)
-        axes.barh(k, row["ratio"], color=OURS if own else OTHERS, hatch="" if own else "///", edgecolor=EDGE)
-        whiskers(axes, k, row["ratio"], row["ratio_low"], row["ratio_high"])
-        axes.annotate(ratio, (row["ratio_high"], k), **BESIDE)
-    axes.set_xlim(0, max(row["ratio_high"] for row, _ in found.values()) * 1.25)
-    axes.set_xlabel("windows/s on one thread, as a ratio to a loop in C in the same rounds")
-    return finished(figure, axes, [*found], about)
+        low, high = (row["windows_per_s"] * row[key] / row["ratio"] for key in ("ratio_low", "ratio_high"))
+        axes.barh(k, row["windows_per_s"], color=DARK if own else LIGHT, hatch="" if own else "///", edgecolor=EDGE)
+        whiskers(axes, k, row["windows_per_s"], low, high)
+        axes.annotate(f"{two_digits(row['windows_per_s'])}   {shown(part.median)} of C", (high, k), **BESIDE)
+    axes.set_xlim(0, 1.3 * max(row["windows_per_s"] * row["ratio_high"] / row["ratio"] for row, _ in found.values()))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.set_xlabel("windows/s on one thread, and what part of a bare loop in C over columns of the same layout")
+    return finished(figure, axes, [name.replace("`", "") for name in found], about)
 
 
 def whiskers(axes: Axes, at: float, middle: float, low: float, high: float) -> None:

@@ -10,7 +10,6 @@ import os
 import platform
 import re
 import shlex
-import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -70,16 +69,6 @@ def kind(about: Row) -> str:
     """The folder of a kind of machine, such as `amd-epyc-2-cores-32-mb`; the name of an accelerator comes last."""
     words = re.sub(r"\((r|tm)\)|processor|cpu|@[^,]*", "", label(about).lower())
     return "-".join(re.findall(r"[a-z0-9]+", words))
-
-
-def paired(ratios: Sequence[float]) -> Row:
-    """Ratios to another contestant in the same rounds, as fields of a row: their median, lowest, highest, and all."""
-    return {
-        "ratio": statistics.median(ratios),
-        "ratio_low": min(ratios),
-        "ratio_high": max(ratios),
-        "ratios": [*ratios],
-    }
 
 
 def about(libraries: Sequence[str]) -> Row:

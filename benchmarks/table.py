@@ -6,23 +6,14 @@ python benchmarks/table.py
 from collections.abc import Callable, Sequence
 
 import record
-from feeds import OURS, share_of
+from contestants import CONTESTANTS, FAMILIAR, Contestant
+from feeds import HAND, OURS, USUAL, by_case, share_of
 from timing import Ratio, Rounds
 
 LONG = 20  # rows
 
 Table = tuple[list[str], list[list[str]]]  # the heads, and the cells of each row
 Kinds = dict[str, tuple[record.Row, list[record.Row]]]  # about a run and its rows, by the kind of machine
-
-# of the comparison, as a reader knows them; the table has all
-FAMILIAR = {
-    "C loop": "a loop in C that only copies",
-    "tensorstash (packed)": "tensorstash",
-    "strided index_select (huge pages)": "index_select by hand, huge pages",
-    "DataLoader (one packed slice)": "DataLoader, one slice a window",
-    "darts": "darts",
-    "DataLoader (dict of slices)": "DataLoader, a dict of slices",
-}
 
 SHOWN = ("train", "compare", "bench_batch", "bench_mix", "bench_share")
 
@@ -34,16 +25,16 @@ def train(rows: list[record.Row]) -> Table:
     """A row for each feed of each model and data set, the fastest first."""
     heads = ["", "feed", "epoch, s", "ours beside it", "waiting for data", "MB of all", "to the first batch, s", ""]
     cells = []
-    for model, data in dict.fromkeys((row["model"], row["data"]) for row in rows):
-        own = [row for row in rows if (row["model"], row["data"]) == (model, data)]
+    for name, own in by_case(rows).items():
+        ours = next(row for row in own if row["name"] == OURS)
         for row in sorted(own, key=lambda row: row["epoch_s"]):
             times = [record.round_number(row[key]) for key in ("epoch_s", "epoch_low_s", "epoch_high_s")]
             cells.append(
                 [
-                    f"{model}, {data}",
+                    name,
                     record.title(row),
                     f"{times[0]} ({times[1]} to {times[2]})",
-                    "" if row["name"] == OURS else f"{share_of(row)}",
+                    "" if row is ours else f"{share_of(ours, row)}",
                     f"{row['waiting']:.0%}",
                     f"{row['memory_mb']:,.0f}",
                     record.round_number(row["first_batch_s"]),
@@ -53,15 +44,32 @@ def train(rows: list[record.Row]) -> Table:
     return heads, cells
 
 
+def train_in_short(rows: list[record.Row]) -> Table:
+    """A row for each model and data set: ours beside the lines by hand and the usual data set."""
+    heads = ["", "epoch, s", "by hand in chunks, s", "ours beside it", "`DataLoader`, s", "ours beside it"]
+    cells = []
+    for name, own in by_case(rows).items():
+        ours, *others = (fastest(own, feed) for feed in (OURS, HAND, USUAL))
+        beside = [cell for row in others for cell in (record.round_number(row["epoch_s"]), f"{share_of(ours, row)}")]
+        cells.append([name, record.round_number(ours["epoch_s"]), *beside])
+    return heads, cells
+
+
+def fastest(rows: list[record.Row], feed: str) -> record.Row:
+    """The row of a feed, with the number of workers that makes it fastest."""
+    return min((row for row in rows if row["name"] == feed), key=lambda row: row["epoch_s"])
+
+
 def compare(rows: list[record.Row]) -> Table:
     """A row for each contestant, the fastest of each shape of data first."""
-    heads = ["", "ratio to C", "windows/s", "GB/s", "first batch, s", "with imports, s", "peak MB", ""]
+    heads = ["", "windows/s", "of the loop in C", "GB/s", "first batch, s", "with imports, s", "peak MB", ""]
     shapes = list(dict.fromkeys(row["shape"] for row in rows))
+    rows = at_one_speed(rows)
     return heads, [
         [
             record.title(row),
-            ratio_of(row),
-            f"{float(format(row['windows_per_s'], '.2g')):,.0f}",
+            two_digits(row["windows_per_s"]),
+            f"{part_of_loop(row, rows) or ''}",
             f"{row['gb_per_s']:.2g}",
             f"{row['first_batch_s']:.2g}",
             f"{row['first_batch_s'] + row['import_s']:.2g}",
@@ -72,29 +80,69 @@ def compare(rows: list[record.Row]) -> Table:
     ]
 
 
-def ratio_of(row: record.Row) -> str:
-    """The median of the rounds, the lowest and the highest."""
-    if row["ratio_low"] == row["ratio_high"]:
-        return f"{row['ratio']:.2g}"
-    return f"{row['ratio']:.2g} ({row['ratio_low']:.2g} to {row['ratio_high']:.2g})"
+def two_digits(value: float) -> str:
+    return f"{float(format(value, '.2g')):,.0f}"
 
 
-def familiar(rows: list[record.Row]) -> dict[str, tuple[record.Row, str]]:
-    """Of what a reader knows, on one thread, without workers and on all rows: the row and its ratio as in the table."""
-    common = {"workers": 0, "threads": 1, "shape": ""}
-    found = [row for row in rows if row["name"] in FAMILIAR and all(row[what] == one for what, one in common.items())]
-    return {FAMILIAR[row["name"]]: (row, ratio_of(row)) for row in sorted(found, key=lambda row: -row["ratio"])}
+def at_one_speed(rows: list[record.Row]) -> list[record.Row]:
+    """Speeds at the median one of the C loop of the same shape, so that they stand to each other as the ratios do."""
+    found = []
+    for row in rows:
+        limit = next(one for one in rows if one["shape"] == row["shape"])  # which is the first
+        speed = row["ratio"] * limit["windows_per_s"]
+        found.append(row | {"windows_per_s": speed, "gb_per_s": speed * limit["gb_per_s"] / limit["windows_per_s"]})
+    return found
+
+
+def part_of_loop(row: record.Row, rows: list[record.Row]) -> Ratio | None:
+    """How many times as fast a contestant is as the loop in C over columns of its layout; `None` without that loop."""
+    loop = next((each.loop for each in CONTESTANTS if each.name == row["name"]), None)
+    found = [one["ratio"] for one in rows if (one["name"], one["shape"], one["threads"]) == (loop, row["shape"], 1)]
+    return Ratio(*(row[key] / found[0] for key in ("ratio", "ratio_low", "ratio_high"))) if found else None
+
+
+def familiar(rows: list[record.Row], about: record.Row) -> dict[str, tuple[record.Row, Ratio]]:
+    """Of what the README shows, the fastest first: the row, and what part of the loop in C it reaches."""
+    found = {}
+    for row in sorted(at_one_speed(rows), key=lambda row: -row["ratio"]):
+        part = part_of_loop(row, rows)
+        if any(each.is_familiar and matches(each, row) for each in CONTESTANTS) and part is not None:
+            version = about["versions"].get(row["name"], "")
+            found[f"{FAMILIAR[row['name']]} {version}".strip()] = row, part
+    return found
+
+
+def matches(contestant: Contestant, row: record.Row) -> bool:
+    return all(row[key] == getattr(contestant, key) for key in ("name", "threads", "workers", "shape"))
+
+
+def readme(about: record.Row, rows: list[record.Row]) -> str:
+    """The table of the README."""
+    found = familiar(rows, about)
+    row, _ = next(iter(found.values()))
+    columns = round(row["gb_per_s"] * 1e9 / row["windows_per_s"] / row["width"] / 4)
+    what = f"{row['batch']:,} random windows of {row['width']} steps, {row['rows'] * columns * 4 / 1e6:.0f} MB"
+    heads = [f"batches of {what} in {columns} columns, one thread", "windows/s", "of the loop in C"]
+    cells = [[name, two_digits(row["windows_per_s"]), shown(part.median)] for name, (row, part) in found.items()]
+    return markdown(heads, cells)
+
+
+def shown(ratio: float) -> str:
+    """A ratio in two decimals, or a small one in two digits."""
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
 
 
 ONE: dict[str, Callable[[list[record.Row]], Table]] = {"train": train, "compare": compare}
 
 
 def one_by_one(name: str, kinds: Kinds) -> str:
-    """A picture and a table for each kind of machine."""
+    """A picture, tables of it and of everything, for each kind of machine."""
     parts = []
     for kind, (about, rows) in kinds.items():
-        parts.append(f"### {name}: {record.label(about)}\n\n![{name}]({kind}/{name}.png)\n\n{folded(*ONE[name](rows))}")
-        parts.append(below(about))
+        parts.append(f"### {name}: {record.label(about)}\n\n![{name}]({kind}/{name}.png)")
+        if name == "train":
+            parts.append(markdown(*train_in_short(rows)))
+        parts += [folded(*ONE[name](rows)), below(about)]
     return "\n\n".join(parts)
 
 

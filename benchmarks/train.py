@@ -1,6 +1,7 @@
 """What a user sees: epochs of small models, fed by tensorstash and in other ways; where nothing is won, it says so.
 
     python benchmarks/train.py                     # about twelve minutes on two cores, 12 GB of memory
+    python benchmarks/train.py --brief --steps 25  # ours, by hand and a `DataLoader`, about four minutes
     python benchmarks/train.py --series 3000       # fewer short series than 30,000
     python benchmarks/train.py --quick             # small: do all feeds yield the same windows?
     python benchmarks/train.py --only tensorstash,dataset
@@ -23,7 +24,6 @@ does not count what the device waits for while the loop runs ahead of it; the se
 
 import argparse
 import importlib.util
-import itertools
 import os
 import signal
 import statistics
@@ -39,7 +39,7 @@ import record
 from contestants.process import Process
 from contestants.serve import answer
 from device import name_of
-from feeds import FEEDS, ON_DEVICE, OURS, Feed, beside_usual, share_of
+from feeds import BRIEF, FEEDS, ON_DEVICE, OURS, USUAL, Feed, by_case, share_of
 from feeds.models import MODELS
 from feeds.run import Run
 from feeds.task import Task, expected, long_series, short_series, write
@@ -130,7 +130,6 @@ def begin(process: Process, feed: Feed, task: Task, small: Task, effort: Effort)
 
 def measured(running: Mapping[Feed, Running], data: str, effort: Effort, models: Sequence[str]) -> Iterator[record.Row]:
     """Rounds of all feeds by turns, model by model."""
-    ours = next((feed for feed in running if feed.name == OURS), None)
     for model in models:
         rounds = [
             {feed: one_round(each.process, model, effort) for feed, each in running.items()}
@@ -138,7 +137,6 @@ def measured(running: Mapping[Feed, Running], data: str, effort: Effort, models:
         ]
         for feed, each in running.items():
             own = [found[feed] for found in rounds]
-            ratios = [found[feed]["epoch_s"] / found[ours]["epoch_s"] for found in rounds if ours]
             yield {
                 "data": data,
                 "model": model,
@@ -149,7 +147,6 @@ def measured(running: Mapping[Feed, Running], data: str, effort: Effort, models:
                 "epochs_s": [found["epoch_s"] for found in own],
                 "epoch_low_s": min(found["epoch_s"] for found in own),
                 "epoch_high_s": max(found["epoch_s"] for found in own),
-                **(record.paired(ratios) if ratios else {"ratio": None}),
                 "first_batch_s": each.first_batch_s,
             }
 
@@ -164,37 +161,36 @@ def one_round(process: Process, model: str, effort: Effort) -> dict[str, float]:
 # What is printed
 
 
-def groups(rows: Sequence[record.Row]) -> Iterator[tuple[str, list[record.Row]]]:
-    """The rows of each model over each data set, the fastest first."""
-    for (data, model), group in itertools.groupby(rows, lambda row: (row["data"], row["model"])):
-        yield f"{model}, {data}", sorted(group, key=lambda row: row["epoch_s"])
-
-
 def print_table(rows: Sequence[record.Row]) -> None:
-    for name, group in groups(rows):
-        heads = ("epoch, s", "from", "to", "waiting", "ours = 1", "MB")
-        print(f"\n{name:34}" + "".join(f"{head:>10}" for head in heads))
-        for row in group:
-            ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
+    for name, group in by_case(rows).items():
+        ours = next((row for row in group if row["name"] == OURS), None)
+        heads = ("epoch, s", "from", "to", "waiting", "MB")
+        print(f"\n{name:34}" + "".join(f"{head:>10}" for head in heads) + "  ours beside it")
+        for row in sorted(group, key=lambda row: row["epoch_s"]):
             times = [f"{row[key]:.3g}" for key in ("epoch_s", "epoch_low_s", "epoch_high_s")]
-            cells = (*times, f"{row['waiting']:.0%}", ratio, f"{row['memory_mb']:,.0f}")
-            print(f"    {title(row):30}{''.join(f'{cell:>10}' for cell in cells)}  {row['note']}".rstrip())
+            cells = (*times, f"{row['waiting']:.0%}", f"{row['memory_mb']:,.0f}")
+            beside = "" if ours is None or row is ours else f"{share_of(ours, row)}"
+            print(f"    {title(row):30}{''.join(f'{cell:>10}' for cell in cells)}  {beside}".rstrip())
 
 
 def verdicts(rows: Sequence[record.Row]) -> list[str]:
     """What tensorstash gains for each model over the usual data set, and beside the fastest other feed."""
     found = []
-    for name, ours, usual, share in beside_usual(rows):
-        others = [row for row in rows if (row["model"], row["data"]) == (ours["model"], ours["data"])]
-        best = min((row for row in others if not row["name"].startswith(OURS)), key=lambda row: row["ratio"])
-        line = f"{name}: {share}, beside {title(usual)}"
-        found.append(line if best == usual else f"{line}; {share_of(best)}, beside {title(best)}")
+    for name, group in by_case(rows).items():
+        ours = [row for row in group if row["name"] == OURS]
+        others = sorted((row for row in group if not record.is_ours(row)), key=lambda row: row["epoch_s"])
+        usual = [row for row in others if row["name"] == USUAL][:1]
+        if ours and usual:
+            beside = usual if usual[0] is others[0] else [usual[0], others[0]]
+            shares = [f"{share_of(ours[0], row)}, beside {title(row)}" for row in beside]
+            found.append(f"{name}: {'; '.join(shares)}")
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a few steps over small files; times say little")
+    parser.add_argument("--brief", action="store_true", help="ours scaled once, by hand, and the usual data set alone")
     parser.add_argument("--only", default="", help="names of feeds, or parts of them, with commas; nothing is saved")
     parser.add_argument(
         "--models", nargs="+", choices=[*MODELS], default=[*MODELS], help="some of them; saved only with --device"
@@ -211,7 +207,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that processes and files go, however it ends
     wanted = [part.strip().lower() for part in options.only.split(",")]
     offered = ON_DEVICE if options.device else FEEDS
-    chosen = [feed for feed in offered if any(part in feed.name.lower() for part in wanted)]
+    every = [feed for feed in offered if feed.name in BRIEF or not options.brief]
+    chosen = [feed for feed in every if any(part in feed.name.lower() for part in wanted)]
     if missing := sorted({feed.needs for feed in chosen if not importlib.util.find_spec(feed.needs)}):
         print(f"Not installed, and left out: {', '.join(missing)}; see benchmarks/peers.txt.")
     effort = QUICK if options.quick else Effort(series=options.series, steps=options.steps, rounds=options.rounds)

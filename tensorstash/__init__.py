@@ -1,4 +1,4 @@
-"""Windowed time-series batches for PyTorch, from Parquet columns that are loaded once into memory.
+"""Windowed time-series batches for PyTorch, from Parquet, CSV or Arrow columns that are loaded once into memory.
 
 `load` slices the named columns out of a source and holds them as a `Stash`, a dict of tensors; `Windows` numbers every
 valid window of it; `Loader` iterates over batches of windows, in the order of a `Sampler`.

@@ -22,6 +22,15 @@ class Contestant:
     drawn: bool = False  # an epoch shows some windows twice, or not at all
 
     @property
+    def loop(self) -> str:
+        """The loop in C over columns of the same layout: its own, or that of what its name says."""
+        return "C loop (packed)" if self.name in PACKED or "packed" in self.name else "C loop"
+
+    @property
+    def is_familiar(self) -> bool:
+        return self.name in FAMILIAR and (self.threads, self.workers, self.shape) == (1, 0, "")
+
+    @property
     def module(self) -> str:
         return self.place.partition(".")[0]
 
@@ -39,6 +48,7 @@ CHUNKED = "packed, huge pages, one call for 1,024 windows, whose views are the b
 COMPILED = "packed, huge pages, a compiled loop copies 1,024 windows, whose views are the batches"
 MATRIX = "x[starts[:, None] + arange(width)]"
 INSIDE = "unfold + index_select inside"
+VIEW = "index_select of a strided view inside"
 TENSORS = "batch_size=None; index_select of a strided view inside"
 MAPPED = "reads a memory-mapped file"
 CACHED = "cached values; draws with replacement"
@@ -46,9 +56,32 @@ DEFAULT = "its default batch_size"
 ONE = "about one window of each series in turn, unshuffled"
 SEVERAL = "ten windows of each series in turn, unshuffled"
 OBJECTS = "makes an object for every window first"
+# of these the README has a row: a loop in C, what is fed with columns of its layout, and what people use
+FAMILIAR = {
+    "C loop (packed)": "a bare loop in C, packed columns",
+    "C loop (packed, huge pages)": "a bare loop in C, packed columns in huge pages",
+    "tensorstash (packed)": "tensorstash, packed columns",
+    "strided index_select (huge pages)": "`index_select` by hand, in huge pages",
+    "numba (in chunks)": "numba by hand, in huge pages",
+    "DataLoader (tensors of starts)": "`DataLoader` over tensors of starts",
+    "DataLoader (__getitems__, packed)": "`DataLoader`, `__getitems__`",
+    "DataLoader (one packed slice)": "`DataLoader`, one packed slice a window",
+    "C loop": "a bare loop in C, separate columns",
+    "tensorstash (separate)": "tensorstash, separate columns",
+    "strided index_select (separate, reused)": "`index_select` by hand, separate columns",
+    "DataLoader (dict of slices)": "`DataLoader`, eight slices a window",
+    "darts": "darts",
+}
+# whose columns are packed, though their names do not say so
+PACKED = (
+    *("strided index_select (huge pages)", "strided index_select (in chunks)", "numba (in chunks)"),
+    *("DataLoader (tensors of starts)", "darts", "neuralforecast", "neuralforecast (one series)"),
+    "pytorch-forecasting",
+)
 CONTESTANTS = (
-    Contestant("C loop", "c.loop", "cc", note="the limit: memcpy and prefetch, separate columns, results reused"),
+    Contestant("C loop", "c.loop", "cc", note="memcpy and prefetch, separate columns, results reused"),
     Contestant("C loop (packed)", "c.packed_loop", "cc", note="the same of packed columns"),
+    Contestant("C loop (packed, huge pages)", "c.packed_huge_loop", "cc", note="the same in huge pages"),
     Contestant("tensorstash (packed)", "stash.packed"),
     Contestant("tensorstash (packed)", "stash.packed", threads=2),
     Contestant("tensorstash (separate)", "stash.separate"),
@@ -74,6 +107,7 @@ CONTESTANTS = (
     Contestant("DataLoader (one packed slice)", "loader.packed_slices", workers=2),
     Contestant("DataLoader (__getitems__)", "loader.getitems", note=INSIDE),
     Contestant("DataLoader (__getitems__)", "loader.getitems", workers=2, note=INSIDE),
+    Contestant("DataLoader (__getitems__, packed)", "loader.getitems_packed", note=VIEW),
     Contestant("DataLoader (tensors of starts)", "loader.tensors", note=TENSORS),
     Contestant("DataLoader (tensors of starts)", "loader.tensors", workers=2, note=TENSORS),
     Contestant("tensordict index", "tensordict.indexed", "tensordict"),
@@ -95,6 +129,7 @@ CONTESTANTS = (
     Contestant("Hugging Face datasets", "datasets.slices", "datasets", workers=2, note=MAPPED),
     Contestant("xbatcher", "xbatcher.windows", "xbatcher", shape=FEW, note=OBJECTS),
     Contestant("xbatcher", "xbatcher.windows", "xbatcher", workers=2, shape=FEW, note=OBJECTS),
+    Contestant("C loop (packed)", "c.packed_loop", "cc", shape=OF_32),
     Contestant("tensorstash (packed)", "stash.packed", shape=OF_32),
     Contestant("tensorstash (packed)", "stash.packed", threads=2, shape=OF_32),
     Contestant("strided index_select (packed, reused)", "hand.packed_reused", shape=OF_32, note=REUSED),
@@ -104,6 +139,7 @@ CONTESTANTS = (
     Contestant("numba (in chunks)", "numba.chunked", "numba", threads=2, shape=OF_32, note=COMPILED),
     Contestant("DataLoader (one packed slice)", "loader.packed_slices", shape=OF_32),
     Contestant("DataLoader (one packed slice)", "loader.packed_slices", workers=2, shape=OF_32),
+    Contestant("DataLoader (__getitems__, packed)", "loader.getitems_packed", shape=OF_32, note=VIEW),
     Contestant("DataLoader (tensors of starts)", "loader.tensors", shape=OF_32, note=TENSORS),
     Contestant("tensorstash (packed)", "stash.packed", shape=SHORT),
     Contestant("strided index_select (huge pages)", "hand.packed_huge", shape=SHORT, note=HUGE),

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from contestants.hand import load, load_packed, starts
+from contestants.hand import load, load_packed, load_packed_huge, starts
 from contestants.workload import NAMES, Batch, Workload
 
 
@@ -42,7 +42,16 @@ def loop(work: Workload) -> Iterator[Batch]:
 
 def packed_loop(work: Workload) -> Iterator[torch.Tensor]:
     """The same of packed columns, which is one copy for each window."""
-    table, size = load_packed(work), len(NAMES)
+    yield from copied(load_packed(work), work)
+
+
+def packed_huge_loop(work: Workload) -> Iterator[torch.Tensor]:
+    """The same in huge pages where the system has them."""
+    yield from copied(load_packed_huge(work), work)
+
+
+def copied(table: torch.Tensor, work: Workload) -> Iterator[torch.Tensor]:
+    size = len(NAMES)
     where = (ctypes.c_void_p * 1)(table.data_ptr())
     results = [torch.zeros(work.batch, work.width, size) for _ in range(2)]
     for some in starts(work):

@@ -6,8 +6,8 @@ from typing import Any
 import pandas as pd
 import torch
 from darts import TimeSeries
-from darts.models.forecasting.torch_forecasting_model import TorchForecastingModel
 from darts.utils.data import SequentialTorchTrainingDataset
+from darts.utils.data.torch_datasets.utils import _batch_collate_fn_train
 
 from contestants.loader import shuffled
 from contestants.workload import COVARIATES, Batch, Workload
@@ -23,10 +23,10 @@ def sequential(work: Workload) -> Iterator[Any]:
         output_chunk_length=work.horizon,
         use_static_covariates=False,
     )
-    return shuffled(data, work, TorchForecastingModel._batch_collate_fn)
+    return shuffled(data, work, _batch_collate_fn_train)
 
 
 def columns(batch: Any, _: Workload) -> Batch:
-    past, _, past_covariates, future_covariates, _, _, future = batch
-    covariates = torch.cat([past_covariates, future_covariates], dim=1)
-    return {"y": torch.cat([past, future], dim=1)[:, :, 0], **dict(zip(COVARIATES, covariates.unbind(2)))}
+    covariates = torch.cat([batch.historic_future_covariates, batch.future_covariates], dim=1)
+    values = torch.cat([batch.past_target, batch.future_target], dim=1)
+    return {"y": values[:, :, 0], **dict(zip(COVARIATES, covariates.unbind(2)))}

@@ -47,6 +47,19 @@ class Gathered(Windows, Dataset[Any]):
         return {name: view.index_select(0, starts) for name, view in self.views.items()}
 
 
+class GatheredPacked(Windows, Dataset[Any]):
+    """A batch per call, of a strided view of packed columns in huge pages."""
+
+    def __init__(self, work: Workload) -> None:
+        super().__init__(work)
+        self.view = strided(load_packed_huge(work), work)
+
+    def __getitems__(self, indices: list[int]) -> torch.Tensor:
+        ids = torch.tensor(indices)
+        starts = ids + ids // self.per_series * (self.width - 1)
+        return self.view.index_select(0, starts).view(-1, self.width, len(NAMES))
+
+
 class Strided(Dataset[Any]):
     """A batch per call, for a tensor of the first rows of its windows."""
 
@@ -57,7 +70,7 @@ class Strided(Dataset[Any]):
         return self.view.index_select(0, some).view(-1, self.work.width, len(NAMES))
 
 
-def as_it_is(batch: Batch) -> Batch:
+def as_it_is(batch: Any) -> Any:
     return batch
 
 
@@ -76,6 +89,10 @@ def packed_slices(work: Workload) -> Iterator[torch.Tensor]:
 
 def getitems(work: Workload) -> Iterator[Batch]:
     return shuffled(Gathered(work), work, as_it_is)
+
+
+def getitems_packed(work: Workload) -> Iterator[torch.Tensor]:
+    return shuffled(GatheredPacked(work), work, as_it_is)
 
 
 def tensors(work: Workload) -> Iterator[torch.Tensor]:

@@ -4,11 +4,11 @@ Each has functions from a `Task` to what is iterated once per epoch, has the num
 yields batches as the task says.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Row = Mapping[str, Any]  # of the results
+Row = dict[str, Any]  # of the results
 
 
 @dataclass(frozen=True)
@@ -24,55 +24,51 @@ class Feed:
     single: bool = False  # driven with one target only
 
 
-OURS = "tensorstash"  # the name of the feed that others are compared with
+OURS = "tensorstash, scaled once"
+HAND = "by hand, in chunks"
 USUAL = "Dataset, DataLoader"
+BRIEF = (OURS, HAND, USUAL)  # what pages show
 
 
 @dataclass(frozen=True)
 class Share:
-    """The time of an epoch of ours as a share of another feed's in the same rounds."""
+    """The time of an epoch of ours as a share of another feed's: of their medians, and in the same rounds."""
 
-    share: float  # the median over the rounds
-    lowest: float | None  # of all rounds; `None` where results were saved without
-    highest: float | None
+    share: float
+    lowest: float  # of all rounds
+    highest: float
 
     @property
     def verdict(self) -> str:
         """Faster or slower only where every round says so."""
-        if self.lowest is None or self.highest is None:
-            return ""
         return "faster" if self.highest < 1 else "slower" if self.lowest > 1 else "nothing won"
 
     def __str__(self) -> str:
-        extent = "" if self.lowest is None else f" ({self.lowest:.2f} to {self.highest:.2f})"
-        return f"{self.share:.2f}{extent}{self.verdict and f', {self.verdict}'}"
+        return f"{self.share:.2f} ({self.lowest:.2f} to {self.highest:.2f}), {self.verdict}"
 
 
-def share_of(row: Row) -> Share:
-    """Ours beside the feed of a row, whose ratios are its times divided by ours."""
-    low, high = row.get("ratio_low"), row.get("ratio_high")
-    return Share(1 / row["ratio"], 1 / high if high else None, 1 / low if low else None)
+def share_of(ours: Row, other: Row) -> Share:
+    """One row beside another one; the seconds that stand beside it are the medians."""
+    rounds = [own / theirs for own, theirs in zip(ours["epochs_s"], other["epochs_s"])]
+    return Share(ours["epoch_s"] / other["epoch_s"], min(rounds), max(rounds))
 
 
-def beside_usual(rows: Sequence[Row]) -> Iterator[tuple[str, Row, Row, Share]]:
-    """For each model over each data set: its name, our row, the faster one of the usual data set, and our share."""
-    for model, data in dict.fromkeys((row["model"], row["data"]) for row in rows):
-        own = [row for row in rows if (row["model"], row["data"]) == (model, data)]
-        ours = next((row for row in own if row["name"] == OURS), None)
-        usual = [row for row in own if row["name"] == USUAL and row["ratio"] is not None]
-        if ours and usual:
-            beside = min(usual, key=lambda row: row["ratio"])
-            yield f"{model}, {data}", ours, beside, share_of(beside)
+def by_case(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each model over each data set, by its name."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(f"{row['model']}, {row['data']}", []).append(row)
+    return found
 
 
 FEEDS = (
-    Feed(OURS, "stash.scaled_per_batch"),
-    Feed(f"{OURS}, scaled once", "stash.scaled_once"),
+    Feed(OURS, "stash.scaled_once"),
+    Feed("tensorstash, scaled per batch", "stash.scaled_per_batch"),
     Feed(USUAL, "dataset.slices"),
     Feed(USUAL, "dataset.slices", workers=2),
     Feed("as in TSLib", "tslib.custom", "pandas", note="float64, scaled once; cast per batch"),
     Feed("as in TSLib", "tslib.custom", "pandas", workers=2, note="float64, scaled once; cast per batch"),
-    Feed("by hand, in chunks", "hand.chunks", note="scaled once; one index_select for many batches"),
+    Feed(HAND, "hand.chunks", note="scaled once; one index_select for many batches"),
     Feed("pytorch-forecasting", "pytorch_forecasting.shuffled", "pytorch_forecasting", single=True),
     Feed("darts", "darts.sequential", "darts", note="as many windows of each stretch", drawn=True),
     Feed(

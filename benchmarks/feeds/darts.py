@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 from darts import TimeSeries
-from darts.models.forecasting.torch_forecasting_model import TorchForecastingModel
 from darts.utils.data import SequentialTorchTrainingDataset
+from darts.utils.data.torch_datasets.utils import _batch_collate_fn_train
 from torch.utils.data import DataLoader
 
 from feeds.frame import scaled_frame
@@ -29,19 +29,20 @@ class Sequential:
             output_chunk_length=task.horizon,
             use_static_covariates=bool(task.static),
         )
-        options: dict[str, Any] = {"num_workers": task.workers, "collate_fn": TorchForecastingModel._batch_collate_fn}
+        options: dict[str, Any] = {"num_workers": task.workers, "collate_fn": _batch_collate_fn_train}
         self.loader = DataLoader(data, task.batch, shuffle=True, drop_last=True, **options)
 
     def __len__(self) -> int:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Batch]:
-        for past, others, known, future_known, static, _, target in self.loader:
+        for batch in self.loader:
+            past, others = batch.past_target, batch.past_covariates
             yield {
                 "past": past if others is None else torch.cat([past, others], 2),
-                "known": torch.cat([known, future_known], 1),
-                "target": target,
-                **({"static": static[:, 0].long()} if self.task.static else {}),
+                "known": torch.cat([batch.historic_future_covariates, batch.future_covariates], 1),
+                "target": batch.future_target,
+                **({"static": batch.static_covariates[:, 0].long()} if self.task.static else {}),
             }
 
 

@@ -35,7 +35,9 @@ def _loader(task: Task, *, once: bool, resident: bool = False) -> ts.Loader:
         "target": ("x" if whole else "y", 0, task.horizon),
     }
     scaler = ts.Scaler.fit(stash, list(columns))  # of all rows, as the other feeds do
-    windows = ts.Windows(scaler.transform(stash) if once else stash, spans=spans)
+    windows = ts.Windows(stash, spans=spans)
+    if once:
+        windows = windows.on(scaler.transform(stash))
 
     def with_static(batch: Batch) -> Batch:
         found = {name: batch[name] for name in spans}

@@ -44,10 +44,10 @@ class _Run(NamedTuple):
 class Sampler:
     """The ids of each step: an epoch is an order of `0..n-1`, cut into steps of `num_replicas * batch_size`.
 
-    Over all ranks, each id comes exactly once per epoch; only the last step may repeat ids as filler, or leave ids out:
-    see `tail`. All ranks have equally many steps. The order is a function of `(seed, epoch)` alone, on every platform
-    and in every release. So the state is a few integers that are the same on every rank, and stays valid for another
-    number of ranks and another batch size.
+    Over all ranks, each id comes exactly once per epoch, apart from an incomplete last step: `tail` says whether it
+    repeats ids as filler, or leaves ids out. All ranks have equally many steps. The order is a function of `(seed,
+    epoch)` alone, on every platform and in every release. So the state is a few integers that are the same on every
+    rank, and stays valid for another number of ranks and another batch size.
 
     One `for` loop is a pass over lists of ids. It begins with its first step. Without `steps=` a pass is an epoch.
     Breaking out ends the pass, and the next one is the next epoch.

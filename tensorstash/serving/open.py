@@ -13,7 +13,7 @@ def open(path: str | os.PathLike[str]) -> Stash:  # noqa: A001  its name is ts.o
     the process (SIGBUS). `stash.save` and `os.replace` replace the whole file, which is safe.
 
     A stash without rows is for `like=`. When a process opens its first one, it also imports what loads and batches
-    need, some 100 ms, so that the first request of a service takes about as long as later ones.
+    need, so that the first request of a service takes about as long as later ones.
 
     Raises:
         SegmentError: there is no such file, or it is not a whole stash. Its header is checked here, the checksums of

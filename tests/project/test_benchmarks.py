@@ -136,13 +136,15 @@ def test_more_rows_than_values_are_refused(workload: Any, tmp_path: Path) -> Non
 
 @pytest.mark.usefixtures("workload")
 def test_every_contestant_is_a_function_of_its_module() -> None:
-    """Also of libraries that are not installed here, all of which are pinned."""
-    from contestants import CONTESTANTS
+    """Also of libraries that are not installed here, all of which are pinned, and of those that the README names."""
+    from contestants import CONTESTANTS, FAMILIAR, PACKED
 
     pins = "".join((BENCHMARKS / name).read_text() for name in ("peers.txt", "peers_tsai.txt"))
     for each in CONTESTANTS:
         tree = ast.parse((BENCHMARKS / "contestants" / f"{each.module}.py").read_text())
         assert each.function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, each
         assert each.needs in ("cc", "torch") or f"{each.needs.replace('_', '-')}==" in pins
+    assert {each.name for each in CONTESTANTS if each.is_familiar} == FAMILIAR.keys()
+    assert {each.name for each in CONTESTANTS} >= {*PACKED, *(each.loop for each in CONTESTANTS)}
     told_apart = {(each.name, each.threads, each.workers, each.shape) for each in CONTESTANTS}
     assert len(told_apart) == len(CONTESTANTS)

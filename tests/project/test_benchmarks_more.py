@@ -232,6 +232,13 @@ def test_parts_of_many_windows_are_timed() -> None:
     assert ways(printed) == ["split_last", "split", "of", "folds", "cover"]
 
 
+def test_what_the_command_prints_is_kept_for_its_page() -> None:
+    printed = run("bench_cli.py", "--quick").splitlines()
+    (row,) = results("bench_cli")
+    assert printed[:4] == row["printed"]
+    assert [line.partition("  ")[0] for line in printed[1:4]] == [*row["seconds"]]
+
+
 def test_sampling_over_shards_is_measured_beside_one_stash() -> None:
     printed = run("bench_cluster.py", "--quick")
     assert ways(printed) == ["one stash", "16 shards", "mix of 16"] * 2

@@ -1,139 +1,142 @@
-"""Every figure of the README, and of what pages say of speed, is a key of the results that are kept."""
+"""Every figure of speed on a page is one of the results that are kept: `benchmarks/quotes.py` says which.
 
+A figure of speed is a number before a unit of it (`SPEED`), a part such as "a tenth faster" (`PARTS`), and every number
+below a table's head that names such a unit. Code that is executed is none; a figure of another kind is in `OTHERS`.
+"""
+
+import inspect
 import re
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-KIND = "amd-epyc-2-cores-8-mb"  # of the table and the picture
-LARGER = "amd-epyc-2-cores-32-mb"
-INTEL = "intel-xeon-2-cores-260-mb"
+import tensorstash as ts
+from tensorstash.common.public import NAMES
 
-# as the README calls it: as the results do
-CONTESTANTS = {
-    "tensorstash (packed)": "tensorstash (packed)",
-    "`index_select` by hand, in huge pages": "strided index_select (huge pages)",
-    "DataLoader, one packed slice a window": "DataLoader (one packed slice)",
-    "darts 0.41": "darts",
-    "DataLoader, eight slices a window": "DataLoader (dict of slices)",
+ROOT = Path(__file__).parents[2]
+
+ONE = r"\d+(?:[.,]\d+)*"
+NUMBER = rf"{ONE}(?:\s*%)?(?:\s+(?:to|and|or)\s+{ONE})?"
+UNITS = (
+    *(r"times(?!\s+(?:are|of)\b)", "x", "windows/s", "GB/s", "ns", "us", "µs", "ms", "s", r"(?:micro|milli)?seconds?"),
+    *(r"(?:million\s+)?(?:windows|tokens|values|rows|batches)\s+(?:per|a)\s+second", r"of\s+the\s+(?:time|speed)"),
+)
+SPEED = rf"(?<![\w.,^-]){NUMBER}\s*(?:{'|'.join(UNITS)})(?![\w/])"
+SHARES = "half|third|quarter|fifth|sixth|seventh|eighth|ninth|tenth|twice|thrice"
+MORE = r"as\s+(?:fast|long|slow)|faster|slower|longer|of\s+(?:the|their|its)\s+(?:time|speed)"
+PARTS = rf"\b(?:{SHARES})s?\s+(?:{MORE})\b"
+FIGURE = re.compile(f"{SPEED}|{PARTS}")
+HEAD = r"(?:windows/s|PSS|\bms\b|, s\b)"
+TABLE = re.compile(rf"^(?:\|.*{HEAD}.*\n(?:\|.*\n)+|```text\n.*{HEAD}.*\n(?:.*\n)+?```)", re.MULTILINE)
+CODE = re.compile(r"^ *```(?:python|sh|yaml|bash|toml)\n.*?^ *```$", re.DOTALL | re.MULTILINE)
+
+# what is no result of a benchmark, and why
+OTHERS = {
+    ("docs/decisions/0006-native-kernel.md", "300 microseconds"): "a constant of native/threads.c",
+    ("docs/guide/command-line.md", "0.1 s"): "a constant of cli/bench.py",
 }
-UNMEASURED = ("Python 3.10 or later", "Apache-2.0")
 
 
 @pytest.fixture
-def saved(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What is saved of a benchmark, by the kind of machine."""
+def quotes(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import quotes
+
+    return quotes
+
+
+def pages() -> dict[str, str]:
+    """The text of each page, without code; those of the reference are docstrings."""
+    built = (ROOT / "docs" / "_build", ROOT / "docs" / "reference" / "api")
+    paths = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    texts = {
+        str(path.relative_to(ROOT)): CODE.sub("", path.read_text("utf-8"))
+        for path in paths
+        if not any(folder in path.parents for folder in built)
+    }
+    return texts | {f"ts.{name}": documented(getattr(ts, name)) for name in NAMES}
+
+
+def documented(public: Any) -> str:
+    """The docstrings of a public name, and of what is public in it."""
+    inside = [getattr(public, name) for name in dir(public) if not name.startswith("_")]
+    own = [each for each in inside if getattr(each, "__module__", "tensorstash").startswith("tensorstash")]
+    return "\n".join(inspect.getdoc(each) or "" for each in [public, *own])
+
+
+def figures(text: str) -> list[str]:
+    """What looks like a figure of speed."""
+    tables = [line for table in TABLE.findall(text) for line in table.splitlines()[2:] if re.search(r"\d", line)]
+    return [*tables, *(match[0] for match in FIGURE.finditer(TABLE.sub("", text)))]
+
+
+def test_every_figure_of_speed_is_a_quote_of_the_results(quotes: Any) -> None:
+    texts = pages()
+    for quote in quotes.quotes():
+        match = quote.found(texts[quote.page])
+        assert match.groups() == quote.figures, f"{quote.page}: python benchmarks/quotes.py writes {quote.figures}"
+        texts[quote.page] = texts[quote.page].replace(match[0], "", 1)
+    unknown = {(page, found) for page, text in texts.items() for found in figures(text)}
+    assert unknown == OTHERS.keys(), "A figure of speed is a sentence in benchmarks/quotes.py, from a file of results."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "it is 1.5 times as fast",
+        "takes 0.68 to\n0.95 of the time",
+        "some 100 ms",
+        "reads 4.4 GB/s",
+        "after 3.3 s on",
+        "0.8 to 1.2 million windows per\nsecond",
+        "a tenth faster",
+        "a sixth of their speed",
+        "|  | windows/s |\n| :-- | --: |\n| darts | 24,000 |\n",
+    ],
+)
+def test_a_figure_of_speed_is_seen(text: str) -> None:
+    assert figures(text)
+
+
+@pytest.mark.parametrize("text", ["the int64 times of rows", "a tenth of the windows", "in `[t - 7d, t)`", "33 of 2h"])
+def test_other_numbers_are_no_figures_of_speed(text: str) -> None:
+    assert not figures(text)
+
+
+def test_a_page_gets_the_figures_of_the_results(quotes: Any) -> None:
+    quote = quotes.sentence("page.md", "is {} to {} times as fast as one.", "1.0", "1.25")
+    assert quote.renewed("It is 0.9 to\n1.5 times as\nfast as one.") == "It is 1.0 to\n1.25 times as\nfast as one."
+    with pytest.raises(ValueError, match=r"^page\.md has nothing like: "):
+        quote.renewed("It is faster.")
+
+
+def test_speeds_stand_to_each_other_as_their_ratios_do(quotes: Any) -> None:
+    """Seconds and ratios that stand side by side come from the same medians."""
     import record
-
-    return record.kinds
-
-
-def speeds(saved: Any) -> dict[str, str]:
-    """Windows/s on one thread in two digits, by what the README calls the contestant."""
-    _, rows = saved("compare")[KIND]
-    common = {"workers": 0, "threads": 1, "shape": ""}
-    found = {row["name"]: row for row in rows if all(row[key] == value for key, value in common.items())}
-    return {name: f"{float(format(found[own]['windows_per_s'], '.2g')):,.0f}" for name, own in CONTESTANTS.items()}
-
-
-def extent(saved: Any, kind: str, section: str, other: str, **labels: Any) -> tuple[float, float]:
-    """The lowest and the highest median of how many times as fast the loop is as another contestant."""
-    from timing import Rounds
-
-    _, rows = saved("bench_batch")[kind]
-    chosen = [row for row in rows if {"section": section, **labels}.items() <= row.items()]
-    ratios = [Rounds(row["seconds"]).ratio("loop", other).median for row in chosen]
-    return min(ratios), max(ratios)
-
-
-def cache(saved: Any, kind: str) -> str:
-    """The largest cache of a kind of machine, in MB."""
-    about, _ = saved("bench_batch")[kind]
-    return f"{max(about['caches_mb'].values()):.0f}"
-
-
-def by_hand(saved: Any, kind: str) -> tuple[float, float]:
-    return extent(saved, kind, "By hand", "index_select in chunks")
-
-
-def test_every_figure_of_the_readme_is_in_the_results(saved: Any) -> None:
     import table
+    from feeds import by_case, share_of
 
-    about, rows = saved("compare")[KIND]
-    readme = (ROOT / "README.md").read_text("utf-8")
-    text = re.sub(r"```.*?```|^\d+\. ", "", readme, flags=re.DOTALL | re.MULTILINE)  # code, and what is counted
-    text = " ".join(re.sub(r"\]\([^)]*\)", "]", text).split())
-    figures = speeds(saved)
-    row = next(row for row in rows if row["name"] == "tensorstash (packed)")
-    here, larger, intel = (by_hand(saved, kind) for kind in (KIND, LARGER, INTEL))
-    columns = round(row["gb_per_s"] * 1e9 / row["windows_per_s"] / row["width"] / 4)
-    megabytes = row["rows"] * columns * 4 / 1e6
-    batches = (
-        f"batches of {row['batch']:,} random windows of {row['width']} steps, {megabytes:.0f} MB in {columns} columns"
-    )
-    expected = [
-        batches,
-        *(f"| {name} | {speed} |" for name, speed in figures.items()),
-        f"with {cache(saved, KIND)} MB of cache",
-        f"a loader is {table.ratio_of(row)} times as fast as a bare loop in C",
-        f"{here[0]:.2f} to {here[1]:.2f} times as fast as they are there",
-        f"{larger[0]:.2f} to {larger[1]:.2f} times as fast on such a server with {cache(saved, LARGER)} MB",
-        f"and {intel[0]:.2f} to {intel[1]:.2f} times on an Intel Xeon server",
-        *UNMEASURED,
-    ]
-    for sentence in expected:
-        assert sentence in text, sentence
-        text = text.replace(sentence, "")
-    assert re.findall(r"[^|.]*\d[^|.]*", text) == []
-    assert about["versions"]["darts"].startswith("0.41")
-    assert (about["processor"], about["cores"]) == ("AMD EPYC", 2)
+    for _, rows in record.kinds("compare").values():
+        shown = {record.title(row): row for row in table.at_one_speed(rows)}
+        limit = shown[record.title(rows[0])]
+        for row in rows:
+            if row["shape"] == limit["shape"]:
+                speed = shown[record.title(row)]["windows_per_s"]
+                assert speed / limit["windows_per_s"] == pytest.approx(row["ratio"])
+    for _, rows in record.kinds("train").values():
+        for own in by_case(rows).values():
+            for ours in own:
+                share = share_of(ours, own[0])
+                assert share.share == ours["epoch_s"] / own[0]["epoch_s"]
+                assert share.lowest <= share.share <= share.highest
 
 
-def test_the_ranges_over_all_kinds_of_machines_are_those_of_the_results(saved: Any) -> None:
-    text = " ".join((ROOT / "docs" / "explanation" / "benchmarks.md").read_text("utf-8").split())
-    kinds = saved("bench_batch")
-    raw = [extent(saved, kind, "The whole loop", "raw gather", case="1,024 x 120, separate") for kind in kinds]
-    hand = [by_hand(saved, kind) for kind in kinds]
-    for of_kinds, end in ((raw, "times as fast as one bare"), (hand, "times as fast as the best lines by hand")):
-        low, high = min(low for low, _ in of_kinds), max(high for _, high in of_kinds)
-        assert f"{low:.1f} to {high:.1f} {end}" in text
-    here, larger = (extent(saved, kind, "The whole loop", "loop, no prefetches") for kind in (KIND, LARGER))
-    smaller = f"on the AMD server with {cache(saved, KIND)} MB of cache"
-    assert f"{here[0]:.1f} to {here[1]:.1f} times as long {smaller}" in text
-    assert f"{larger[0]:.1f} to {larger[1]:.1f} times on the one with {cache(saved, LARGER)} MB" in text
-
-
-def test_batch_sizes_are_those_of_the_results(saved: Any) -> None:
-    text = " ".join((ROOT / "docs" / "how-to" / "slow.md").read_text("utf-8").split())
-    _, rows = saved("bench_batch")[KIND]
-    sizes = {row["batch"]: median(row["seconds"]["loop"]) for row in rows if row["section"] == "Windows per batch"}
-    speeds = [size / seconds / 1e6 for size, seconds in sizes.items()]
-    assert f"gathers {min(speeds):.1f} to {max(speeds):.1f} million windows per second" in text
-    assert f"in batches of {min(sizes):,} to {max(sizes):,} windows" in text
-
-
-def test_the_memory_of_processes_is_that_of_the_results(saved: Any) -> None:
-    text = (ROOT / "docs" / "explanation" / "memory.md").read_text("utf-8")
-    _, (row,) = saved("bench_share")[KIND]
-    for name, megabytes in row["megabytes"].items():
-        assert f"| {name.removeprefix('processes: ')} | {megabytes:,.0f} |" in text
-
-
-def test_first_batches_of_mixes_are_those_of_the_results(saved: Any) -> None:
-    text = " ".join((ROOT / "docs" / "explanation" / "benchmarks.md").read_text("utf-8").split())
-    _, (row,) = saved("bench_mix")[KIND]
-    few, many = (f"{row['first'][name] * 1e3:.0f} ms" for name in ("4 stashes", "1,000 stashes"))
-    assert f"after {few} with 4 stashes and after {many} with 1,000" in text
-
-
-def test_the_page_of_results_is_made_from_them(saved: Any) -> None:
+def test_the_page_of_results_is_made_from_them(quotes: Any) -> None:
+    import record
     import table
 
     assert (ROOT / "benchmarks" / "results" / "README.md").read_text("utf-8") == table.page()
-    drawn = [(kind, name) for name in ("train", "compare") for kind in saved(name)]
-    assert (KIND, "train") in drawn
+    drawn = [(kind, name) for name in ("train", "compare") for kind in record.kinds(name)]
+    assert len(drawn) >= 4
     assert all((ROOT / "benchmarks" / "results" / kind / f"{name}.png").exists() for kind, name in drawn)
