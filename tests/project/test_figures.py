@@ -1,7 +1,8 @@
 """Every figure of speed on a page is one of the results that are kept: `benchmarks/quotes.py` says which.
 
 A figure of speed is a number before a unit of it (`SPEED`), a part such as "a tenth faster" (`PARTS`), and every number
-below a table's head that names such a unit. Code that is executed is none; a figure of another kind is in `OTHERS`.
+below a table's head that names such a unit. Code that is executed is none, nor what it prints; a figure of another kind
+is in `OTHERS`.
 """
 
 import inspect
@@ -28,13 +29,16 @@ MORE = r"as\s+(?:fast|long|slow)|faster|slower|longer|of\s+(?:the|their|its)\s+(
 PARTS = rf"\b(?:{SHARES})s?\s+(?:{MORE})\b"
 FIGURE = re.compile(f"{SPEED}|{PARTS}")
 HEAD = r"(?:windows/s|PSS|\bms\b|, s\b)"
-TABLE = re.compile(rf"^(?:\|.*{HEAD}.*\n(?:\|.*\n)+|```text\n.*{HEAD}.*\n(?:.*\n)+?```)", re.MULTILINE)
-CODE = re.compile(r"^ *```(?:python|sh|yaml|bash|toml)\n.*?^ *```$", re.DOTALL | re.MULTILINE)
+TABLE = re.compile(rf"^(?:\|.*{HEAD}.*\n(?:\|.*\n)+|```console\n.*\n.*{HEAD}.*\n(?:.*\n)+?```)", re.MULTILINE)
+CODE = re.compile(r"^ *```(?:python|text|sh|yaml|bash|toml)\n.*?^ *```$", re.DOTALL | re.MULTILINE)
 
 # what is no result of a benchmark, and why
 OTHERS = {
     ("docs/decisions/0006-native-kernel.md", "300 microseconds"): "a constant of native/threads.c",
     ("docs/guide/command-line.md", "0.1 s"): "a constant of cli/bench.py",
+    ("docs/guide/command-line.md", "0.7084 s"): "what a load of a small file prints",
+    ("docs/guide/command-line.md", "45 times"): "a count of gaps",
+    ("docs/guide/devices.md", "120 times"): "how many windows of 120 slots show a row",
 }
 
 
