@@ -76,7 +76,10 @@ def _as_dict(of: TimeInfo | KnownInfo) -> dict[str, Any]:
 
 
 def from_header(header: object, tensors: Mapping[str, Any]) -> StashInfo:
-    """Parse the metadata of a segment with these tensors, each with its `dtype` and `shape`. A `ValueError` names what is wrong in them."""
+    """Parse the metadata of a segment with these tensors, each of which has a `dtype` and a `shape`.
+
+    A `ValueError` names what is wrong in them.
+    """
     fields = _fields(header, _STASH, "the schema")
     columns, static = (tuple(_column(item, part, tensors) for item in fields[part]) for part in ("columns", "static"))
     info = StashInfo(**{**fields, "columns": columns, "static": static})
