@@ -39,10 +39,10 @@ def exchange_counts(windows: ShardedWindows, group: Any = None) -> ShardedWindow
         ValueError: there is no process group for several nodes; or ranks disagree about the nodes, the shards or the
             windows, which is raised on all ranks. NoWindowError: no shard of any node has a window.
     """
-    division = _of_shards(windows).division
-    mine = RankCounts(division.node, division.nodes, windows.described(), windows.counts_of_node())
-    ranks = gather_from_ranks(mine, division.nodes, group)
-    counts = count_of_each_shard(ranks, len(division.entity_offsets) - 1)
+    shards = _of_shards(windows).shards
+    mine = RankCounts(shards.node, shards.nodes, windows.described(), windows.counts_of_node())
+    ranks = gather_from_ranks(mine, shards.nodes, group)
+    counts = count_of_each_shard(ranks, len(shards.entity_offsets) - 1)
     if all(rank.windows is None for rank in ranks):
         raise NoWindowError(
             f"None of the {len(counts):,} shards has a window: all series are too short, or require= or where= leaves "
@@ -82,10 +82,8 @@ def fit_scaler(
     check_kind(kind, by, unknown)
     flag(together, "together")
     mine = of_node(_of_shards(windows).parts, names_in(columns, "columns"), kind, by, together=together)
-    nodes = gather_from_ranks(mine, windows.division.nodes, group)
-    return Scaler.of_statistics(
-        windows, partial(of_all, windows.division.entity_offsets, nodes, kind), kind, by, unknown
-    )
+    nodes = gather_from_ranks(mine, windows.shards.nodes, group)
+    return Scaler.of_statistics(windows, partial(of_all, windows.shards.entity_offsets, nodes, kind), kind, by, unknown)
 
 
 def _of_shards(windows: ShardedWindows) -> ShardedWindows:

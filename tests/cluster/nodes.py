@@ -97,7 +97,7 @@ def seen_in(step: Sequence[dict[str, Any]], loaders: Sequence[ts.Loader]) -> lis
 
 def names_of(windows: ShardedWindows) -> list[str]:
     """The entities of all shards, of which only those of this node's shards are known here."""
-    offsets = windows.division.entity_offsets
+    offsets = windows.shards.entity_offsets
     names = [""] * int(offsets[-1])
     for shard, own in windows.parts.items():
         names[offsets[shard] : offsets[shard + 1]] = own.stash.entities

@@ -355,7 +355,7 @@ def test_a_scaler_of_all_shards_is_that_of_one_stash(path: Path, kind: Kind, by:
         told = [of_node(windows.parts, ["y"], kind, by) for windows in several for _ in range(2)]
         for windows in several:
             with warned():
-                of_all_nodes = partial(of_all, windows.division.entity_offsets, told, kind)
+                of_all_nodes = partial(of_all, windows.shards.entity_offsets, told, kind)
                 merged = ts.Scaler.of_statistics(windows, of_all_nodes, kind, by, "error")
             assert merged.state_dict() == found.state_dict()
     (loader,) = loaders_of([here], 1, 50, transform=[found])
