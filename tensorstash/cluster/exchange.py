@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from tensorstash.cluster.shard_statistics import of_all, of_node
-from tensorstash.cluster.sharded_windows import Count, ShardedWindows, merge_counts
+from tensorstash.cluster.sharded_windows import ShardCount, ShardedWindows
 from tensorstash.common.checks import flag, names_in, shown
 from tensorstash.common.text import type_text
 from tensorstash.errors import NoWindowError
@@ -22,7 +22,7 @@ class RankCounts(NamedTuple):
     node: int
     nodes: int
     windows: dict[str, Any] | None  # spans, stride, align, calendar and tables; `None` if the rank has no window
-    counts: dict[int, Count]
+    counts: dict[int, ShardCount]
 
 
 def exchange_counts(windows: ShardedWindows, group: Any = None) -> ShardedWindows:
@@ -48,7 +48,7 @@ def exchange_counts(windows: ShardedWindows, group: Any = None) -> ShardedWindow
             f"None of the {len(counts):,} shards has a window: all series are too short, or require= or where= leaves "
             "no window. Shorten the window, or see ts.Windows of one shard."
         )
-    return replace(windows, counts=merge_counts(counts))
+    return replace(windows, counts=counts)
 
 
 def fit_scaler(
@@ -108,7 +108,7 @@ def gather_from_ranks(mine: Any, nodes: int, group: Any) -> list[Any]:
     return [mine]
 
 
-def count_of_each_shard(ranks: Sequence[RankCounts], shards: int) -> list[Count]:
+def count_of_each_shard(ranks: Sequence[RankCounts], shards: int) -> list[ShardCount]:
     """The count of each shard; raises `ValueError` if ranks disagree."""
     totals, windows = {rank.nodes for rank in ranks}, {repr(rank.windows) for rank in ranks if rank.windows}
     if len(totals) > 1:
@@ -119,7 +119,7 @@ def count_of_each_shard(ranks: Sequence[RankCounts], shards: int) -> list[Count]
             "All ranks must have windows of the same spans, stride, align, calendar and tables, got "
             f"{' and '.join(sorted(windows)[:2])}. Use the same arguments on every rank."
         )
-    counts: dict[int, Count] = {}
+    counts: dict[int, ShardCount] = {}
     for number, rank in enumerate(ranks):
         for shard, count in rank.counts.items():
             if counts.setdefault(shard, count) != count:

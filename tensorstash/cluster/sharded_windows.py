@@ -2,7 +2,6 @@
 
 import warnings
 import zlib
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -32,7 +31,7 @@ Made = TypeVar("Made")
 _UNEVEN = 0.1  # a larger share of filler in an epoch is a warning
 
 
-class Count(NamedTuple):
+class ShardCount(NamedTuple):
     """The windows of one shard: how many, the times of its rows, and checksums of where its windows and rows are."""
 
     windows: int = 0
@@ -41,24 +40,6 @@ class Count(NamedTuple):
     runs: int = 0
     # a checksum of where the rows of entities begin, with spans in time of their times, and of the entities of tables
     offsets: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """The windows of all shards as every rank knows them, in 8 bytes per shard."""
-
-    windows: "array[int]"  # the number of windows of each shard
-    every: Count  # of all shards together
-
-
-def merge_counts(counts: Sequence[Count]) -> Counted:
-    """The counts of all shards, by shard."""
-    first = (count.first_time for count in counts if count.first_time is not None)
-    last = (count.last_time for count in counts if count.last_time is not None)
-    runs = zlib.crc32(repr([count[:4] for count in counts]).encode())
-    offsets = zlib.crc32(repr([count.offsets for count in counts]).encode())
-    windows = array("q", (count.windows for count in counts))
-    return Counted(windows, Count(sum(windows), min(first, default=None), max(last, default=None), runs, offsets))
 
 
 @made_by("ts.cluster.windows(shards, history, horizon)", Mapping)
@@ -73,12 +54,12 @@ class ShardedWindows(Several):
     Attributes:
         parts: the windows of each shard of this node; a shard without a window may be absent.
         shards: those of this node, out of all.
-        counts: of the windows of all shards, once they are known.
+        counts: of the windows of each shard, once those of all are known.
     """
 
     parts: Mapping[int, Windows]
     shards: Shards
-    counts: Counted | None = None
+    counts: Sequence[ShardCount] | None = None
 
     kind = "shards"
 
@@ -132,7 +113,7 @@ class ShardedWindows(Several):
                     stacklevel=4,
                 )
 
-    def counts_of_node(self) -> dict[int, Count]:
+    def counts_of_node(self) -> dict[int, ShardCount]:
         """The count of each shard that this node holds."""
         return {shard: _counted(self.parts.get(shard)) for shard in self._held[self.shards.node]}
 
@@ -147,10 +128,10 @@ class ShardedWindows(Several):
     @cached_property
     def table(self) -> ShardTable:
         """The number of windows in each shard; several nodes must have exchanged it."""
-        return ShardTable(self._counts.windows, self.shards.holds)
+        return ShardTable([count.windows for count in self._counts], self.shards.holds)
 
     @cached_property
-    def _counts(self) -> Counted:
+    def _counts(self) -> Sequence[ShardCount]:
         if self.counts is not None:
             return self.counts
         if self.shards.nodes > 1:
@@ -158,21 +139,23 @@ class ShardedWindows(Several):
                 f"Each of {self.shards.nodes} nodes must know how many windows the others hold. Call windows = "
                 "ts.cluster.exchange_counts(windows) on every rank, after the last split and before the loader."
             )
-        return merge_counts([count for _, count in sorted(self.counts_of_node().items())])
+        return [count for _, count in sorted(self.counts_of_node().items())]
 
     def fingerprint(self) -> dict[str, Any]:
         """A small JSON identity, the same on every node and for any number of nodes."""
-        windows, first, last, runs, offsets = self._counts.every
+        counts = self._counts
+        first = (count.first_time for count in counts if count.first_time is not None)
+        last = (count.last_time for count in counts if count.last_time is not None)
         return {
-            "windows": windows,
-            "shards": len(self._counts.windows),
+            "windows": len(self),
+            "shards": len(counts),
             "entities": int(self.shards.entity_offsets[-1]),
             "rows": self.shards.manifest.rows,
-            "first_time": first,
-            "last_time": last,
+            "first_time": min(first, default=None),
+            "last_time": max(last, default=None),
             **(self.described() or {}),
-            "runs": runs,
-            "offsets": offsets,
+            "runs": zlib.crc32(repr([count[:4] for count in counts]).encode()),
+            "offsets": zlib.crc32(repr([count.offsets for count in counts]).encode()),
         }
 
     @property
@@ -249,18 +232,18 @@ class ShardedWindows(Several):
         if self.counts is None and nodes > 1:
             return f"ShardedWindows: {text}, and has not exchanged counts with the others"
         filler = f"; {self._unevenness():.1%} filler, because nodes differ" if nodes > 1 else ""
-        return f"ShardedWindows: {len(self):,} in {len(self._counts.windows):,} shards, {text}{filler}"
+        return f"ShardedWindows: {len(self):,} in {len(self._counts):,} shards, {text}{filler}"
 
 
-def _counted(windows: Windows | None) -> Count:
+def _counted(windows: Windows | None) -> ShardCount:
     if windows is None:
-        return Count()
+        return ShardCount()
     fingerprint = windows.fingerprint()
     runs = zlib.crc32(repr((fingerprint["names"], fingerprint["runs"])).encode())
     rows = [fingerprint["offsets"], fingerprint.get("row_times")]
     rows += [number for name, number in fingerprint.items() if name == "entities_in_tables"]
     offsets = zlib.crc32(repr(tuple(rows)).encode())
-    return Count(fingerprint["windows"], fingerprint["first_time"], fingerprint["last_time"], runs, offsets)
+    return ShardCount(fingerprint["windows"], fingerprint["first_time"], fingerprint["last_time"], runs, offsets)
 
 
 def _last_parts(part: Windows, lengths: Sequence[int], of: str | None) -> tuple[Windows | None, ...]:

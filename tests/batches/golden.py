@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 import tensorstash as ts
-from tensorstash.cluster.sharded_windows import ShardedWindows, merge_counts
+from tensorstash.cluster.sharded_windows import ShardedWindows
 from tests.epochs import ordered
 
 FILE = Path(__file__).with_name("golden_batches.json")
@@ -154,7 +154,7 @@ def shards_of(kind: str, shards: int, nodes: int = 1, node: int = 0) -> ShardedW
         for here in range(nodes)
     ]
     counts = {shard: count for part in own for shard, count in part.counts_of_node().items()}
-    return replace(own[node], counts=merge_counts([counts[shard] for shard in sorted(counts)]))
+    return replace(own[node], counts=[counts[shard] for shard in sorted(counts)])
 
 
 def _held(shards: int, nodes: int) -> list[list[int]]:
