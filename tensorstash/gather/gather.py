@@ -4,7 +4,7 @@ The kernel gathers on the host, in one call for many windows. Operations of torc
 on devices. Both fill the same buffers: one call for all columns of an item size costs less than one per column.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -12,9 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorstash.common.dtypes import Int64s
-from tensorstash.common.forks import check_threads
-from tensorstash.common.text import type_text
 from tensorstash.gather import by_torch
 from tensorstash.gather.by_kernel import as_slots, compiled
 from tensorstash.gather.by_torch import TorchPlan, torch_plan
@@ -195,44 +192,3 @@ def _to_distances(group: SpanGroup, buffer: torch.Tensor, origin: Any, observed:
         values, observed = buffer.numpy(), observed.numpy()
     by_span = values.reshape(len(group.spans), *observed.shape)
     by_span[:] = (origin[:, None] - by_span * group.spans[0].distance) * observed
-
-
-def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tensor]) -> None:
-    """Write a batch of windows in slots into the caller's tensors, `(batch, time, ...)`; no spans share a group."""
-    buffers = []
-    for group in plan.groups:
-        shape = group.buffer_shape(len(anchors))
-        target = _target(out, group.spans[0].name, shape, group.dtypes[0])
-        fits = target.is_contiguous() and target.device.type == "cpu"  # the kernel writes at its address
-        buffers.append(target.view(group.dtype) if fits else torch.empty(shape, dtype=group.dtype))
-    observed = select([plan], None, [InSlots(anchors)], buffers)
-    for buffer in buffers:  # so that autograd notices the writes of the kernel; torch 2.4 takes one at a time
-        torch.autograd.graph.increment_version(buffer)
-    batch = as_batch(plan.groups, names_of([plan]), buffers) | observed
-    copy_into({name: tensor for name, tensor in batch.items() if not _same_memory(tensor, out.get(name))}, out)
-
-
-def _same_memory(tensor: torch.Tensor, target: torch.Tensor | None) -> bool:
-    return target is not None and tensor.data_ptr() == target.data_ptr()
-
-
-def copy_into(batch: Mapping[str, torch.Tensor], out: Mapping[str, torch.Tensor]) -> None:
-    """Write tensors into the caller's tensors of the same names."""
-    for name, tensor in batch.items():
-        check_threads()  # torch copies with several
-        _target(out, name, tuple(tensor.shape), tensor.dtype).copy_(tensor)
-
-
-def _target(out: Mapping[str, torch.Tensor], name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    if not isinstance(out, Mapping):
-        raise TypeError(f"out must be an earlier batch, a mapping from names to tensors, got {type_text(out)}.")
-    target = out.get(name)
-    if not isinstance(target, torch.Tensor):
-        found = "nothing" if target is None else type_text(target)
-    elif target.shape != shape or target.dtype != dtype:
-        found = f"{tuple(target.shape)} {target.dtype}"
-    elif target.requires_grad:
-        found = "one that requires a gradient"
-    else:
-        return target
-    raise ValueError(f"out must have a {shape} {dtype} tensor for {name!r}, got {found}.")
