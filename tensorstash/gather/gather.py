@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from tensorstash.gather import by_torch
-from tensorstash.gather.by_kernel import as_slots, compiled
+from tensorstash.gather.by_kernel import as_slots, kernel_plan
 from tensorstash.gather.by_torch import TorchPlan, torch_plan
-from tensorstash.gather.computed import Computed, ComputedValues, compute_in, computed_spans
+from tensorstash.gather.computed import ComputedSpan, ComputedValues, compute_in, computed_spans
 from tensorstash.gather.layout import Batch, Flags, SpanGroup, as_batch, flags_of, span_groups
 from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches, count_of
@@ -31,10 +31,10 @@ class GatherPlan:
     spans: tuple[Span, ...]
     groups: tuple[SpanGroup, ...]
     flags: Flags | None  # where slots may be empty
-    executor: kernel.Compiled | TorchPlan
+    executor: kernel.KernelPlan | TorchPlan
     places: tuple[tuple[int, int], ...]  # of each span of the groups, its buffer and where it begins, in bytes a window
     flagging: tuple[int, ...]  # of each tensor of flags, the one of these spans by which the kernel writes it
-    computed: tuple[Computed, ...]
+    computed: tuple[ComputedSpan, ...]
     device: torch.device  # of the columns
     distances: tuple[int, ...]  # the groups of spans that hold distances from an origin
     window_bytes: int  # of one window in a batch
@@ -64,7 +64,7 @@ def compile_plan(
         spans=tuple(spans),
         groups=tuple(groups),
         flags=flags,
-        executor=compiled(in_groups, memories) if is_native else torch_plan(spans, groups, memories),
+        executor=kernel_plan(in_groups, memories) if is_native else torch_plan(spans, groups, memories),
         places=tuple((k, start) for k, of_group in enumerate(starts) for start in of_group),
         flagging=() if flags is None else tuple(map(slots.index, flags.slots)),
         computed=computed_spans(spans, groups, flags, memories) if flags else (),
@@ -158,7 +158,7 @@ def select(
 
 def _fill_by_kernel(  # noqa: PLR0917  as `select`
     plan: GatherPlan,
-    how: kernel.Compiled,
+    how: kernel.KernelPlan,
     source: Any,
     rows: Rows,
     buffers: Sequence[torch.Tensor],

@@ -171,10 +171,10 @@ class Windows:
         return len(self.placement)
 
     def __getitem__(self, ids: int | Ids) -> dict[str, torch.Tensor]:
-        """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)` of fresh memory.
+        """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`.
 
-        A tensor per span is in the dtype of its column. Static columns are `(batch, ...)`: each window has the values
-        of its entity. Raises `IndexError` for ids outside `[-len(self), len(self))`.
+        Each has memory of its own, and the dtype of its column. Static columns are `(batch, ...)`: each window has the
+        values of its entity. Raises `IndexError` for ids outside `[-len(self), len(self))`.
 
         Example:
             >>> import numpy as np, tensorstash as ts
