@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from tensorstash.ingest.plan import Plan
+    from tensorstash.windows.gaps import Gaps
 
 
 _HUGE_PAGES = [Path("/sys/kernel/mm/transparent_hugepage", name) for name in ("enabled", "shmem_enabled")]
@@ -60,7 +61,7 @@ def _say(kind: str, color: str, message: object) -> None:
 def commands() -> None:
     """Batches of time series for PyTorch, from Parquet, CSV and Arrow files that are loaded once into memory.
 
-    Look at a file (inspect), load its columns into memory that all processes of this machine share (load), or
+    Look at a file (inspect, bench), load its columns into memory that all processes of this machine share (load), or
     cut it for several machines (shard). Shared columns are segments, which lie in TENSORSTASH_DIR, or else in
     /dev/shm/tensorstash-UID, until they are removed (ls, prune, rm) or the machine restarts.
 
@@ -230,6 +231,64 @@ def inspect(as_json: bool, **options: Any) -> None:
     click.echo(repr(planned))
     if times is not None:
         click.echo(f"times:\n{indent(aligned(lines_of(times)), '  ')}")
+
+
+@_command("bench", "weather.parquet --columns temp,humid --entity origin --time time_hour --horizon 48")
+@with_options
+@click.option("--history", type=click.IntRange(0), default=96, show_default=True, help="Slots before the anchor.")
+@click.option("--horizon", type=click.IntRange(0), default=24, show_default=True, help="Slots from the anchor on.")
+@click.option("--batch-size", type=click.IntRange(1), default=256, show_default=True, help="Windows of a batch.")
+@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Processes of the DataLoader.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.1),
+    default=5.0,
+    show_default=True,
+    help="How long each runs.",
+)
+@click.option("--frequency", metavar="STEP", help="The step of time, such as 15m. Default: the most common one.")
+@click.option(
+    "--gaps", type=click.Choice(["split", "ignore"]), default="split", show_default=True, help="As in ts.Windows."
+)
+@_as_json("Print a JSON array of objects.")
+def bench_command(
+    *,
+    history: int,
+    horizon: int,
+    batch_size: int,
+    workers: int,
+    seconds: float,
+    frequency: str | None,
+    gaps: "Gaps",
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Compare batches of FILE with those of a DataLoader.
+
+    Its Dataset slices the same columns in memory for each window. They take turns, one whole pass
+    each, which begins before its first batch. The column windows/s is the median of the passes, with the slowest and
+    the fastest.
+    """
+    from tensorstash.cli.bench import bench
+    from tensorstash.ingest.load import load
+    from tensorstash.windows.windows import Windows
+
+    source, given = arguments(options)
+    start = time.perf_counter()
+    stash = load(source, **given)
+    step = int(frequency) if frequency is not None and frequency.isdecimal() else frequency
+    windows = Windows(stash, history=history, horizon=horizon, gaps=gaps, frequency=step)
+    if not as_json:
+        click.echo(f"loaded in {time.perf_counter() - start:.2f} s, {len(windows):,} windows\n{stash}\n")
+    results = bench(windows, batch_size, workers, seconds)
+    if as_json:
+        click.echo(json.dumps(results, indent=2))
+        return
+    lines = [("", "first batch", "windows/s", "range")]
+    for one in results:
+        first, speed, *ends = one["seconds_to_first_batch"], one["windows_per_second"], one["slowest"], one["fastest"]
+        lines.append((one["way"], f"{first:.3f} s", f"{speed:,.0f}", " to ".join(f"{end:,.0f}" for end in ends)))
+    click.echo(aligned(lines, right=lines[0][1:]))
 
 
 @_command("info", "")

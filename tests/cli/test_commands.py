@@ -245,10 +245,22 @@ def test_what_is_printed_as_json_can_be_read(tmp_path: Path) -> None:
     assert (planned["rows"], [column["column"] for column in planned["columns"]]) == (3, ["u"])
     assert planned["bytes"] == sum(column["bytes"] for column in planned["columns"]) == 24
     assert planned["times"] is None
+    options = ["--history", "1", "--horizon", "0", "--seconds", "0.1", "--workers", "1", "--json"]
+    results = json.loads(run("bench", path, "--columns", "u", *options))
+    assert [result["way"] for result in results] == ["tensorstash", "DataLoader, 0 workers", "DataLoader, 1 workers"]
     machine = json.loads(run("info", "--json"))
     assert machine.keys() >= {"tensorstash", "kernel"}
     assert machine["threads"] == {"torch": torch.get_num_threads(), "cores": len(os.sched_getaffinity(0))}
     assert 0 < machine["memory"]["free_bytes"] <= machine["memory"]["bytes"]
+
+
+def test_bench_takes_the_step_of_time_and_ignores_gaps(tmp_path: Path) -> None:
+    columns = {"t": [0, 1, 2, 10, 13, 16, 19], "y": [0.0] * 7}
+    path = str(write_parquet(tmp_path / "steps.parquet", [pa.table(columns)]))
+    common = ["bench", path, "--time", "t", "--history", "4", "--horizon", "0", "--seconds", "0.1", "--workers", "1"]
+    with pytest.warns(UserWarning, match="Gaps cost 75%"):
+        assert ", 1 windows\n" in run(*common, "--frequency", "3")
+    assert ", 4 windows\n" in run(*common, "--gaps", "ignore")
 
 
 def test_several_entity_columns_make_tuples(tmp_path: Path) -> None:
@@ -370,12 +382,12 @@ def test_info_knows_a_directory_that_is_not_there(monkeypatch: pytest.MonkeyPatc
         assert f"free in {tmp_path}, of" in run("info")
 
 
-@pytest.mark.parametrize("command", ["info", "ls", "rm", "prune", "load", "shard", "inspect"])
+@pytest.mark.parametrize("command", ["info", "ls", "rm", "prune", "load", "shard", "inspect", "bench"])
 def test_help_has_examples_that_are_read(command: str) -> None:
     """Each example is a line that the command's own parser takes."""
     printed = run(command, "--help")
     examples = re.findall(rf"^  +tensorstash {command}(.*)$", printed.split("Examples:")[1], re.MULTILINE)
-    assert len(examples) == {"info": 1, "inspect": 3}.get(command, 2)
+    assert len(examples) == {"info": 1, "bench": 1, "inspect": 3}.get(command, 2)
     for example in examples:
         words = [word.strip("'") for word in example.split(" | ")[0].split()]
         parsed(command, *words)
@@ -388,7 +400,7 @@ def test_the_commands_of_the_guide_run(shm: Path) -> None:
     printed = {}
     for line in block.splitlines():
         program, command, *options = shlex.split(line)
-        done = start(command, *options)
+        done = start(command, *options, *(["--seconds", "0.2"] if command == "bench" else []))
         assert program == "tensorstash"
         assert (done.returncode, done.stderr) == (0, ""), line
         printed[command] = done.stdout
