@@ -6,13 +6,10 @@
 On one thread. Every window of all contestants is counted once before anything is timed.
 """
 
-import gc
 import json
 import random
 import tempfile
-import tracemalloc
 import warnings
-from array import array
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -24,7 +21,6 @@ from timing import calling, duration, rounds_of, taking
 
 import tensorstash as ts
 from tensorstash.cluster.legs import Leg, ShardTable, fold, remainder
-from tensorstash.cluster.sharded_windows import Count, merge_counts
 from tensorstash.cluster.shards import assign
 
 SHARDS = 16
@@ -79,8 +75,7 @@ def simulated(repeats: int) -> None:
     rng = random.Random(0)
     windows = [rng.randint(1, 488_000_000) for _ in range(4096)]
     windows[0] += 10**12 - sum(windows)
-    counts = [Count(count, 10**9 + k, 10**10 + k, 10**9 + k) for k, count in enumerate(windows)]
-    table, held, peak = table_of(counts)
+    table = ShardTable(windows, partial(assign, windows))
     legs = (Leg(1250, 8, 1024, 10_000), Leg(1000, 8, 512, 7), Leg(1, 8, 64, 3))
     turns = {
         "which node holds what": calling(lambda: table.holds(1250)),
@@ -89,19 +84,7 @@ def simulated(repeats: int) -> None:
     }
     for name, turn in turns.items():
         print(f"{name:24} {duration(rounds_of({name: turn}, repeats).median(name))}")
-    print(f"{'the table on a rank':24} {held / 1e3:.0f} KB, {peak / 1e3:.0f} KB while it is made")
     print(f"{'the legs':24} {len(json.dumps(legs))} bytes")
-
-
-def table_of(counts: list[Count]) -> tuple[ShardTable, int, int]:
-    """What a rank keeps of the counts of all shards, and of their rows: the bytes of it, and the most meanwhile."""
-    tracemalloc.start()
-    known = merge_counts(counts)
-    table = ShardTable(known.windows, partial(assign, array("q", known.windows)))
-    gc.collect()  # it also empties the free lists of the interpreter
-    held, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    return table, held, peak
 
 
 if __name__ == "__main__":

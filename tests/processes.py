@@ -23,6 +23,7 @@ import gc
 import importlib
 import itertools
 import json
+import multiprocessing
 import os
 import select
 import signal
@@ -38,13 +39,15 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import IO, NoReturn, ParamSpec, TextIO
+from typing import IO, Any, NoReturn, ParamSpec, TextIO, TypeVar
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = os.environ | {"MPLBACKEND": "Agg"}  # before a test changes it
 SECONDS = 600.0  # a child that takes longer hangs
 
 _P = ParamSpec("_P")
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
 PRELOAD = (
     "matplotlib.pyplot",
     "multiprocessing.util",
@@ -169,6 +172,24 @@ def _finished(begin: Callable[_P, Child]) -> "Callable[_P, subprocess.CompletedP
 
 
 run = _finished(start)
+
+
+def in_child(method: str, work: Callable[[_Argument], _Result], argument: _Argument) -> _Result:
+    """What a function of a test returns in a process of multiprocessing, which starts it by a method."""
+    context: Any = multiprocessing.get_context(method)
+    results = context.Queue()
+    child = context.Process(target=_put, args=(work, argument, results))
+    child.start()
+    found: _Result = results.get(timeout=300)
+    child.join()
+    return found
+
+
+def _put(work: Callable[[_Argument], _Result], argument: _Argument, results: Any) -> None:
+    import torch
+
+    torch.set_num_threads(1)  # without the kernel, torch's threads do not survive a fork
+    results.put(work(argument))
 
 
 def executable() -> str:

@@ -52,8 +52,7 @@ class Loader:
         dataset: the windows to sample, a `ts.Mix` of several, or `ts.cluster.windows` of several machines.
         batch_size: windows per batch and rank. `None` is for `ts.ByTime()` alone: whole cross-sections.
         shuffle: `True`: a new permutation in each epoch. By default the windows come in sequence.
-        order: another order, in place of `shuffle`: `ts.Blocks`, `ts.Lanes`, `ts.Weighted`, `ts.ByTime`,
-            `ts.PerEntity`, or window ids.
+        order: another order, in place of `shuffle`: one of those in `docs/guide/orders.md`, or window ids.
         seed: any integer, by default 0. Seed and epoch alone decide a shuffled order.
         device: where the batches go; `"accelerator"` is the device that torch finds on this machine, else the CPU. On
             CUDA, ROCm and XPU everything in a batch is copied from pinned memory in a stream of its own.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from tensorstash.cluster.shard_statistics import of_all, of_node
-from tensorstash.cluster.sharded_windows import Count, ShardedWindows, merge_counts
+from tensorstash.cluster.sharded_windows import ShardCount, ShardedWindows
 from tensorstash.common.checks import flag, names_in, shown
 from tensorstash.common.text import type_text
 from tensorstash.errors import NoWindowError
@@ -22,7 +22,7 @@ class RankCounts(NamedTuple):
     node: int
     nodes: int
     windows: dict[str, Any] | None  # spans, stride, align, calendar and tables; `None` if the rank has no window
-    counts: dict[int, Count]
+    counts: dict[int, ShardCount]
 
 
 def exchange_counts(windows: ShardedWindows, group: Any = None) -> ShardedWindows:
@@ -39,16 +39,16 @@ def exchange_counts(windows: ShardedWindows, group: Any = None) -> ShardedWindow
         ValueError: there is no process group for several nodes; or ranks disagree about the nodes, the shards or the
             windows, which is raised on all ranks. NoWindowError: no shard of any node has a window.
     """
-    division = _of_shards(windows).division
-    mine = RankCounts(division.node, division.nodes, windows.described(), windows.counts_of_node())
-    ranks = gather_from_ranks(mine, division.nodes, group)
-    counts = count_of_each_shard(ranks, len(division.entity_offsets) - 1)
+    shards = _of_shards(windows).shards
+    mine = RankCounts(shards.node, shards.nodes, windows.described(), windows.counts_of_node())
+    ranks = gather_from_ranks(mine, shards.nodes, group)
+    counts = count_of_each_shard(ranks, len(shards.entity_offsets) - 1)
     if all(rank.windows is None for rank in ranks):
         raise NoWindowError(
             f"None of the {len(counts):,} shards has a window: all series are too short, or require= or where= leaves "
             "no window. Shorten the window, or see ts.Windows of one shard."
         )
-    return replace(windows, counts=merge_counts(counts))
+    return replace(windows, counts=counts)
 
 
 def fit_scaler(
@@ -82,10 +82,8 @@ def fit_scaler(
     check_kind(kind, by, unknown)
     flag(together, "together")
     mine = of_node(_of_shards(windows).parts, names_in(columns, "columns"), kind, by, together=together)
-    nodes = gather_from_ranks(mine, windows.division.nodes, group)
-    return Scaler.of_statistics(
-        windows, partial(of_all, windows.division.entity_offsets, nodes, kind), kind, by, unknown
-    )
+    nodes = gather_from_ranks(mine, windows.shards.nodes, group)
+    return Scaler.of_statistics(windows, partial(of_all, windows.shards.entity_offsets, nodes, kind), kind, by, unknown)
 
 
 def _of_shards(windows: ShardedWindows) -> ShardedWindows:
@@ -110,7 +108,7 @@ def gather_from_ranks(mine: Any, nodes: int, group: Any) -> list[Any]:
     return [mine]
 
 
-def count_of_each_shard(ranks: Sequence[RankCounts], shards: int) -> list[Count]:
+def count_of_each_shard(ranks: Sequence[RankCounts], shards: int) -> list[ShardCount]:
     """The count of each shard; raises `ValueError` if ranks disagree."""
     totals, windows = {rank.nodes for rank in ranks}, {repr(rank.windows) for rank in ranks if rank.windows}
     if len(totals) > 1:
@@ -121,7 +119,7 @@ def count_of_each_shard(ranks: Sequence[RankCounts], shards: int) -> list[Count]
             "All ranks must have windows of the same spans, stride, align, calendar and tables, got "
             f"{' and '.join(sorted(windows)[:2])}. Use the same arguments on every rank."
         )
-    counts: dict[int, Count] = {}
+    counts: dict[int, ShardCount] = {}
     for number, rank in enumerate(ranks):
         for shard, count in rank.counts.items():
             if counts.setdefault(shard, count) != count:

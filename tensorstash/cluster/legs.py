@@ -36,7 +36,7 @@ Legs = tuple[Leg, ...]
 class ShardTable:
     """The number of windows in each shard, which every rank knows."""
 
-    windows: Sequence[int]  # windows of each shard; an array of int64 takes the least memory
+    windows: Sequence[int]  # windows of each shard
     holds: Holds
 
 

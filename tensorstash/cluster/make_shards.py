@@ -13,7 +13,7 @@ import torch
 
 from tensorstash.cluster.manifest import VERSION, Manifest
 from tensorstash.cluster.resume import resume
-from tensorstash.cluster.rows_by_shard import Rows
+from tensorstash.cluster.rows_by_shard import SourceRows
 from tensorstash.cluster.shard_file import ShardReport, ShardWriter, frequency_of, write_index
 from tensorstash.cluster.store import Store
 from tensorstash.cluster.with_ray import ray_data, write_with_ray
@@ -126,9 +126,10 @@ def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool 
     run = resume(store, arguments, progress)
     if isinstance(run, Manifest):
         return run, []
-    rows, static, choice = Rows(_without_source(planned), shards), None, with_vocabularies(_without_source(planned))
+    own, static = _without_source(planned), None
+    rows, choice = SourceRows(own, shards), with_vocabularies(own)
     if planned.table is not None:
-        table = Rows(planned.table, shards)
+        table = SourceRows(planned.table, shards)
         static = pa.concat_tables(
             [part for unit in planned.table.source.units for part in table.read(unit, range(shards))]
         )
@@ -181,7 +182,7 @@ def _without_units(choice: Choice) -> Choice:
 
 
 def _write_here(
-    rows: Rows, numbers: Sequence[int], writer: ShardWriter, advance: Callable[[int], object]
+    rows: SourceRows, numbers: Sequence[int], writer: ShardWriter, advance: Callable[[int], object]
 ) -> Generator[tuple[int, ShardReport]]:
     """Group the rows, calling `advance` with their numbers on the way; then write the shards of these numbers."""
     # two threads: while the file of a shard is hashed and goes to its disk, the next one is loaded

@@ -1,13 +1,11 @@
 """`ts.cluster.windows`: the windows of each shard that this node holds."""
 
-from array import array
 from collections.abc import Callable, Mapping
-from functools import partial
 from inspect import Parameter, Signature, signature
 from typing import Concatenate, ParamSpec
 
-from tensorstash.cluster.sharded_windows import Division, ShardedWindows, made_of_shards
-from tensorstash.cluster.shards import Shards, assign
+from tensorstash.cluster.sharded_windows import ShardedWindows, made_of_shards
+from tensorstash.cluster.shards import Shards
 from tensorstash.common.text import type_text
 from tensorstash.errors import NoWindowError
 from tensorstash.stash.stash import Stash
@@ -58,10 +56,7 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
         refused = [(shards.stashes[shard].rows, one) for shard, one in made.items() if isinstance(one, NoWindowError)]
         if refused and not parts and shards.nodes == 1:
             raise max(refused, key=lambda pair: pair[0])[1]  # that of an empty shard says less
-        holds = partial(assign, array("q", (record.rows for record in shards.manifest.shards)))
-        names = partial(getattr, shards, "entities")  # decoded only where they are needed
-        division = Division(shards.node, shards.nodes, shards.manifest.rows, shards.entity_offsets, holds, names)
-        return ShardedWindows(parts, division)
+        return ShardedWindows(parts, shards)
 
     _, *parameters = signature(make).parameters.values()
     first = Parameter("shards", Parameter.POSITIONAL_ONLY, annotation=Shards)

@@ -45,13 +45,13 @@ class Manifest:
 
     def to_json(self) -> str:
         """The text of `manifest.json`."""
-        return sealed(asdict(self))
+        return seal(asdict(self))
 
     @staticmethod
     def from_json(text: str, where: str = "the manifest") -> "Manifest":
         """The manifest in a text; raises `SegmentError`, which names `where` it is, if there is none."""
         try:
-            fields = unsealed(text)
+            fields = unseal(text)
             if (fields["version"], fields["hash"]) != (VERSION, HASH):
                 raise ValueError(f"it has version {fields['version']}, and this release reads version {VERSION}")
             shards = tuple(ShardRecord(**record) for record in fields["shards"])
@@ -64,13 +64,13 @@ class Manifest:
             ) from error
 
 
-def sealed(fields: Mapping[str, Any]) -> str:
+def seal(fields: Mapping[str, Any]) -> str:
     """JSON with a checksum of itself."""
     return json.dumps({**fields, "checksum": _checksum(fields)}, indent=1) + "\n"
 
 
-def unsealed(text: str) -> dict[str, Any]:
-    """The fields of a text that `sealed` made; raises `ValueError` if the text was changed."""
+def unseal(text: str) -> dict[str, Any]:
+    """The fields of a text that `seal` made; raises `ValueError` if the text was changed."""
     try:
         fields = json.loads(text)
     except RecursionError as error:

@@ -87,7 +87,6 @@ class ShardedOrder(Order):
         part, earlier, taken = self._last_leg(since, layout)
         end = part.steps if most is None else min(part.steps, taken + most)
         at, total, every = self._at(part, seed, epoch), part.totals[self._node], part.steps
-        del part  # frees a few numbers for each shard during a pass, which may take hours
         per_group = max(1, self._components.block // layout.batch_size)
         nodes, ranks, size, _ = self._leg(layout, 0)
         on_node = replace(layout, ranks=ranks, rank=layout.rank % ranks, tail="pad")

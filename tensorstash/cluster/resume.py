@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from tensorstash.cluster.manifest import INDEX, NAME, Manifest, ShardRecord, key_of, sealed, unsealed
+from tensorstash.cluster.manifest import INDEX, NAME, Manifest, ShardRecord, key_of, seal, unseal
 from tensorstash.cluster.shard_file import ShardReport, read_shard
 from tensorstash.cluster.store import Store
 from tensorstash.common.text import cut
@@ -17,7 +17,7 @@ _EACH = 64  # with more shards, several are noted at once, because a note lists 
 
 
 @dataclass
-class Run:
+class ShardingRun:
     """The shards that are finished, while the others are made."""
 
     store: Store
@@ -33,7 +33,7 @@ class Run:
     def note(self) -> None:
         """Write down which shards are finished."""
         shards = {str(number): asdict(report.record) for number, report in sorted(self.reports.items())}
-        self.store.write(_PARTIAL, sealed({"arguments": dict(self.arguments), "shards": shards}))
+        self.store.write(_PARTIAL, seal({"arguments": dict(self.arguments), "shards": shards}))
 
     def finish(self, manifest: Manifest) -> None:
         """Write the manifest, which completes the shards; raises `SegmentError` if another call made shards here."""
@@ -46,7 +46,7 @@ class Run:
         self.store.remove(_PARTIAL)
 
 
-def resume(store: Store, arguments: Mapping[str, str], progress: bool | None) -> Run | Manifest:
+def resume(store: Store, arguments: Mapping[str, str], progress: bool | None) -> ShardingRun | Manifest:
     """The run that makes the shards, or their manifest if none is missing.
 
     A `SegmentError` if shards of another source or of other arguments are there.
@@ -71,7 +71,7 @@ def resume(store: Store, arguments: Mapping[str, str], progress: bool | None) ->
     is_whole = manifest is not None and len(reports) == len(records)
     if manifest is not None and is_whole and read_shard(store, manifest.index, key_of(arguments, INDEX)):
         return manifest
-    run = Run(store, arguments, reports)
+    run = ShardingRun(store, arguments, reports)
     run.note()
     store.remove(NAME)
     return run
@@ -89,7 +89,7 @@ def _read_manifest(store: Store) -> Manifest | None:
 def _read_partial(store: Store) -> tuple[Mapping[str, str], dict[int, ShardRecord]]:
     """The arguments and the finished shards of a run; both are empty if there is none, or its file is damaged."""
     try:
-        fields = unsealed(store.read(_PARTIAL) or "")
+        fields = unseal(store.read(_PARTIAL) or "")
     except ValueError:
         return {}, {}
     return fields["arguments"], {int(number): ShardRecord(**record) for number, record in fields["shards"].items()}

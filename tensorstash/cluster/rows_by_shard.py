@@ -23,7 +23,7 @@ ROW = "__tensorstash.row"  # the number of a row in the source: it names the row
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SourceRows:
     """The rows of a source, in its types; only dictionaries are decoded, because they differ from batch to batch."""
 
     choice: Choice

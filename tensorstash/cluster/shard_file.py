@@ -84,7 +84,7 @@ def read_shard(store: Store, record: ShardRecord, key: str) -> ShardReport | Non
     """The report of a shard; `None` if its file is not there, or has other bytes than its record says."""
     if store.size(record.file) != record.bytes:
         return None
-    with store.fetched(record.file) as path:
+    with store.local_path(record.file) as path:
         if checksum(path) != record.checksum:
             return None
         segment = open_saved(path)

@@ -2,7 +2,6 @@
 
 import warnings
 import zlib
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -10,9 +9,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from tensorstash.cluster.legs import Holds, ShardTable
+from tensorstash.cluster.legs import ShardTable
 from tensorstash.cluster.order import ShardedOrder
 from tensorstash.cluster.shard_statistics import of_all, of_node
+from tensorstash.cluster.shards import Shards
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.keywords import made_by
 from tensorstash.errors import NoWindowError
@@ -31,7 +31,7 @@ Made = TypeVar("Made")
 _UNEVEN = 0.1  # a larger share of filler in an epoch is a warning
 
 
-class Count(NamedTuple):
+class ShardCount(NamedTuple):
     """The windows of one shard: how many, the times of its rows, and checksums of where its windows and rows are."""
 
     windows: int = 0
@@ -40,36 +40,6 @@ class Count(NamedTuple):
     runs: int = 0
     # a checksum of where the rows of entities begin, with spans in time of their times, and of the entities of tables
     offsets: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """The windows of all shards as every rank knows them, in 8 bytes per shard."""
-
-    windows: "array[int]"  # the number of windows of each shard
-    every: Count  # of all shards together
-
-
-def merge_counts(counts: Sequence[Count]) -> Counted:
-    """The counts of all shards, by shard."""
-    first = (count.first_time for count in counts if count.first_time is not None)
-    last = (count.last_time for count in counts if count.last_time is not None)
-    runs = zlib.crc32(repr([count[:4] for count in counts]).encode())
-    offsets = zlib.crc32(repr([count.offsets for count in counts]).encode())
-    windows = array("q", (count.windows for count in counts))
-    return Counted(windows, Count(sum(windows), min(first, default=None), max(last, default=None), runs, offsets))
-
-
-@dataclass(frozen=True, eq=False)
-class Division:
-    """How the entities of all shards are numbered, and which node holds which shard."""
-
-    node: int  # the number of this node
-    nodes: int
-    rows: int  # the rows of all shards
-    entity_offsets: Int64s  # (shards + 1,) where the entities of each shard begin among those of all shards
-    holds: Holds
-    entities: Callable[[], Sequence[Any]]  # the names of the entities of all shards
 
 
 @made_by("ts.cluster.windows(shards, history, horizon)", Mapping)
@@ -83,13 +53,13 @@ class ShardedWindows(Several):
 
     Attributes:
         parts: the windows of each shard of this node; a shard without a window may be absent.
-        division: how shards are divided among nodes.
-        counts: of the windows of all shards, once they are known.
+        shards: those of this node, out of all.
+        counts: of the windows of each shard, once those of all are known.
     """
 
     parts: Mapping[int, Windows]
-    division: Division
-    counts: Counted | None = None
+    shards: Shards
+    counts: Sequence[ShardCount] | None = None
 
     kind = "shards"
 
@@ -111,7 +81,7 @@ class ShardedWindows(Several):
 
     def of(self, names: Sequence[Any]) -> "ShardedWindows":
         """The windows of some entities, which may be of any shard, as `Windows.of`."""
-        entities, offsets = self.division.entities(), self.division.entity_offsets
+        entities, offsets = self.shards.entities, self.shards.entity_offsets
         numbers = np.array(numbers_of(entities, names))
         held = {shard: numbers[(offsets[shard] <= numbers) & (numbers < offsets[shard + 1])] for shard in self.parts}
         chosen = {shard: (part, held[shard]) for shard, part in self.parts.items() if len(held[shard])}
@@ -135,7 +105,7 @@ class ShardedWindows(Several):
         times = [time for stash in held for time in stash.time_range if time is not None]
         for k, windows in enumerate(parted):
             if held and not any(map(len, windows.parts.values())):
-                form, several = held[0].clock.format, self.division.nodes > 1
+                form, several = held[0].clock.format, self.shards.nodes > 1
                 whose = f", whose times go from {form(min(times))} to {form(max(times))}" if times else ""
                 warnings.warn(
                     f"Part {k + 1} of {len(parted)} has no window in the shards of this node{whose}. Choose other cuts"
@@ -143,9 +113,9 @@ class ShardedWindows(Several):
                     stacklevel=4,
                 )
 
-    def counts_of_node(self) -> dict[int, Count]:
+    def counts_of_node(self) -> dict[int, ShardCount]:
         """The count of each shard that this node holds."""
-        return {shard: _counted(self.parts.get(shard)) for shard in self._held[self.division.node]}
+        return {shard: _counted(self.parts.get(shard)) for shard in self._held[self.shards.node]}
 
     def described(self) -> dict[str, Any] | None:
         """The part of the fingerprint that all shards share; `None` if this node has no shard."""
@@ -158,32 +128,34 @@ class ShardedWindows(Several):
     @cached_property
     def table(self) -> ShardTable:
         """The number of windows in each shard; several nodes must have exchanged it."""
-        return ShardTable(self._counts.windows, self.division.holds)
+        return ShardTable([count.windows for count in self._counts], self.shards.holds)
 
     @cached_property
-    def _counts(self) -> Counted:
+    def _counts(self) -> Sequence[ShardCount]:
         if self.counts is not None:
             return self.counts
-        if self.division.nodes > 1:
+        if self.shards.nodes > 1:
             raise ValueError(
-                f"Each of {self.division.nodes} nodes must know how many windows the others hold. Call windows = "
+                f"Each of {self.shards.nodes} nodes must know how many windows the others hold. Call windows = "
                 "ts.cluster.exchange_counts(windows) on every rank, after the last split and before the loader."
             )
-        return merge_counts([count for _, count in sorted(self.counts_of_node().items())])
+        return [count for _, count in sorted(self.counts_of_node().items())]
 
     def fingerprint(self) -> dict[str, Any]:
         """A small JSON identity, the same on every node and for any number of nodes."""
-        windows, first, last, runs, offsets = self._counts.every
+        counts = self._counts
+        first = (count.first_time for count in counts if count.first_time is not None)
+        last = (count.last_time for count in counts if count.last_time is not None)
         return {
-            "windows": windows,
-            "shards": len(self._counts.windows),
-            "entities": int(self.division.entity_offsets[-1]),
-            "rows": self.division.rows,
-            "first_time": first,
-            "last_time": last,
+            "windows": len(self),
+            "shards": len(counts),
+            "entities": int(self.shards.entity_offsets[-1]),
+            "rows": self.shards.manifest.rows,
+            "first_time": min(first, default=None),
+            "last_time": max(last, default=None),
             **(self.described() or {}),
-            "runs": runs,
-            "offsets": offsets,
+            "runs": zlib.crc32(repr([count[:4] for count in counts]).encode()),
+            "offsets": zlib.crc32(repr([count.offsets for count in counts]).encode()),
         }
 
     @property
@@ -193,29 +165,29 @@ class ShardedWindows(Several):
 
     def order(self, *, shuffle: bool) -> ShardedOrder:
         """The order of a sampler over these windows: each shard permuted in each epoch, or sequential."""
-        node, nodes, components = self.division.node, self.division.nodes, self._mix_of_node().components
+        node, nodes, components = self.shards.node, self.shards.nodes, self._mix_of_node().components
         return ShardedOrder(self.table, node, nodes, [*self.parts], components, shuffle=shuffle)
 
     def numbers(self) -> tuple[Int64s, Int64s]:
         """The number of each shard of this node, and where its entities begin among those of all shards."""
         shards = np.array([*self.parts], np.int64)
-        return shards, self.division.entity_offsets[shards]
+        return shards, self.shards.entity_offsets[shards]
 
     def entities(self) -> tuple[list[Any], tuple[int, ...]]:
         """The names of the entities of all shards, whose numbers count through all of them."""
-        return [*self.division.entities()], (0,) * len(self.division.entity_offsets[1:])
+        return [*self.shards.entities], (0,) * len(self.shards.entity_offsets[1:])
 
     def statistics(
         self, columns: list[str], kind: str, by: str | None, *, together: bool
     ) -> Callable[[str | None], Statistics]:
         """The statistics of the rows that these windows see, for one node that has all of them."""
-        if self.division.nodes > 1:
+        if self.shards.nodes > 1:
             raise ValueError(
-                f"{self.division.nodes} nodes must exchange their statistics: call "
+                f"{self.shards.nodes} nodes must exchange their statistics: call "
                 "ts.cluster.fit_scaler(windows, columns) on every rank."
             )
         node = of_node(self.parts, columns, kind, by, together=together)
-        return partial(of_all, self.division.entity_offsets, [node], kind)
+        return partial(of_all, self.shards.entity_offsets, [node], kind)
 
     def _mix_of_node(self) -> Mix:
         """The windows of this node as one mix, whose components are `shard 0`, `shard 1` and so on.
@@ -225,7 +197,7 @@ class ShardedWindows(Several):
         for node, shards in enumerate(self._held):
             if not any(self.table.windows[shard] for shard in shards):
                 raise ValueError(
-                    f"Each node must hold at least one window; node {node} of {self.division.nodes} holds none, in "
+                    f"Each node must hold at least one window; node {node} of {self.shards.nodes} holds none, in "
                     f"{len(shards):,} shards. Use fewer nodes, or more shards."
                 )
         return self._mix
@@ -236,7 +208,7 @@ class ShardedWindows(Several):
 
     @property
     def _held(self) -> Sequence[Sequence[int]]:
-        return self.division.holds(self.division.nodes)
+        return self.shards.holds(self.shards.nodes)
 
     def _unevenness(self) -> float:
         """The share of filler in an epoch, because some nodes hold fewer windows than others."""
@@ -249,30 +221,29 @@ class ShardedWindows(Several):
         if uneven <= _UNEVEN:
             return None
         return (
-            f"The windows of {len(self.table.windows):,} shards are uneven on {self.division.nodes} nodes: all take as "
+            f"The windows of {len(self.table.windows):,} shards are uneven on {self.shards.nodes} nodes: all take as "
             f"many steps as the one with the most, so {uneven:.0%} of what they show is filler. Use more shards or "
             "fewer nodes."
         )
 
     def __repr__(self) -> str:
-        division = self.division
-        held = sum(len(part) for part in self.parts.values())
-        text = f"node {division.node} of {division.nodes} has {held:,} in {len(self.parts):,} shards"
-        if self.counts is None and division.nodes > 1:
+        nodes, held = self.shards.nodes, sum(len(part) for part in self.parts.values())
+        text = f"node {self.shards.node} of {nodes} has {held:,} in {len(self.parts):,} shards"
+        if self.counts is None and nodes > 1:
             return f"ShardedWindows: {text}, and has not exchanged counts with the others"
-        filler = f"; {self._unevenness():.1%} filler, because nodes differ" if division.nodes > 1 else ""
-        return f"ShardedWindows: {len(self):,} in {len(self._counts.windows):,} shards, {text}{filler}"
+        filler = f"; {self._unevenness():.1%} filler, because nodes differ" if nodes > 1 else ""
+        return f"ShardedWindows: {len(self):,} in {len(self._counts):,} shards, {text}{filler}"
 
 
-def _counted(windows: Windows | None) -> Count:
+def _counted(windows: Windows | None) -> ShardCount:
     if windows is None:
-        return Count()
+        return ShardCount()
     fingerprint = windows.fingerprint()
     runs = zlib.crc32(repr((fingerprint["names"], fingerprint["runs"])).encode())
     rows = [fingerprint["offsets"], fingerprint.get("row_times")]
     rows += [number for name, number in fingerprint.items() if name == "entities_in_tables"]
     offsets = zlib.crc32(repr(tuple(rows)).encode())
-    return Count(fingerprint["windows"], fingerprint["first_time"], fingerprint["last_time"], runs, offsets)
+    return ShardCount(fingerprint["windows"], fingerprint["first_time"], fingerprint["last_time"], runs, offsets)
 
 
 def _last_parts(part: Windows, lengths: Sequence[int], of: str | None) -> tuple[Windows | None, ...]:

@@ -45,6 +45,10 @@ class Shards:
         """The numbers of the shards that this node holds, ascending."""
         return tuple(self.stashes)
 
+    def holds(self, nodes: int) -> list[tuple[int, ...]]:
+        """The numbers of the shards that each node holds, if there are so many nodes."""
+        return assign([shard.rows for shard in self.manifest.shards], nodes)
+
     @cached_property
     def entities(self) -> list[Any]:
         """The names of the entities of all shards, on every node: by shard, and as in the stash of the shard."""

@@ -109,7 +109,7 @@ class Store:
                 system.delete_file(path)
 
     @contextmanager
-    def fetched(self, name: str) -> Iterator[str]:
+    def local_path(self, name: str) -> Iterator[str]:
         """The path of a file on this machine: the file itself, or a temporary copy."""
         if self.directory is not None:
             yield os.path.join(self.directory, name)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tensorstash.cluster.rows_by_shard import ROW, SHARD, Rows
+from tensorstash.cluster.rows_by_shard import ROW, SHARD, SourceRows
 from tensorstash.cluster.shard_file import ShardReport, ShardWriter
 from tensorstash.errors import SegmentError
 
@@ -25,7 +25,7 @@ def ray_data() -> Any:
 
 
 def write_with_ray(
-    ray: Any, rows: Rows, numbers: Sequence[int], writer: ShardWriter, in_files: bool
+    ray: Any, rows: SourceRows, numbers: Sequence[int], writer: ShardWriter, in_files: bool
 ) -> Generator[tuple[int, ShardReport]]:
     """Write the shards of these numbers. If the source is not files, this process reads it for all nodes."""
 

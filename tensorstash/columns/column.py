@@ -134,14 +134,21 @@ class ColumnCounts:
         return cls(nulls, missing, unknown, low, high)
 
     def __add__(self, other: "ColumnCounts") -> "ColumnCounts":
-        """The counts of both sets of values together."""
-        unknown = None if self.unknown is other.unknown is None else (self.unknown or 0) + (other.unknown or 0)
-        lows = [value for value in (self.low, other.low) if value is not None]
-        highs = [value for value in (self.high, other.high) if value is not None]
-        low, high = min(lows, default=None), max(highs, default=None)
-        return ColumnCounts(self.nulls + other.nulls, self.missing + other.missing, unknown, low, high)
+        """The counts of both sets of values together: sums, but of the least and the greatest value."""
+        both = {name: (getattr(self, name), getattr(other, name)) for name in COUNTS}
+        known = {name: [value for value in values if value is not None] for name, values in both.items()}
+        return ColumnCounts(**{name: EXTREMES.get(name, sum)(values) for name, values in known.items() if values})
+
+
+COUNTS = tuple(field.name for field in fields(ColumnCounts))
+EXTREMES: dict[str, Any] = {"low": min, "high": max}  # those that are not sums
+
+
+def counts_of(column: Column) -> ColumnCounts:
+    """The counts of a column."""
+    return ColumnCounts(*(getattr(column, name) for name in COUNTS))
 
 
 def with_counts(column: Column, counts: ColumnCounts) -> Column:
     """The column with these counts."""
-    return replace(column, **{field.name: getattr(counts, field.name) for field in fields(counts)})
+    return replace(column, **{name: getattr(counts, name) for name in COUNTS})

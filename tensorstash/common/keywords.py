@@ -7,7 +7,6 @@ from inspect import Parameter, signature
 from typing import Any, TypeVar, cast
 
 from tensorstash.common.checks import shown
-from tensorstash.common.public import listed
 from tensorstash.common.text import counted
 
 Target = TypeVar("Target", bound=Callable[..., Any])
@@ -18,7 +17,7 @@ def _by_word(answers: Mapping[str, str]) -> dict[str, str]:
     return {word: answer for answer, words in answers.items() for word in words.split()}
 
 
-_ORDER = f"Write order=: {listed('order')}, or your own window ids."
+_ORDER = "Write order=, such as ts.Blocks(96), or your own window ids."
 _FREQUENCY = "Write frequency=, such as '15m'; else it is found in the times."
 _SAMPLER = {  # of PyTorch's DataLoader and samplers
     _ORDER: "sampler",

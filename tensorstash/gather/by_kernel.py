@@ -15,7 +15,7 @@ from tensorstash.native.library import SpanStruct
 _WORD = (1 << 64) - 1
 
 
-def compiled(spans: Sequence[Span], memories: Sequence[Memory]) -> kernel.Compiled:
+def kernel_plan(spans: Sequence[Span], memories: Sequence[Memory]) -> kernel.KernelPlan:
     """Describe spans to the kernel, in the order of their buffers, and each memory."""
     fills = next((memory.filling.fills for memory in memories if memory.filling is not None), None)
     draws = draws_of(spans)
@@ -45,7 +45,7 @@ def _source(spans: Sequence[Span], memory: Memory) -> kernel.Source:
     return kernel.Source(items, filling.fragments, guide(ends[:, None]))
 
 
-def as_slots(plan: kernel.Compiled, stretches: Stretches) -> tuple[kernel.Compiled, InSlots]:
+def as_slots(plan: kernel.KernelPlan, stretches: Stretches) -> tuple[kernel.KernelPlan, InSlots]:
     """Stretches as windows in slots, and the plan with their fragments."""
     fragments, pieces, anchors = as_fragments(stretches, plan.struct.history + plan.struct.horizon)
     return kernel.with_fragments(plan, fragments, pieces), InSlots(anchors)

@@ -17,7 +17,7 @@ from tensorstash.gather.span import Span, draw_number, draws_of
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class ComputedSpan:
     """A span whose values are computed where a slot is empty."""
 
     span: Span
@@ -40,11 +40,13 @@ class Computed:
 
 def computed_spans(
     spans: Sequence[Span], layout: Sequence[SpanGroup], flags: Flags, memories: Sequence[Memory]
-) -> tuple[Computed, ...]:
+) -> tuple[ComputedSpan, ...]:
     """The computed spans of the buffers."""
     fillings, draws = tuple(memory.filling for memory in memories), draws_of(spans)
     return tuple(
-        Computed(span, draw_number(span, draws), fillings, buffer, (k, len(group.spans)), flags.slots.index(span.slots))
+        ComputedSpan(
+            span, draw_number(span, draws), fillings, buffer, (k, len(group.spans)), flags.slots.index(span.slots)
+        )
         for buffer, group in enumerate(layout)
         for k, span in enumerate(group.spans)
         if any(filling is not None and span.column in filling.computed for filling in fillings)
@@ -52,7 +54,7 @@ def computed_spans(
 
 
 def compute_in(
-    computed: Computed, source: Int32s | None, rows: InSlots, buffer: torch.Tensor, observed: torch.Tensor
+    computed: ComputedSpan, source: Int32s | None, rows: InSlots, buffer: torch.Tensor, observed: torch.Tensor
 ) -> None:
     """Write the values of empty slots into the buffer of a batch on the host; in numpy, for forked processes."""
     window, at = np.nonzero(~observed.numpy())
@@ -69,7 +71,7 @@ def compute_in(
 class ComputedValues(NamedTuple):
     """The values of empty slots of a span, computed before its batch is gathered on a device."""
 
-    computed: Computed
+    computed: ComputedSpan
     at: torch.Tensor  # (slots,) int64, among the slots of the span in all windows
     values: torch.Tensor  # (slots, items of a row)
 
@@ -80,7 +82,7 @@ class ComputedValues(NamedTuple):
         target.index_copy_(0, self.at, self.values)
 
 
-def computed_values(computed: Computed, source: Int32s | None, rows: InSlots) -> Iterator[ComputedValues]:
+def computed_values(computed: ComputedSpan, source: Int32s | None, rows: InSlots) -> Iterator[ComputedValues]:
     """The values of the empty slots of all windows, for each memory that has some."""
     slots = torch.tensor([*computed.span.slots[0]])
     for k, which in by_source(source):

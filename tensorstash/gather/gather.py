@@ -4,7 +4,7 @@ The kernel gathers on the host, in one call for many windows. Operations of torc
 on devices. Both fill the same buffers: one call for all columns of an item size costs less than one per column.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -12,13 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorstash.common.dtypes import Int64s
-from tensorstash.common.forks import check_threads
-from tensorstash.common.text import type_text
 from tensorstash.gather import by_torch
-from tensorstash.gather.by_kernel import as_slots, compiled
+from tensorstash.gather.by_kernel import as_slots, kernel_plan
 from tensorstash.gather.by_torch import TorchPlan, torch_plan
-from tensorstash.gather.computed import Computed, ComputedValues, compute_in, computed_spans
+from tensorstash.gather.computed import ComputedSpan, ComputedValues, compute_in, computed_spans
 from tensorstash.gather.layout import Batch, Flags, SpanGroup, as_batch, flags_of, span_groups
 from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches, count_of
@@ -34,10 +31,10 @@ class GatherPlan:
     spans: tuple[Span, ...]
     groups: tuple[SpanGroup, ...]
     flags: Flags | None  # where slots may be empty
-    executor: kernel.Compiled | TorchPlan
+    executor: kernel.KernelPlan | TorchPlan
     places: tuple[tuple[int, int], ...]  # of each span of the groups, its buffer and where it begins, in bytes a window
     flagging: tuple[int, ...]  # of each tensor of flags, the one of these spans by which the kernel writes it
-    computed: tuple[Computed, ...]
+    computed: tuple[ComputedSpan, ...]
     device: torch.device  # of the columns
     distances: tuple[int, ...]  # the groups of spans that hold distances from an origin
     window_bytes: int  # of one window in a batch
@@ -67,7 +64,7 @@ def compile_plan(
         spans=tuple(spans),
         groups=tuple(groups),
         flags=flags,
-        executor=compiled(in_groups, memories) if is_native else torch_plan(spans, groups, memories),
+        executor=kernel_plan(in_groups, memories) if is_native else torch_plan(spans, groups, memories),
         places=tuple((k, start) for k, of_group in enumerate(starts) for start in of_group),
         flagging=() if flags is None else tuple(map(slots.index, flags.slots)),
         computed=computed_spans(spans, groups, flags, memories) if flags else (),
@@ -161,7 +158,7 @@ def select(
 
 def _fill_by_kernel(  # noqa: PLR0917  as `select`
     plan: GatherPlan,
-    how: kernel.Compiled,
+    how: kernel.KernelPlan,
     source: Any,
     rows: Rows,
     buffers: Sequence[torch.Tensor],
@@ -195,44 +192,3 @@ def _to_distances(group: SpanGroup, buffer: torch.Tensor, origin: Any, observed:
         values, observed = buffer.numpy(), observed.numpy()
     by_span = values.reshape(len(group.spans), *observed.shape)
     by_span[:] = (origin[:, None] - by_span * group.spans[0].distance) * observed
-
-
-def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tensor]) -> None:
-    """Write a batch of windows in slots into the caller's tensors, `(batch, time, ...)`; no spans share a group."""
-    buffers = []
-    for group in plan.groups:
-        shape = group.buffer_shape(len(anchors))
-        target = _target(out, group.spans[0].name, shape, group.dtypes[0])
-        fits = target.is_contiguous() and target.device.type == "cpu"  # the kernel writes at its address
-        buffers.append(target.view(group.dtype) if fits else torch.empty(shape, dtype=group.dtype))
-    observed = select([plan], None, [InSlots(anchors)], buffers)
-    for buffer in buffers:  # so that autograd notices the writes of the kernel; torch 2.4 takes one at a time
-        torch.autograd.graph.increment_version(buffer)
-    batch = as_batch(plan.groups, names_of([plan]), buffers) | observed
-    copy_into({name: tensor for name, tensor in batch.items() if not _same_memory(tensor, out.get(name))}, out)
-
-
-def _same_memory(tensor: torch.Tensor, target: torch.Tensor | None) -> bool:
-    return target is not None and tensor.data_ptr() == target.data_ptr()
-
-
-def copy_into(batch: Mapping[str, torch.Tensor], out: Mapping[str, torch.Tensor]) -> None:
-    """Write tensors into the caller's tensors of the same names."""
-    for name, tensor in batch.items():
-        check_threads()  # torch copies with several
-        _target(out, name, tuple(tensor.shape), tensor.dtype).copy_(tensor)
-
-
-def _target(out: Mapping[str, torch.Tensor], name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    if not isinstance(out, Mapping):
-        raise TypeError(f"out must be an earlier batch, a mapping from names to tensors, got {type_text(out)}.")
-    target = out.get(name)
-    if not isinstance(target, torch.Tensor):
-        found = "nothing" if target is None else type_text(target)
-    elif target.shape != shape or target.dtype != dtype:
-        found = f"{tuple(target.shape)} {target.dtype}"
-    elif target.requires_grad:
-        found = "one that requires a gradient"
-    else:
-        return target
-    raise ValueError(f"out must have a {shape} {dtype} tensor for {name!r}, got {found}.")

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorstash.columns.column import Column, ColumnCounts, with_counts
+from tensorstash.columns.column import Column, ColumnCounts, counts_of, with_counts
 from tensorstash.common.dtypes import as_array
 from tensorstash.errors import DataError
 from tensorstash.ingest.static import StaticColumn
@@ -29,8 +29,7 @@ def carried_column(column: Column, like: Stash, entities: list[Any]) -> StaticCo
         )
     new = torch.full((others, *column.shape), value, dtype=column.dtype)
     more = ColumnCounts.of(as_array(new), column, 0 if column.is_validity else new.numel())
-    had = ColumnCounts(column.nulls, column.missing, column.unknown, column.low, column.high)
-    return StaticColumn(with_counts(column, had + more), np.concatenate([known, as_array(new)]), names)
+    return StaticColumn(with_counts(column, counts_of(column) + more), np.concatenate([known, as_array(new)]), names)
 
 
 def _missing(column: Column, like: Stash) -> float | int | bool | None:

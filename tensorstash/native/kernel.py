@@ -76,7 +76,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class KernelPlan:
     """How windows of `history` slots before their anchor and `horizon` from it on are taken from sources."""
 
     struct: library.PlanStruct
@@ -193,7 +193,7 @@ def compile_plan(
     *,
     apart: bool = False,
     streamed: int = STREAMED_FROM,
-) -> Compiled:
+) -> KernelPlan:
     """Spans and sources as the C struct that a gather takes; the columns decide the sizes of rows in the spans.
 
     With `apart` each item of a row is a source of its own, in order. From `streamed` bytes on, batches pass the caches.
@@ -214,7 +214,7 @@ def compile_plan(
         described["width"] = widths.repeat(widths)
     columns = columns.astype(np.uintp)
     sizes = len(spans), len(described), history, horizon, apart, streamed
-    return Compiled(
+    return KernelPlan(
         library.PlanStruct(structs, described.ctypes.data, columns.ctypes.data, *sizes),
         described,
         any(source.fragments is not None for source in sources),
@@ -223,17 +223,17 @@ def compile_plan(
     )
 
 
-def with_fragments(plan: Compiled, fragments: Fragments, guide: Guide) -> Compiled:
+def with_fragments(plan: KernelPlan, fragments: Fragments, guide: Guide) -> KernelPlan:
     """The same plan with other fragments, the same ones in all sources."""
     struct, sources = library.PlanStruct.from_buffer_copy(plan.struct), plan.sources.copy()
     for name, value in zip(("first", "row", "count", "guide"), _fragments(fragments, guide)):
         sources[name] = value
     struct.sources = sources.ctypes.data
-    return Compiled(struct, sources, True, plan.first, (plan, fragments, guide))
+    return KernelPlan(struct, sources, True, plan.first, (plan, fragments, guide))
 
 
 def gather(  # noqa: PLR0917  in the order of the struct
-    plan: Compiled,
+    plan: KernelPlan,
     anchors: Int64s,
     out: Sequence[int],
     observed: Sequence[int] | None = None,
@@ -269,7 +269,7 @@ def gather(  # noqa: PLR0917  in the order of the struct
 
 
 def take(  # noqa: PLR0917  as `gather`
-    plan: Compiled,
+    plan: KernelPlan,
     rows: Int64s,
     out: Sequence[int],
     observed: Sequence[int],

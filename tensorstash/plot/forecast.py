@@ -68,22 +68,22 @@ def forecast(
         ['history', 'truth', 'prediction']
     """
     plt = pyplot("forecast", axes)
-    framed = None
+    frame_rows = None
     if prediction is not None and not isinstance(prediction, torch.Tensor):
-        framed = _of_frame(prediction)
-        values = torch.from_numpy(framed.values.to_numpy().copy())
+        frame_rows = _of_frame(prediction)
+        values = torch.from_numpy(frame_rows.values.to_numpy().copy())
         prediction, quantiles = (values[:, 0], quantiles) if values.shape[1] == 1 else (None, values)
     past, ahead = _numbers(history, "history"), _checked({"prediction": prediction, "quantiles": quantiles})
     if truth is not None:
         ahead["truth"] = _numbers(truth, "truth")
-    rows: NDArray[Any] = np.arange(max(map(len, ahead.values()), default=0)) if framed is None else framed.times
-    windows = [np.arange(len(rows))] if framed is None else framed.windows
+    rows: NDArray[Any] = np.arange(max(map(len, ahead.values()), default=0)) if frame_rows is None else frame_rows.times
+    windows = [np.arange(len(rows))] if frame_rows is None else frame_rows.windows
     times, before = np.unique(rows), np.arange(-len(past), 0)
     expected = {"truth": len(times), "prediction": len(rows), "quantiles": len(rows)}
     if any(len(numbers) != expected[name] for name, numbers in ahead.items()):
         listed = ", ".join(f"{name} has {len(numbers)}" for name, numbers in ahead.items())
         raise ValueError(f"There must be a value for each time of the horizon, {len(times)}; {listed}.")
-    if framed is not None:  # the history is spaced as the first two times
+    if frame_rows is not None:  # the history is spaced as the first two times
         before = times[0] + (times[1] - times[0]) * before
     if axes is None:
         _, axes = plt.subplots(figsize=(WIDTH, 3), layout="constrained")
@@ -97,12 +97,12 @@ def forecast(
         _draw(axes, rows[own], {name: ahead[name][own] for name in ahead if name != "truth"}, label)
         if len(windows) > 1 and "prediction" in ahead:
             axes.lines[-1].set(marker=".", markevery=[0])
-    if framed is None:
+    if frame_rows is None:
         axes.axvline(-0.5, color="grey", linewidth=0.8, linestyle=":")
         axes.set_xlabel("slots from the anchor")
     else:
-        label_times(axes, framed.name, framed.clock)
-    handles = [*axes.get_legend_handles_labels()[0], *_bands(ahead.get("quantiles"), framed)]
+        label_times(axes, frame_rows.name, frame_rows.clock)
+    handles = [*axes.get_legend_handles_labels()[0], *_bands(ahead.get("quantiles"), frame_rows)]
     axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(handles), frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return axes
@@ -119,12 +119,12 @@ def _draw(axes: "Axes", times: NDArray[Any], ahead: Mapping[str, Numbers], label
         axes.plot(times, ahead["prediction"], color=_PREDICTION, linewidth=1.5, label=label)
 
 
-def _bands(quantiles: Numbers | None, framed: "_Framed | None") -> list["Patch"]:
+def _bands(quantiles: Numbers | None, frame_rows: "_FrameRows | None") -> list["Patch"]:
     """The bands in the legend, as dark as they are where they lie upon wider ones; of many the widest and narrowest."""
     from matplotlib.patches import Patch
 
     count = 0 if quantiles is None else quantiles.shape[1]
-    levels = [f"quantiles {k + 1}" for k in range(count)] if framed is None else framed.values.columns
+    levels = [f"quantiles {k + 1}" for k in range(count)] if frame_rows is None else frame_rows.values.columns
     ends = [levels[-1 - k].removeprefix("quantiles ") for k in range(count // 2)]
     alphas = [1 - (1 - _OPAQUE / len(ends)) ** (k + 1) for k in range(len(ends))]
     bands = [Patch(fc=_BAND, alpha=alpha, label=f"{low} to {high}") for alpha, low, high in zip(alphas, levels, ends)]
@@ -132,7 +132,7 @@ def _bands(quantiles: Numbers | None, framed: "_Framed | None") -> list["Patch"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Framed:
+class _FrameRows:
     """The rows of a frame of `Windows.to_frame`, of the windows of one entity."""
 
     values: "pl.DataFrame"  # predictions, or their quantiles
@@ -142,7 +142,7 @@ class _Framed:
     clock: Clock
 
 
-def _of_frame(frame: "pl.DataFrame | pd.DataFrame") -> _Framed:
+def _of_frame(frame: "pl.DataFrame | pd.DataFrame") -> _FrameRows:
     """Read a frame: values stand in its last columns, and the times before them and before `anchor` and `step`."""
     import polars as pl
 
@@ -170,7 +170,7 @@ def _of_frame(frame: "pl.DataFrame | pd.DataFrame") -> _Framed:
             "prediction must have the rows of one window, at least two, or those of several windows of one entity with "
             "their origins. Filter the frame by its entity, or take to_frame(origin=True)."
         )
-    return _Framed(frame[:, first:], times, windows, name, Clock("us" if time.dtype.is_temporal() else None, zone))
+    return _FrameRows(frame[:, first:], times, windows, name, Clock("us" if time.dtype.is_temporal() else None, zone))
 
 
 def _checked(given: Mapping[str, object]) -> dict[str, Numbers]:

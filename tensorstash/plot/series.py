@@ -38,7 +38,7 @@ def series(
     columns: Sequence[str],
     *,
     start: Moment | None = None,
-    end: Moment | None = None,
+    stop: Moment | None = None,
     frequency: GivenStep | None = None,
     axes: "Sequence[Axes] | None" = None,
 ) -> "list[Axes]":
@@ -54,7 +54,7 @@ def series(
         entity: one of `stash.entities`, or a list of some; `None` if the stash has none.
         columns: names of columns.
         start: the first time that is drawn, written like the cuts of `Windows.split`.
-        end: the time before which drawing ends.
+        stop: the time before which drawing stops.
         frequency: the step of time, or all times that exist, as in `Windows`; a missing step is a gap.
         axes: axes to draw on, one for each column; `None` makes a figure.
 
@@ -85,7 +85,7 @@ def series(
     all_series = [stash.series(one) for one in entities]
     for name in names:
         stash[name]  # raises ColumnError before anything is drawn
-    drawn = [_rows_drawn(stash, series, start, end, frequency) for series in all_series]
+    drawn = [_rows_drawn(stash, series, start, stop, frequency) for series in all_series]
     if not axes:
         size = (WIDTH, 0.8 + 1.6 * len(names))
         grid = pyplot("series").subplots(len(names), squeeze=False, sharex=True, figsize=size, layout="constrained")
@@ -115,12 +115,16 @@ def _axes_of(axes: "Sequence[Axes] | None", count: int) -> "list[Axes]":
 
 
 def _rows_drawn(
-    stash: Stash, series: dict[str, torch.Tensor], start: Moment | None, end: Moment | None, frequency: GivenStep | None
+    stash: Stash,
+    series: dict[str, torch.Tensor],
+    start: Moment | None,
+    stop: Moment | None,
+    frequency: GivenStep | None,
 ) -> tuple[slice, Int64s, Bools]:
-    """The rows of a series between `start` and `end`, their times, and which rows follow a gap."""
+    """The rows of a series between `start` and `stop`, their times, and which rows follow a gap."""
     if stash.time is None:
-        if start is not None or end is not None:
-            raise ValueError("start= and end= need a time column; this stash has none. Load it with time=.")
+        if start is not None or stop is not None:
+            raise ValueError("start= and stop= need a time column; this stash has none. Load it with time=.")
         count = len(next(iter(series.values())))
         return slice(0, count), np.arange(count), np.zeros(count, np.bool_)
     times = series[str(stash.time_name)].numpy()
@@ -129,11 +133,11 @@ def _rows_drawn(
     gaps, step = np.zeros(len(times), np.bool_), step_of(stash, frequency, None)
     gaps[find_runs(np.array([0, len(times)]), times, stash.clock, step).first] = True
     low = 0 if start is None else int(np.searchsorted(times, stash.clock.parse(start, "start=")))
-    high = len(times) if end is None else int(np.searchsorted(times, stash.clock.parse(end, "end=")))
+    high = len(times) if stop is None else int(np.searchsorted(times, stash.clock.parse(stop, "stop=")))
     if low >= high:
         first, last = (stash.clock.format(int(times[k])) for k in (0, -1))
         raise ValueError(
-            f"start and end must enclose at least one row, got {start} to {end}; the times are {first} to {last}."
+            f"start and stop must enclose at least one row, got {start} to {stop}; the times are {first} to {last}."
         )
     return slice(low, high), times[low:high], gaps[low:high]
 

@@ -56,15 +56,13 @@ class Sampler:
         n: the number of windows; or the windows or the mix, if the order needs more than their number.
         batch_size: ids per step and rank. `None` is for `order=ts.ByTime()` alone: whole cross-sections.
         shuffle: `True` for a new permutation in each epoch, `False` for the sequential order.
-        order: another order, instead of `shuffle`: `ts.Blocks(size)` for permuted blocks of consecutive windows,
-            `ts.Lanes(count)` for pieces of the sequential order side by side, `ts.Weighted(weights)` for draws with
-            replacement, `ts.ByTime()` for batches of one time each, `ts.PerEntity(count)` for a few windows of every
-            entity, or your ids: an iterable with a length, such as a list, an array or a
-            `torch.utils.data.Sampler`, that gives the window ids of an epoch one by one, the same on every rank. Its
-            `set_epoch(epoch)` is called before each epoch, if it has one. A state holds the number and checksum of your
-            ids, but not the state of their iterable: the run can be resumed if the iterable yields the same ids again
-            for the same epoch; otherwise it is a `ValueError`. Or an order of your own: whatever has a method
-            `bind(windows)` that returns a `tensorstash.sampling.order.Order`.
+        order: another order, instead of `shuffle`: one of those in `docs/guide/orders.md`, or your ids: an iterable
+            with a length, such as a list, an array or a `torch.utils.data.Sampler`, that gives the window ids of an
+            epoch one by one, the same on every rank. Its `set_epoch(epoch)` is called before each epoch, if it has one.
+            A state holds the number and checksum of your ids, but not the state of their iterable: the run can be
+            resumed if the iterable yields the same ids again for the same epoch; otherwise it is a `ValueError`. Or an
+            order of your own: whatever has a method `bind(windows)` that returns a
+            `tensorstash.sampling.order.Order`.
         seed: the seed of the permutations, any integer.
         num_replicas: the number of ranks. By default it is taken from the default process group, else from the
             environment (`WORLD_SIZE`, `RANK`), else it is 1; it is looked up when a pass begins. Ranks that share a
@@ -81,7 +79,7 @@ class Sampler:
 
     Raises:
         ValueError: an argument is out of range, with the range; or `shuffle=True` and `order` are both given.
-        TypeError: `shuffle` is no bool, or `order` no order.
+        TypeError: `shuffle` is not a bool, or `order` is not an order.
 
     Warns:
         UserWarning: the process group has more ranks than `num_replicas`.

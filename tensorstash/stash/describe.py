@@ -11,12 +11,13 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.common.forks import check_pool
 from tensorstash.errors import ColumnError
 from tensorstash.native.permutation import shuffled
-from tensorstash.stash.header import StashLike
 from tensorstash.stash.missing import values_of
 from tensorstash.stash.moments import Rows, Values, extremes, moments, quantiles, sampled
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from tensorstash.stash.stash import Stash
 
 Table = dict[str, NDArray[Any]]  # a figure -> (groups, items), where items are the numbers of one row
 
@@ -26,7 +27,7 @@ _NUMBERS = ("mean", "std", "min", *_QUANTILES, "max")
 
 
 def describe(
-    stash: StashLike, columns: Sequence[str] | None, by: str | None, sample: int | None, seed: int
+    stash: "Stash", columns: Sequence[str] | None, by: str | None, sample: int | None, seed: int
 ) -> "pl.DataFrame":
     """The frame that `Stash.describe` returns."""
     import polars as pl
@@ -58,14 +59,14 @@ def describe(
     return pl.DataFrame(lines)
 
 
-def _items(stash: StashLike, name: str) -> list[str]:
+def _items(stash: "Stash", name: str) -> list[str]:
     members = stash.about(name).members
     if len(members) > 1:
         return [f"{name}.{member}" for member in members]
     return [name + "".join(f"[{k}]" for k in place) for place in np.ndindex(values_of(stash, name).pack)]
 
 
-def _table(stash: StashLike, name: str, by: str | None, most: int | None, seed: int) -> Table:
+def _table(stash: "Stash", name: str, by: str | None, most: int | None, seed: int) -> Table:
     if name in stash.static and by is not None:
         raise ColumnError(f"A static column has one value in each entity; {name!r} is one. Describe it without by=.")
     column = values_of(stash, name)
@@ -103,7 +104,7 @@ def spread_sample(sizes: Int64s, most: int, seed: int) -> Int64s:
     return (np.cumsum(sizes) - sizes)[group] + low + drawn % (high - low)
 
 
-def _of_codes(stash: StashLike, name: str, column: Values, rows: Rows) -> Table:
+def _of_codes(stash: "Stash", name: str, column: Values, rows: Rows) -> Table:
     import polars as pl
 
     vocabulary = None if stash.about(name).kind == "hashed" else stash.vocabulary(name)

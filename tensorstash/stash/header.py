@@ -1,59 +1,22 @@
 """The header of a stash, its offsets, entity names and vocabularies, each checked before it is used."""
 
 import zlib
-from collections.abc import ItemsView, Iterator
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from numpy.typing import NDArray
 
 from tensorstash.columns.column import Column, fits
 from tensorstash.columns.info import StashInfo, from_header
-from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.segments.segment import Segment
 
+if TYPE_CHECKING:
+    from tensorstash.stash.stash import Stash
+
 CALENDAR = "__calendar"  # the times that exist, if a load was given them as `frequency=`
 MONTH_DAYS = "__month_days"  # of a stash that takes over entities: `month_days` of rows that it does not have
-
-
-class StashLike(Protocol):
-    """The part of `Stash` that display, statistics and export read. `Stash` imports them, so they cannot import it."""
-
-    rows: int
-    segment: Segment
-    info: StashInfo
-
-    def __getitem__(self, name: str) -> torch.Tensor: ...
-    def __iter__(self) -> Iterator[str]: ...
-    def __contains__(self, name: object) -> bool: ...
-    def items(self) -> ItemsView[str, torch.Tensor]: ...
-    def about(self, name: str) -> Column: ...
-    def vocabulary(self, name: str) -> list[Any]: ...
-    def entity_values(self, name: str) -> NDArray[Any] | list[str]: ...
-    @property
-    def static(self) -> dict[str, torch.Tensor]: ...
-    @property
-    def entities(self) -> list[Any]: ...
-    @property
-    def entity_names(self) -> tuple[str, ...]: ...
-    @property
-    def offsets(self) -> torch.Tensor: ...
-    @property
-    def time(self) -> torch.Tensor | None: ...
-    @property
-    def time_name(self) -> str | None: ...
-    @property
-    def time_range(self) -> tuple[int | None, int | None]: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def known(self) -> torch.Tensor | None: ...
-    @property
-    def known_range(self) -> tuple[int | None, int | None]: ...
-    @property
-    def known_clock(self) -> Clock: ...
 
 
 def info_of(segment: Segment) -> StashInfo:
@@ -145,7 +108,7 @@ def times_checksum(times: Int64s) -> int:
     return zlib.crc32(times.data)
 
 
-def names_checksum(stash: StashLike, column: str | None = None) -> int:
+def names_checksum(stash: "Stash", column: str | None = None) -> int:
     """A checksum of the entity names, or of the vocabulary of a column, in their order; nothing is decoded."""
     prefix = "__entities." if column is None else f"{column}.__vocabulary."
     blobs = stash.segment.checksums

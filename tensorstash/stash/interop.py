@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.stash.header import StashLike
-
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from tensorstash.stash.stash import Stash
 
-def to_arrow(stash: StashLike) -> "pa.Table":
+
+def to_arrow(stash: "Stash") -> "pa.Table":
     """What `Stash.to_arrow` returns."""
     import pyarrow as pa
 
@@ -27,24 +27,24 @@ def to_arrow(stash: StashLike) -> "pa.Table":
     return pa.table([*columns.values()], schema=pa.schema(fields))
 
 
-def to_polars(stash: StashLike) -> "pl.DataFrame":
+def to_polars(stash: "Stash") -> "pl.DataFrame":
     """What `Stash.to_polars` returns."""
     import polars as pl
 
     return pl.DataFrame([_series(*column) for column in _arrow_columns(stash).items()])
 
 
-def entity_parts(stash: StashLike) -> "list[pl.Series]":
+def entity_parts(stash: "Stash") -> "list[pl.Series]":
     """A series `(entities,)` of texts or integers for each entity column."""
     return [_series(name, _values_of(stash.entity_values(name))) for name in stash.entity_names]
 
 
-def time_series(stash: StashLike, name: str, times: torch.Tensor) -> "pl.Series":
+def time_series(stash: "Stash", name: str, times: torch.Tensor) -> "pl.Series":
     """Times of the stash, `(n,)`, with their unit and zone."""
     return _series(name, _times(times.numpy(), "timestamp", stash.clock.unit, stash.clock.zone))
 
 
-def _arrow_columns(stash: StashLike) -> "dict[str, pa.Array]":
+def _arrow_columns(stash: "Stash") -> "dict[str, pa.Array]":
     """The arrays of entity, time, known time, columns and repeated static columns; of equal names the first counts.
 
     Neither Arrow nor polars has bfloat16. Its bits would be read as integers, so it becomes float32.
@@ -66,7 +66,7 @@ def _arrow_columns(stash: StashLike) -> "dict[str, pa.Array]":
     return columns
 
 
-def _column(stash: StashLike, name: str, tensor: torch.Tensor) -> "pa.Array":
+def _column(stash: "Stash", name: str, tensor: torch.Tensor) -> "pa.Array":
     import pyarrow as pa
 
     info, array = stash.about(name), tensor.numpy()

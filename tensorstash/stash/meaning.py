@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensorstash.columns.column import Column, Fill
-from tensorstash.stash.header import StashLike, names_checksum
+from tensorstash.stash.header import names_checksum
+from tensorstash.stash.stash import Stash
 
 _LONGEST = 120  # the most characters of a list of members that is written out
 
 
-def meaning(stash: StashLike, name: str) -> dict[str, Any]:
+def meaning(stash: Stash, name: str) -> dict[str, Any]:
     """What the numbers of a column mean, in plain values that JSON keeps; what a column does not have is left out.
 
     A column is known by its name in the stash, whatever its source; only the members of a pack are told apart.
@@ -43,7 +44,7 @@ def _fields(about: Column) -> list[str]:
     return [field if form == "number" else f"{form} of {field}" for field, form in about.calendar]
 
 
-def _marked(stash: StashLike, mask: Column) -> list[str]:
+def _marked(stash: Stash, mask: Column) -> list[str]:
     """The columns whose values `ts.is_valid` marks; if none is loaded, its sources."""
     every = (*stash.info.columns, *stash.info.static)
     marked = [about.name for about in every if about.members == mask.members and not about.is_validity]

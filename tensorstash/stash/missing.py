@@ -2,23 +2,26 @@
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 
 from tensorstash.columns.column import Column
 from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.stash.header import StashLike
 from tensorstash.stash.moments import Values
 
+if TYPE_CHECKING:
+    from tensorstash.stash.stash import Stash
 
-def values_of(stash: StashLike, name: str) -> Values:
+
+def values_of(stash: "Stash", name: str) -> Values:
     """The numbers of a column, and a mask that is false where `fill=` stands for a missing value."""
     is_static = stash.about(name) in stash.info.static
     tensor = stash.static[name] if is_static else stash[name]
     return Values(tensor, _validity(stash, name, tensor, is_static=is_static))
 
 
-def missing_rows(stash: StashLike, name: str) -> Callable[[slice | Int64s], Bools] | None:
+def missing_rows(stash: "Stash", name: str) -> Callable[[slice | Int64s], Bools] | None:
     """A function from rows, a slice or their numbers, to whether each has a missing value; in a pack, in any member.
 
     `None` if the column had none when loaded: it is not read, so NaN written into it later is not noticed.
@@ -39,7 +42,7 @@ def missing_rows(stash: StashLike, name: str) -> Callable[[slice | Int64s], Bool
     return missing
 
 
-def _validity(stash: StashLike, name: str, tensor: torch.Tensor, *, is_static: bool) -> torch.Tensor | None:
+def _validity(stash: "Stash", name: str, tensor: torch.Tensor, *, is_static: bool) -> torch.Tensor | None:
     """False where `fill=` stands for a missing value, in the shape of the column; `None` without a mask."""
     info = stash.about(name)
     if info.fill is None:

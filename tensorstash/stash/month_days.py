@@ -1,17 +1,22 @@
 """The day of the month that an entity has its times on, which shorter months cut: the 31st, or the last day."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from tensorstash.common.dtypes import Int8s, Int64s
 from tensorstash.common.frequency import day_of_month
-from tensorstash.stash.header import MONTH_DAYS, StashLike
+from tensorstash.stash.header import MONTH_DAYS
+
+if TYPE_CHECKING:
+    from tensorstash.stash.stash import Stash
 
 LAST = 32  # every time is the last day of its month; also where there is none
 _BLOCK = 1 << 18  # rows looked at together
 _SHORTEST = 28  # days of a month
 
 
-def month_days(stash: StashLike) -> Int8s:
+def month_days(stash: "Stash") -> Int8s:
     """`(entities,)`: 32 if all times of the entity are last days of months, else the largest day, from 1 to 31."""
     assert stash.time is not None
     times, offsets = stash.time.numpy(), stash.offsets.numpy()
@@ -30,14 +35,14 @@ def month_days(stash: StashLike) -> Int8s:
     return days
 
 
-def kept_days(stash: StashLike) -> Int8s | None:
+def kept_days(stash: "Stash") -> Int8s | None:
     """The same for a stash that takes over the entities; `None` if no times are as far apart as months are."""
     if MONTH_DAYS not in stash.segment.checksums and not _has_months(stash):
         return None
     return month_days(stash)
 
 
-def _has_months(stash: StashLike) -> bool:
+def _has_months(stash: "Stash") -> bool:
     """Whether the mean step of some entity is that of a month; it costs the same whatever the number of rows."""
     if stash.time is None or stash.clock.unit is None or stash.known is not None:
         return False

@@ -2,6 +2,7 @@
 
 import html
 from textwrap import indent
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,24 +10,26 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.common.html import table
 from tensorstash.common.text import aligned, counted
 from tensorstash.segments.format import Entry
-from tensorstash.stash.header import StashLike
+
+if TYPE_CHECKING:
+    from tensorstash.stash.stash import Stash
 
 _MOST_COLUMNS = 100  # in a notebook
 
 
-def as_text(stash: StashLike) -> str:
+def as_text(stash: "Stash") -> str:
     """What `print` shows."""
     return f"Stash: {_caption(stash)}\n" + indent(aligned(_lines(stash)), "  ")
 
 
-def as_html(stash: StashLike) -> str:
+def as_html(stash: "Stash") -> str:
     """What a notebook shows: the same as a table."""
     head, *body = _lines(stash)
     more = f"<p>and {len(body) - _MOST_COLUMNS:,} more columns</p>" if len(body) > _MOST_COLUMNS else ""
     return f"<p><b>Stash</b>: {html.escape(_caption(stash))}</p>{table(head, body[:_MOST_COLUMNS])}{more}"
 
 
-def entity_text(stash: StashLike, entity: int) -> str:
+def entity_text(stash: "Stash", entity: int) -> str:
     """The name of an entity, the values of several columns one after the other; "all rows" if there is no entity."""
     if not stash.entity_names:
         return "all rows"
@@ -34,13 +37,13 @@ def entity_text(stash: StashLike, entity: int) -> str:
     return ", ".join(map(str, name)) if isinstance(name, tuple) else str(name)
 
 
-def chosen_entities(stash: StashLike, most: int) -> Int64s:
+def chosen_entities(stash: "Stash", most: int) -> Int64s:
     """The indices of at most `most` entities at equal distances."""
     count = len(stash.offsets) - 1
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
 
 
-def _tensors(stash: StashLike) -> list[tuple[str, str, Entry, str, str]]:
+def _tensors(stash: "Stash") -> list[tuple[str, str, Entry, str, str]]:
     """Of each column and of the times: the name, the type in words, the tensor, missing and unknown values."""
     info, entries = stash.info, stash.segment.entries
     lines = []
@@ -59,7 +62,7 @@ def _words(*words: str | None) -> str:
     return " ".join(filter(None, words))
 
 
-def _lines(stash: StashLike) -> list[tuple[str, ...]]:
+def _lines(stash: "Stash") -> list[tuple[str, ...]]:
     """A head and a line for each tensor; the sizes add up to that of the caption.
 
     The numbers of unknown values are shown if a column was given a vocabulary.
@@ -71,7 +74,7 @@ def _lines(stash: StashLike) -> list[tuple[str, ...]]:
     return lines if any(line[-1] for line in lines[1:]) else [line[:-1] for line in lines]
 
 
-def _caption(stash: StashLike) -> str:
+def _caption(stash: "Stash") -> str:
     count = stash.segment.entries["__offsets"].shape[0] - 1
     entities = f"{counted(count, 'entity')} ({', '.join(stash.entity_names)}), " if stash.entity_names else ""
     nbytes = sum(entry.nbytes for _, _, entry, _, _ in _tensors(stash))

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,7 +11,10 @@ from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Duration, Frequency, inferred
 from tensorstash.errors import DataError
-from tensorstash.stash.header import CALENDAR, StashLike
+from tensorstash.stash.header import CALENDAR
+
+if TYPE_CHECKING:
+    from tensorstash.stash.stash import Stash
 
 _BLOCK = 1 << 18  # rows scanned at a time: the temporary arrays stay in the cache
 _SAMPLE = 1 << 16
@@ -19,7 +23,7 @@ _MOST_STEPS = 100_000  # distinct steps counted; beyond that the rarest are forg
 _MOST_TICKS = 1 << 62
 
 
-def frequency_of(stash: StashLike) -> int | str | None:
+def frequency_of(stash: "Stash") -> int | str | None:
     """The step of time that windows of all rows find, as users write it; `None` if a calendar or the rows tell none."""
     info = stash.info
     if info.frequency is not None or info.time is None or stash.time is None or CALENDAR in stash.segment.checksums:
@@ -37,7 +41,7 @@ def frequency_of(stash: StashLike) -> int | str | None:
     return int(found.text) if stash.clock.unit is None else found.text
 
 
-def calendar_of(stash: StashLike) -> Calendar | None:
+def calendar_of(stash: "Stash") -> Calendar | None:
     """The calendar that a load was given, if it was given one."""
     if CALENDAR not in stash.segment.checksums:
         return None

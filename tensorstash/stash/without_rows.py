@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,14 +13,17 @@ from tensorstash.columns.info import StashInfo, to_header
 from tensorstash.common.dtypes import as_integers
 from tensorstash.segments.draft import Draft
 from tensorstash.segments.segment import Segment
-from tensorstash.stash.header import MONTH_DAYS, StashLike, times_checksum
+from tensorstash.stash.header import MONTH_DAYS, times_checksum
 from tensorstash.stash.month_days import kept_days
 from tensorstash.stash.steps import frequency_of
+
+if TYPE_CHECKING:
+    from tensorstash.stash.stash import Stash
 
 _MONTH_DAYS_PAGE = 64  # most texts are few, and a page for each would outweigh them
 
 
-def without_rows(stash: StashLike) -> Segment:
+def without_rows(stash: "Stash") -> Segment:
     """What `Stash.without_rows` returns."""
     segment, metadata = stash.segment, to_header(_info(stash.info, frequency_of(stash)))
     blobs = {name: segment.blob(name) for name in segment.checksums}

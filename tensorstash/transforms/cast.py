@@ -5,7 +5,7 @@ from typing import Literal
 
 import torch
 
-from tensorstash.common.checks import shown
+from tensorstash.common.checks import one_of, shown
 from tensorstash.common.dtypes import one_nan
 from tensorstash.errors import SchemaError
 from tensorstash.transforms.entries import check_batch, span_of
@@ -39,20 +39,14 @@ class Cast:
     """
 
     def __init__(self, dtypes: Mapping[str, torch.dtype], *, on: Literal["device", "host"] = "device") -> None:
-        if not isinstance(dtypes, Mapping):
+        if not isinstance(dtypes, Mapping) or not all(isinstance(name, str) for name in dtypes):
             raise TypeError(
-                f"dtypes must be a mapping from spans to dtypes, got {shown(dtypes)}. Write "
+                f"dtypes must be a mapping from names of spans to dtypes, got {shown(dtypes)}. Write "
                 "{'<span>': torch.float32}."
             )
-        if not isinstance(on, str) or on not in ("device", "host"):
-            raise ValueError(f"on must be 'device' or 'host', got {on!r}.")
+        self.on = one_of(on, ("device", "host"), "on")
         self.dtypes = dict(dtypes)
-        self.on = on
         for name, dtype in self.dtypes.items():
-            if not isinstance(name, str):
-                raise TypeError(
-                    f"dtypes must be by names of spans, got {shown(name)}. Write {{'<span>': torch.float32}}."
-                )
             if not isinstance(dtype, torch.dtype):
                 raise TypeError(
                     f"dtypes[{name!r}] must be a torch.dtype, got {shown(dtype)}. Write {{{name!r}: torch.float32}}."

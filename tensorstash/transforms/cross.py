@@ -8,14 +8,13 @@ import torch
 from tensorstash.columns.names import RESERVED
 from tensorstash.common.checks import at_least, names_in
 from tensorstash.errors import SchemaError
+from tensorstash.gather.layout import Batch
 from tensorstash.transforms.entries import check_batch, span_of
-
-Batch = dict[str, torch.Tensor]
 
 _POSITIVE = (1 << 63) - 1
 
 
-@dataclass(frozen=True, init=False, slots=True)
+@dataclass(frozen=True, init=False)
 class Cross:
     """Adds the combination of several columns to each batch, as one category in `[0, buckets)`.
 
@@ -65,8 +64,7 @@ class Cross:
                 f"name must not have a dot or be reserved in batches ({', '.join(sorted(RESERVED))}), got {name!r}. "
                 "Choose another."
             )
-        for field, value in (("columns", chosen), ("buckets", buckets), ("name", name)):
-            object.__setattr__(self, field, value)
+        vars(self).update(columns=chosen, buckets=buckets, name=name)
 
     def __call__(self, batch: Batch) -> Batch:
         """Add the buckets to a batch and return it."""

@@ -13,13 +13,12 @@ import torch
 from tensorstash.common.checks import at_least, one_of, shown
 from tensorstash.common.dtypes import one_nan
 from tensorstash.common.text import type_text
+from tensorstash.gather.layout import Batch
 from tensorstash.transforms.bound import Source, check_source
 from tensorstash.transforms.entries import check_batch, check_floating, check_predictions, check_whole, span_of
 from tensorstash.transforms.observed import Computed, Flags, change_values, computed_in, counted, flags_in, holds_value
 
 Kind = Literal["standard", "last", "mean"]
-
-Batch = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True, init=False)

@@ -1,7 +1,6 @@
 """`PackSequences`: spans without empty slots, with windows one after the other or in rows of a fixed length."""
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +10,8 @@ from tensorstash.common.checks import at_least, shown
 from tensorstash.common.dtypes import Bools
 from tensorstash.common.text import type_text
 from tensorstash.errors import unknown
+from tensorstash.gather.layout import Batch
+from tensorstash.gather.variates import Take
 from tensorstash.sampling.several import Several
 from tensorstash.transforms.entries import check_batch, span_of
 from tensorstash.transforms.observed import holds_value
@@ -18,9 +19,6 @@ from tensorstash.transforms.packing import Packing, mark, move, pack
 from tensorstash.windows.windows import Windows
 
 _MOST_SLOTS = 1 << 31
-
-Batch = dict[str, torch.Tensor]
-Take = Callable[[str, tuple[int, ...], torch.dtype], torch.Tensor]
 
 
 @dataclass(frozen=True, init=False)

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import torch
 
+from tensorstash.columns.column import Column, ColumnCounts, with_counts
 from tensorstash.columns.info import to_header
 from tensorstash.common.checks import shown
-from tensorstash.common.dtypes import DTYPES, as_integers, one_nan
+from tensorstash.common.dtypes import DTYPES, as_array, as_integers, one_nan
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.segments.draft import Draft
@@ -69,15 +70,14 @@ def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype
         "Take a narrower dtype=, or scale each batch: transform=[scaler].",
     )
     draft = Draft([(entry.name, to[entry.name], entry.shape) for entry in kept], kept[0].start)
-    ranges = {name: _write_scaled(draft, name, stash[name], table, group) for name, table in tables.items()}
+    columns = {about.name: about for about in stash.info.columns}
+    for name, table in tables.items():
+        columns[name] = _write_scaled(draft, columns[name], stash[name], table, group)
     for name in to.keys() - tables.keys():
         _write(draft, name, 0, stash[name] if name in stash else segment.tensor(name))
     for name in segment.checksums:
         blob = segment.blob(name)
         draft.blob(name, as_integers(blob).numpy(), blob.dtype)
-    columns = {about.name: about for about in stash.info.columns}
-    for name, (low, high) in ranges.items():
-        columns[name] = replace(columns[name], low=low, high=high, is_scaled=True)
     draft.seal(to_header(replace(stash.info, columns=tuple(columns.values()))))
     made = Segment(os.dup(draft.fd))
     made.populate()
@@ -89,19 +89,22 @@ def _write(draft: Draft, name: str, row: int, values: torch.Tensor) -> None:
 
 
 def _write_scaled(
-    draft: Draft, name: str, column: torch.Tensor, table: tuple[torch.Tensor, torch.Tensor], group: torch.Tensor | None
-) -> tuple[float | None, float | None]:
-    """Scale a column block by block, in the wider of its old and new dtype; returns the range of its new values."""
-    dtype = draft.entries[name].dtype
-    wide = torch.promote_types(column.dtype, dtype)
+    draft: Draft,
+    about: Column,
+    column: torch.Tensor,
+    table: tuple[torch.Tensor, torch.Tensor],
+    group: torch.Tensor | None,
+) -> Column:
+    """Scale a column block by block, in the wider of its old and new dtype; returns it with its new counts."""
+    dtype = draft.entries[about.name].dtype
+    wide, scaled = torch.promote_types(column.dtype, dtype), replace(about, dtype=dtype, is_scaled=True)
     constants = ScaleConstants.of(*table, like=torch.empty(0, dtype=wide))
     rows = max(1, _BLOCK // constants.items)
-    ends: list[float] = []
+    counts = ColumnCounts(nulls=about.nulls)
     for start in range(0, len(column), rows):
         block = column[start : start + rows].to(wide, copy=True)
         constants.scale_in_place(block[:, None], None if group is None else group[start : start + rows], inverse=False)
         block = one_nan(block.to(dtype))
-        _write(draft, name, start, block)
-        if len(values := block[~block.isnan()]):
-            ends += [end.item() for end in values.aminmax()]
-    return min(ends, default=None), max(ends, default=None)
+        _write(draft, about.name, start, block)
+        counts += ColumnCounts.of(as_array(block), scaled)
+    return with_counts(scaled, counts)

@@ -5,7 +5,7 @@ frame, or `<span>.repeated` of `cover`; the spans of `ts.each`, with what each o
 entries, such as `valid` and ids, before the columns of the frame.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import as_array
-from tensorstash.gather.gather import GatherPlan, compile_plan, copy_into, gather, gather_into, names_of
+from tensorstash.gather.gather import GatherPlan, compile_plan, gather, names_of
 from tensorstash.gather.memory import Memory
 from tensorstash.gather.span import Span, draws_of
 from tensorstash.gather.variates import Take, VariatePlan, gather_rows, named, new_memory, variate_plans
@@ -43,12 +43,6 @@ class Contents:
     def plans(self) -> list[GatherPlan]:
         """How batches are gathered, for each kind of rows that windows have; compiled for the first batch."""
         return [compile_plan(spans, memories) for spans, memories in self.spans_and_memories()]
-
-    @cached_property
-    def plan_apart(self) -> GatherPlan:
-        """How windows in slots are gathered into a buffer for each span."""
-        ((spans, memories),) = self.spans_and_memories()
-        return compile_plan(spans, memories, together=False)
 
     def spans_and_memories(self) -> list[tuple[Sequence[Span], list[Memory]]]:
         """The spans in slots, and those of each stretch of time, and what they are gathered from."""
@@ -125,17 +119,6 @@ class Contents:
         chain, located = self.chain, self.chain.locate(check_ids(ids, len(self.chain)))
         rows = chain.static_rows(located, chain.entities(located)) if self.static else None
         return located._replace(static_rows=rows, entries=chain.labels(located))
-
-    def batch_into(self, ids: Ids, out: Mapping[str, torch.Tensor]) -> Batch:
-        """The batch in the tensors of an earlier one of as many windows."""
-        first = self.chain.placements[0]
-        if first.time_spans or first.points is not None or self.variates:
-            copy_into(self.batch(ids), out)
-        else:
-            located = self._locate(ids)
-            gather_into(self.plan_apart, located.anchors, out)
-            copy_into(self.beside(located), out)
-        return dict(out)
 
     def window_or_batch(self, ids: int | Ids) -> Batch:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""

@@ -29,7 +29,6 @@ from tensorstash.windows.require import Require
 from tensorstash.windows.selection import Where, of_named
 from tensorstash.windows.spans import make_spans
 from tensorstash.windows.tables import checked_tables
-from tensorstash.windows.variate_rows import check_undrawn
 from tensorstash.windows.whole import with_ends
 
 if TYPE_CHECKING:
@@ -172,31 +171,23 @@ class Windows:
         return len(self.placement)
 
     def __getitem__(self, ids: int | Ids) -> dict[str, torch.Tensor]:
-        """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
+        """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`.
+
+        Each has memory of its own, and the dtype of its column. Static columns are `(batch, ...)`: each window has the
+        values of its entity. Raises `IndexError` for ids outside `[-len(self), len(self))`.
+
+        Example:
+            >>> import numpy as np, tensorstash as ts
+            >>> windows = ts.Windows(ts.load({"y": np.arange(5)}), history=2)
+            >>> windows[[0, 3]]["y"]
+            tensor([[0, 1],
+                    [3, 4]])
+        """
         return self.contents.window_or_batch(ids)
 
     def __getitems__(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
         """Windows one by one, as PyTorch's `DataLoader` asks for them with `batch_size=`."""
         return self.contents.each_window(ids)
-
-    def gather(self, ids: Ids, out: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
-        """The batch of the windows `ids`: a fresh `(batch, time, ...)` tensor per span, in the dtype of its column.
-
-        Static columns are `(batch, ...)`: each window has the values of its entity.
-
-        `out` is an earlier batch of as many windows: its tensors are overwritten and returned. Raises `IndexError` for
-        ids outside `[-len(self), len(self))`, and `ValueError` for an `out` that does not fit.
-
-        Example:
-            >>> import numpy as np, tensorstash as ts
-            >>> windows = ts.Windows(ts.load({"y": np.arange(5)}), history=2)
-            >>> batch = windows.gather([0, 3])
-            >>> windows.gather([1, 2], out=batch)["y"]
-            tensor([[1, 2],
-                    [2, 3]])
-        """
-        check_undrawn(self.placement.spans)
-        return self.contents.batch(ids) if out is None else self.contents.batch_into(ids, out)
 
     def anchors(self, ids: Ids) -> dict[str, torch.Tensor]:
         """The `entity` (index into `stash.entities`) and the `time` of each window's anchor, both `(batch,)` int64.

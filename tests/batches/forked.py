@@ -38,13 +38,13 @@ def sampled() -> dict[str, Any]:
 
 
 def ways(one: ts.Windows | ts.Mix) -> dict[str, Callable[[], Batch]]:
-    """A large batch by its ids, of windows one by one, of a loader, and written into another."""
+    """A large batch by its ids, of windows one by one, and of a loader."""
     ids = np.resize(np.arange(len(one)), SIZE)
     made: dict[str, Callable[[], Batch]] = {"ids": lambda: one[ids], "each": lambda: one.__getitems__(ids[:999])[-1]}
     given: dict[str, Any] = {"with_ids": True, "with_valid": True}
     if isinstance(one, ts.Windows):
         of_ids = ts.Loader(one, SIZE, order=ids, prefetch=2, **given)
-        return made | {"loader": lambda: next(iter(of_ids)), "out": lambda: dict(one.gather(ids, out=one[ids]))}
+        return made | {"loader": lambda: next(iter(of_ids))}
     mix = ts.Mix(one.windows, dict(zip(one.windows, one.components.weights)), SIZE)
     return made | {"loader": lambda: next(iter(ts.Loader(mix, SIZE, **given)))}
 

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 
 import tensorstash as ts
-from tensorstash.cluster.sharded_windows import Division, ShardedWindows, merge_counts
+from tensorstash.cluster.sharded_windows import ShardedWindows
 from tests.epochs import ordered
 
 FILE = Path(__file__).with_name("golden_batches.json")
@@ -145,16 +146,15 @@ def shards_of(kind: str, shards: int, nodes: int = 1, node: int = 0) -> ShardedW
     every = {k: windows_of(kind, name, 40 + 9 * k) for k, name in enumerate(names)}
     offsets = np.cumsum([0, *map(len, names)])
 
-    def division(here: int) -> Division:
-        rows = sum(own.stash.rows for own in every.values())
-        return Division(here, nodes, rows, offsets, partial(_held, shards), list)
-
+    manifest = SimpleNamespace(rows=sum(own.stash.rows for own in every.values()))
+    about: dict[str, Any] = {"nodes": nodes, "manifest": manifest, "entity_offsets": offsets}
+    opened: list[Any] = [SimpleNamespace(node=k, holds=partial(_held, shards), **about) for k in range(nodes)]
     own = [
-        ShardedWindows({k: part for k, part in every.items() if k % nodes == here}, division(here))
+        ShardedWindows({k: part for k, part in every.items() if k % nodes == here}, opened[here])
         for here in range(nodes)
     ]
     counts = {shard: count for part in own for shard, count in part.counts_of_node().items()}
-    return replace(own[node], counts=merge_counts([counts[shard] for shard in sorted(counts)]))
+    return replace(own[node], counts=[counts[shard] for shard in sorted(counts)])
 
 
 def _held(shards: int, nodes: int) -> list[list[int]]:
@@ -275,11 +275,11 @@ def _resumed(case: Case, more: Mapping[str, Any]) -> str:
 
 
 def indexed(sampled: ts.Windows | ts.Mix) -> list[str]:
-    """Checksums of a batch and of one window by their numbers, and of a batch written into another."""
+    """Checksums of a batch and of one window by their numbers, and of a batch of windows in another order."""
     ids = np.arange(len(sampled))[::-3][:20]
     some = [sampled[ids], {name: tensor[None] for name, tensor in sampled[3 % len(sampled)].items()}]
     if isinstance(sampled, ts.Windows):
-        some.append(dict(sampled.gather(ids[::-1].copy(), out=sampled[ids])))
+        some.append(dict(sampled[ids[::-1]]))
     return [_checksums([batch])[1] for batch in some]
 
 

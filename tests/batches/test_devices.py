@@ -117,7 +117,7 @@ def test_transforms_see_a_batch_that_is_there(monkeypatch: pytest.MonkeyPatch) -
         return batch
 
     ids = [batch["window"] for batch in ts.Loader(sampled, 16, prefetch=2, with_ids=True, transform=[note])]
-    assert all(oracle.same(one, sampled.gather(which)["past"]) for one, which in zip(seen, ids, strict=True))
+    assert all(oracle.same(one, sampled[which]["past"]) for one, which in zip(seen, ids, strict=True))
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 4])

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader, Subset
 
 import tensorstash as ts
-from tensorstash.cluster.sharded_windows import Division, ShardedWindows, merge_counts
+from tensorstash.cluster.sharded_windows import ShardedWindows
 from tests import kernel, oracle
 from tests.batches.golden import forget, stash_of
 from tests.late_device import LateCopies
@@ -254,12 +255,12 @@ def test_a_draw_can_be_pickled() -> None:
 def test_over_shards_draws_go_by_the_position_that_the_key_tells(nodes: int) -> None:
     parts = {k: windows_of("whole", name, 40 + 9 * k) for k, name in enumerate(["ab", "c", "def"])}
     rows, held = sum(part.stash.rows for part in parts.values()), {1: [[0, 1, 2]], 2: [[0, 1], [2]]}
-    divisions = [Division(node, nodes, rows, np.array([0, 2, 3, 6]), held.__getitem__, list) for node in range(nodes)]
-    shards = [
-        ShardedWindows({k: parts[k] for k in held[nodes][node]}, division) for node, division in enumerate(divisions)
-    ]
+    about: dict[str, Any] = {"nodes": nodes, "manifest": SimpleNamespace(rows=rows), "holds": held.__getitem__}
+    about["entity_offsets"] = np.array([0, 2, 3, 6])
+    opened: list[Any] = [SimpleNamespace(node=node, **about) for node in range(nodes)]
+    shards = [ShardedWindows({k: parts[k] for k in held[nodes][node]}, opened[node]) for node in range(nodes)]
     counts = {shard: count for part in shards for shard, count in part.counts_of_node().items()}
-    merged = merge_counts([counts[shard] for shard in sorted(counts)])
+    merged = [counts[shard] for shard in sorted(counts)]
     positions = {key(SEED, 0, position): position for position in range(len(replace(shards[0], counts=merged)))}
     seen = set()
     for node, part in enumerate(shards):

@@ -22,7 +22,7 @@ import numpy as np
 import psutil
 
 import tensorstash as ts
-from tensorstash.cluster.sharded_windows import ShardedWindows, merge_counts
+from tensorstash.cluster.sharded_windows import ShardedWindows
 from tensorstash.cluster.shards import Shards
 
 Make = Callable[[Shards], ShardedWindows]
@@ -66,7 +66,7 @@ def on_nodes(path: Path, nodes: int, make: Make = windows_of) -> list[ShardedWin
     """The windows on every node, as after `exchange_counts`, which needs a process for each rank."""
     own = [make(ts.cluster.open(path, node, nodes)) for node in range(nodes)]
     counts = {shard: count for windows in own for shard, count in windows.counts_of_node().items()}
-    return [replace(windows, counts=merge_counts([counts[shard] for shard in sorted(counts)])) for windows in own]
+    return [replace(windows, counts=[counts[shard] for shard in sorted(counts)]) for windows in own]
 
 
 def loaders_of(windows: Sequence[ShardedWindows], ranks: int, batch_size: int | None, **more: Any) -> list[ts.Loader]:
@@ -97,7 +97,7 @@ def seen_in(step: Sequence[dict[str, Any]], loaders: Sequence[ts.Loader]) -> lis
 
 def names_of(windows: ShardedWindows) -> list[str]:
     """The entities of all shards, of which only those of this node's shards are known here."""
-    offsets = windows.division.entity_offsets
+    offsets = windows.shards.entity_offsets
     names = [""] * int(offsets[-1])
     for shard, own in windows.parts.items():
         names[offsets[shard] : offsets[shard + 1]] = own.stash.entities

@@ -1,12 +1,8 @@
 """Inside `cluster/order.py`: layouts that change within an epoch, beside an oracle of single windows."""
 
-import gc
 import random
-import tracemalloc
-from array import array
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import partial
 from math import floor
 from typing import Any
 
@@ -15,7 +11,6 @@ import pytest
 
 from tensorstash.cluster.legs import Leg, Legs, ShardTable, fold, remainder, shown_after
 from tensorstash.cluster.order import ShardedOrder
-from tensorstash.cluster.sharded_windows import Count, merge_counts
 from tensorstash.cluster.shards import assign
 from tensorstash.sampling.components import components, mix_draws
 from tensorstash.sampling.steps import Layout, Steps
@@ -249,22 +244,3 @@ def test_steps_and_states_of_a_trillion_windows_are_a_few_integers() -> None:
     whole = next(alone.steps(0, 0, legs, Layout(8, 3, 1024, "keep"), 2))
     assert len({*zip(*(part.tolist() for part in split(alone, whole.ids.reshape(-1))))}) == whole.ids.size
     assert whole.valid.tolist() == [[1024]] * 2  # type: ignore[union-attr]
-
-
-def test_a_rank_holds_kilobytes_of_4096_shards() -> None:
-    """The numbers of windows and of rows, 8 bytes each; what a step needs besides is freed before the next one."""
-    rng = random.Random(0)
-    counts = [Count(rng.randint(1, 488_000_000), 10**9 + k, 10**10 + k, 10**9 + k) for k in range(4096)]
-    tracemalloc.start()
-    try:
-        known = merge_counts(counts)
-        rows = array("q", known.windows)
-        table = ShardTable(known.windows, partial(assign, rows))
-        own = sharding(table, 1250, 7, True)
-        passing = own.steps(0, 0, (Leg(1, 8, 64, 3),), Layout(10_000, 59, 1024, "keep"), 100)
-        ids = next(passing).ids.nbytes
-        gc.collect()  # it also empties the free lists of the interpreter
-        held, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert held < 2 * 8 * len(counts) + 3 * ids + 30_000

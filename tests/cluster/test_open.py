@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.cluster import store
-from tensorstash.cluster.manifest import sealed, unsealed
+from tensorstash.cluster.manifest import seal, unseal
 from tensorstash.cluster.node import Node, node_of
 from tensorstash.cluster.shards import assign
 from tests import processes
@@ -249,7 +249,7 @@ def test_a_missing_manifest_and_a_missing_shard(own: Path) -> None:
 
 def changed(path: Path, change: Callable[[dict[str, Any]], Any], write: Callable[[Any], str]) -> None:
     """Change the fields of a manifest."""
-    fields = unsealed((path / "manifest.json").read_text())
+    fields = unseal((path / "manifest.json").read_text())
     change(fields)
     (path / "manifest.json").write_text(write(fields))
 
@@ -284,7 +284,7 @@ def test_a_manifest_that_was_changed_is_refused(own: Path, change: Any, write: C
     ],
 )
 def test_a_manifest_of_another_release_is_refused(own: Path, change: dict[str, Any], message: str) -> None:
-    changed(own, lambda fields: fields.update(change), sealed)
+    changed(own, lambda fields: fields.update(change), seal)
     with pytest.raises(ts.errors.SegmentError, match=rf"manifest\.json is not a whole manifest: .*{message}"):
         ts.cluster.open(own)
 
@@ -304,7 +304,7 @@ def test_the_records_of_other_nodes_are_compared_with_the_index(own: Path) -> No
         fields["shards"][first]["entities"] += 1
         fields["shards"][second]["entities"] -= 1
 
-    changed(own, moved, sealed)
+    changed(own, moved, seal)
     with pytest.raises(ts.errors.SegmentError, match="rows and entities of its shards are not those of its index"):
         ts.cluster.open(own, 1, 2)
 

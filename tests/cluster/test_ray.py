@@ -93,7 +93,7 @@ def test_workers_and_a_node_are_killed(
     cluster: Any, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the first shard all workers are killed, after the second a node, and with it what its object store held."""
-    plain = resume.Run.add
+    plain = resume.ShardingRun.add
     killed = []
 
     def add(self: Any, number: int, done: Any) -> None:
@@ -106,7 +106,7 @@ def test_workers_and_a_node_are_killed(
             cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
             killed.append("node")
 
-    monkeypatch.setattr(resume.Run, "add", add)
+    monkeypatch.setattr(resume.ShardingRun, "add", add)
     ts.cluster.shard(source, COLUMNS, shards=S, to=tmp_path / "ray", engine="ray", **KEYS)
     assert len(killed) > 1
     assert killed[-1] == "node"

@@ -22,7 +22,7 @@ import tensorstash as ts
 from tensorstash.cluster import exchange
 from tensorstash.cluster.exchange import RankCounts, count_of_each_shard
 from tensorstash.cluster.shard_statistics import of_all, of_node
-from tensorstash.cluster.sharded_windows import Count, ShardedWindows
+from tensorstash.cluster.sharded_windows import ShardCount, ShardedWindows
 from tensorstash.cluster.shards import Shards
 from tests import kernel
 from tests.cluster.nodes import (
@@ -355,7 +355,7 @@ def test_a_scaler_of_all_shards_is_that_of_one_stash(path: Path, kind: Kind, by:
         told = [of_node(windows.parts, ["y"], kind, by) for windows in several for _ in range(2)]
         for windows in several:
             with warned():
-                of_all_nodes = partial(of_all, windows.division.entity_offsets, told, kind)
+                of_all_nodes = partial(of_all, windows.shards.entity_offsets, told, kind)
                 merged = ts.Scaler.of_statistics(windows, of_all_nodes, kind, by, "error")
             assert merged.state_dict() == found.state_dict()
     (loader,) = loaders_of([here], 1, 50, transform=[found])
@@ -385,7 +385,7 @@ def test_scalers_that_shards_cannot_have_are_refused(path: Path) -> None:
 
 
 def test_ranks_that_disagree_are_told_how() -> None:
-    one, two, three = Count(5, 0, 9, 1), Count(6, 0, 9, 2), Count(0)
+    one, two, three = ShardCount(5, 0, 9, 1), ShardCount(6, 0, 9, 2), ShardCount(0)
     about = {"spans": {"past": ["y", -2, 0, 1]}, "stride": 1}
     first, second = RankCounts(0, 2, about, {0: one, 2: three}), RankCounts(1, 2, None, {1: two})
     assert count_of_each_shard([first, first, second], 3) == [one, two, three]

@@ -28,8 +28,8 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.cluster import resume
-from tensorstash.cluster.manifest import Manifest, ShardRecord, sealed
-from tensorstash.cluster.rows_by_shard import Rows
+from tensorstash.cluster.manifest import Manifest, ShardRecord, seal
+from tensorstash.cluster.rows_by_shard import SourceRows
 from tensorstash.cluster.shard_file import ShardReport, ShardWriter
 from tensorstash.cluster.store import Store
 from tests import processes
@@ -253,7 +253,7 @@ def test_a_run_goes_on_with_the_shards_that_are_right(
 ) -> None:
     """One is missing, one was damaged since, one was never written: these are made, to the same bytes."""
     call(tmp_path / "whole")
-    plain = resume.Run.add
+    plain = resume.ShardingRun.add
 
     def stopped(self: Any, number: int, done: Any) -> None:
         plain(self, number, done)
@@ -261,7 +261,7 @@ def test_a_run_goes_on_with_the_shards_that_are_right(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(resume.Run, "add", stopped)
+        patched.setattr(resume.ShardingRun, "add", stopped)
         with pytest.raises(KeyboardInterrupt):
             call(tmp_path / "to")
     assert not (tmp_path / "to" / "manifest.json").exists()
@@ -285,7 +285,7 @@ def test_of_many_shards_several_are_noted_together(tmp_path: Path, monkeypatch: 
         plain(self, name, text)
 
     monkeypatch.setattr(Store, "write", noted)
-    found = resume.Run(Store(str(tmp_path)), {})
+    found = resume.ShardingRun(Store(str(tmp_path)), {})
     for number in range(1000):
         found.add(number, ShardReport(ShardRecord(f"shard-{number}", 1, 1, 8192, "0f"), [], [], {}))
         there = json.loads((tmp_path / "partial.json").read_text())["shards"]
@@ -352,14 +352,14 @@ def test_a_run_that_failed_before_its_first_shard_binds_nobody(tmp_path: Path) -
 
 def test_calls_for_one_directory_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second waits, and is then refused, as it is of another source; one of the same source finds the shards."""
-    plain, entered, told = Rows.by_shard, threading.Event(), threading.Event()
+    plain, entered, told = SourceRows.by_shard, threading.Event(), threading.Event()
 
     def slowly(*given: Any) -> Any:
         entered.set()
         assert told.wait(60)
         return plain(*given)
 
-    monkeypatch.setattr(Rows, "by_shard", slowly)
+    monkeypatch.setattr(SourceRows, "by_shard", slowly)
     with ThreadPoolExecutor(3) as pool:
         first = pool.submit(call, tmp_path)
         assert entered.wait(60)
@@ -375,13 +375,13 @@ def test_calls_for_one_directory_take_turns(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_run_whose_notes_are_replaced_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Object stores have no locks: whoever comes last sees that somebody else was there."""
-    plain = resume.Run.finish
+    plain = resume.ShardingRun.finish
 
     def late(self: Any, manifest: Manifest) -> None:
-        self.store.write("partial.json", sealed({"arguments": {"source": "another"}, "shards": {}}))
+        self.store.write("partial.json", seal({"arguments": {"source": "another"}, "shards": {}}))
         plain(self, manifest)
 
-    monkeypatch.setattr(resume.Run, "finish", late)
+    monkeypatch.setattr(resume.ShardingRun, "finish", late)
     with pytest.raises(
         ts.errors.SegmentError, match=r"^Only one call at a time may make shards in a place; another has written"
     ):
@@ -445,12 +445,12 @@ def test_shards_of_something_else_are_left_alone(tmp_path: Path, other: dict[str
 KILLED = """
 import sys, os, signal
 from tensorstash.cluster import resume
-plain = resume.Run.add
+plain = resume.ShardingRun.add
 def add(self, number, done):
     plain(self, number, done)
     if number == int(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
-resume.Run.add = add
+resume.ShardingRun.add = add
 from tests.cluster.test_shard import call
 from pathlib import Path
 if __name__ == "__main__":
@@ -476,14 +476,14 @@ def test_a_killed_run_leaves_nothing_half_made(tmp_path: Path, at: int) -> None:
 
 def test_a_source_must_not_change_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pq.write_table(table(), tmp_path / "a.parquet")
-    plain: Callable[..., Any] = Rows.by_shard
+    plain: Callable[..., Any] = SourceRows.by_shard
 
     def changing(*given: Any) -> Any:
         rows_of = plain(*given)
         pq.write_table(table(50), tmp_path / "a.parquet")
         return rows_of
 
-    monkeypatch.setattr(Rows, "by_shard", changing)
+    monkeypatch.setattr(SourceRows, "by_shard", changing)
     with pytest.raises(ts.errors.SourceError, match="A source must not change while it is loaded"):
         call(tmp_path / "to", source=tmp_path / "a.parquet")
 

@@ -263,17 +263,13 @@ def views(record: Record, rng: Random, windows: Any) -> None:
     record.state("fingerprint", windows.fingerprint())
     record.add("per entity", windows.per_entity())
     ids = [rng.randrange(-count, count) for _ in range(rng.randint(1, 12))]
-    batch = windows[ids]
-    record.batch("by ids", batch)
+    record.batch("by ids", windows[ids])
     record.batch("by array", windows[np.array(ids, np.int64)])
     record.batch("one", windows[ids[0]])
     low = rng.randrange(count)
     record.batch("slice", windows[low : low + rng.randint(1, 30) : rng.choice([1, 2])])
     with record.trying("all"):
         record.batch("all", windows[:])
-    again = [rng.randrange(count) for _ in ids]
-    with record.trying("out"):
-        record.batch("out", windows.gather(again, out=batch))
     with record.trying("anchors"):
         record.add("anchors", windows.anchors(ids))
     record.add("points", member(windows, "points"))

@@ -68,7 +68,6 @@ def calls(rng: Random, loaded: Loaded, windows: Any) -> dict[str, Call]:
         "folds": (member(windows, "folds"), (1, 2), {"gap": 0, "expanding": True}),
         "latest": (member(windows, "latest"), (), {"of": "y"}),
         "by number": (windows.__getitem__, ([0],), {}),
-        "gather": (member(windows, "gather"), ([0],), {}),
         "column of a stash": (stash.__getitem__, ("y",), {}),
         "vocabulary": (member(stash, "vocabulary"), ("word",), {}),
         "series": (member(stash, "series"), (stash.entities[0],), {}),

@@ -40,7 +40,6 @@ def test_a_batch_is_what_a_loop_over_slots_finds(case: Case, data: st.DataObject
     ids = data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=9))
     expected = case.expected(windows.stash, ids)
     check(windows[ids], expected)
-    check(windows.gather(ids), expected)
     check({name: tensor[None] for name, tensor in windows[ids[0]].items()}, case.expected(windows.stash, ids[:1]))
 
 

@@ -20,7 +20,7 @@ from tests.native.test_kernel import Int64s, Results, World, span_of
 pytestmark = pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
 
 
-def shared_work(rows: int = 4000) -> tuple[kernel.Compiled, Int64s, NDArray[Any], list[int]]:
+def shared_work(rows: int = 4000) -> tuple[kernel.KernelPlan, Int64s, NDArray[Any], list[int]]:
     """A plan, anchors, room for a batch that is large enough for several threads, and its address."""
     column = np.arange(rows * 8, dtype=np.float64).reshape(rows, 8)
     plan = kernel.compile_plan([span_of(0, 50, 1, 0)], [kernel.Source([column])], 0, 50)

@@ -361,7 +361,7 @@ def test_only_the_times_asked_for_are_drawn_on_the_given_axes() -> None:
     stash = hourly()
     grid = Figure().subplots(2)
     found = ts.plot.series(
-        stash, "north", ["temp", "dry"], start="2024-01-01 01:00", end="2024-01-01 05:00", axes=[*grid]
+        stash, "north", ["temp", "dry"], start="2024-01-01 01:00", stop="2024-01-01 05:00", axes=[*grid]
     )
     assert found == [*grid]
     assert [value for value in heights(found[0].lines[0]) if not math.isnan(value)] == [1, 2, 3]
@@ -414,8 +414,8 @@ def test_what_cannot_be_drawn_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             ValueError,
-            lambda: ts.plot.series(timeless, None, ["y"], end=5),
-            "start= and end= need a time column; this stash has none. Load it with time=.",
+            lambda: ts.plot.series(timeless, None, ["y"], stop=5),
+            "start= and stop= need a time column; this stash has none. Load it with time=.",
         ),
         (
             ValueError,

@@ -74,11 +74,22 @@ def imports(path: Path, known: set[str]) -> Iterator[tuple[str, int]]:
                 yield (inside if inside in known else inside.rpartition(".")[0]), node.lineno
 
 
+def lines_for_types(path: Path) -> set[int]:
+    """The lines of a file that only a type checker reads."""
+    nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+    blocks = [node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    return {line for block in blocks for line in range(block.lineno, (block.end_lineno or 0) + 1)}
+
+
 def upward(package: Path) -> list[str]:
-    """The imports that run against the order of the rooms, or around in a circle of files."""
+    """The imports that run against the order of the rooms, or around in a circle of files.
+
+    Those of types, which never run, may go around within a room: a class and the functions that its methods call.
+    """
     found, graph, known = [], {}, modules(package)
     for module, path in known.items():
-        graph[module] = {target for target, _ in imports(path, {*known})} - {module}
+        types = lines_for_types(path)
+        graph[module] = {target for target, line in imports(path, {*known}) if line not in types} - {module}
         for target, line in imports(path, {*known}):
             here, there = (name.split(".")[0] for name in (module, target))
             if there not in ROOMS or ROOMS.index(there) > ROOMS.index(here):
@@ -145,6 +156,8 @@ def test_imports_run_one_way() -> None:
         ("def late():\n    import tensorstash.cli", ["columns.spec:2 imports cli"]),
         ("if 0:\n    from tensorstash import load", ["columns.spec:2 imports tensorstash"]),
         ("import tensorstash.columns.other", ["a circle of imports: columns.other, columns.spec"]),
+        ("if TYPE_CHECKING:\n    import tensorstash.columns.other", []),
+        ("if TYPE_CHECKING:\n    import tensorstash.stash.stash", ["columns.spec:2 imports stash.stash"]),
         ("import tensorstash.errors", []),
     ],
 )

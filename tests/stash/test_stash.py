@@ -500,3 +500,29 @@ def test_wrong_names_are_named() -> None:
 def test_one_column_may_be_entity_and_time() -> None:
     stash = ts.load({"t": [1, 2], "y": [1.0, 2.0]}, ["y"], entity="t", time="t")
     assert stash.to_polars().to_dict(as_series=False) == {"t": [1, 2], "y": [1.0, 2.0]}
+
+
+def test_counts_are_those_of_the_tensors_on_every_way_to_a_stash(tmp_path: Path) -> None:
+    """Whoever writes a column counts it: a load, a file, a load that takes over entities, a scaled copy."""
+    data = {
+        "e": ["a", "a", "b"],
+        "t": [1, 2, 1],
+        "y": [0.5, None, -2.5],
+        "word": ["x", None, "y"],
+        "level": [2.0, 2.0, 3.0],
+    }
+    stash = ts.load(data, ["y", "word"], entity="e", time="t", static=["level"])
+    stash.save(tmp_path / "saved")
+    more = {"e": ["c", "b"], "t": [5, 6], "y": [7.0, None], "word": ["y", "y"]}
+    ways = {
+        "loaded": stash,
+        "opened": ts.open(tmp_path / "saved"),
+        "of others": ts.load(more, like=stash),
+        "scaled": ts.Scaler.fit(ts.Windows(stash, 1, columns=["y"]), ["y"], kind="maxabs").transform(stash),
+    }
+    for way, one in ways.items():
+        for name, tensor in {**one, **one.static}.items():
+            about, values = one.about(name), [value for value in tensor.tolist() if value == value]  # noqa: PLR0124
+            known = [value for value in values if not about.is_coded or value >= 0]
+            missing = len(tensor) - len(known)
+            assert (about.missing, about.low, about.high) == (missing, min(known), max(known)), (way, name)

@@ -175,7 +175,7 @@ def test_shards_on_any_number_of_nodes_have_the_constants_of_one_stash(
         check(scaler, k, own, kind)
     several = on_nodes(tmp_path / "cut", 2, make)
     told = [of_node(windows.parts, ["x"], kind, by, together=True) for windows in several]
-    merged = partial(of_all, here.division.entity_offsets, told, kind)
+    merged = partial(of_all, here.shards.entity_offsets, told, kind)
     assert ts.Scaler.of_statistics(here, merged, kind, by, "error").state_dict() == scaler.state_dict()
 
 

@@ -204,7 +204,6 @@ def test_every_call_scales_and_every_inverse_scales_back(way: str) -> None:
         "moved": lambda batch: {"y": torch.from_numpy(batch["y"].numpy().copy())},
         "cast": ts.Cast({"y": torch.float32}),
         "packed": lambda batch: {"y": ts.PackSequences("y")(batch)["y"].view(8, 2)},
-        "out": lambda batch: {"y": windows.gather([*range(8)], out=windows[:])["y"].copy_(batch["y"])},
     }
     with torch.inference_mode(way == "inference"):
         (batch,) = ts.Loader(windows, 8, transform=[scaler])

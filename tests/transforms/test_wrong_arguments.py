@@ -125,7 +125,7 @@ def test_each_says_what_it_takes() -> None:
         ),
         (lambda: ts.InstanceNorm("y", eps="a"), ValueError, "eps must be a number > 0, got 'a'"),  # type: ignore[arg-type]
         (lambda: ts.InstanceNorm("y", eps=float("inf")), ValueError, "eps must be a number > 0, got inf"),
-        (lambda: ts.Cast({3: torch.float32}), TypeError, "by names of spans, got 3"),  # type: ignore[dict-item]
+        (lambda: ts.Cast({3: torch.float32}), TypeError, "names of spans to dtypes, got {3: torch.float32}"),  # type: ignore[dict-item]
         (lambda: ts.Cross(["a", "b"], 8, name=3), TypeError, "name must be a text, got 3"),  # type: ignore[arg-type]
         (
             lambda: ts.PackSequences(["a", "b"]),  # type: ignore[arg-type]

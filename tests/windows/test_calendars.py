@@ -1,6 +1,5 @@
 """Calendars: `frequency=` as all times that exist. Oracles: plain Python over places, and offsets of pandas."""
 
-import multiprocessing
 import pickle
 import re
 import tracemalloc
@@ -20,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tensorstash as ts
+from tests import processes
 from tests.oracle_load import bits, like
 
 pytestmark = [
@@ -465,17 +465,12 @@ def test_it_travels_with_the_stash(tmp_path: Path, shm: Path) -> None:
 def test_it_travels_to_processes(method: str) -> None:
     """With a private stash, by descriptor."""
     windows = ts.Windows(small(), 3, 2, columns=["y"])
-    context = multiprocessing.get_context(method)
-    here, there = context.Pipe()
-    process = context.Process(target=_send_anchors, args=(windows.latest(), there))  # type: ignore[attr-defined]
-    process.start()
-    assert here.poll(120)
-    assert here.recv() == [(trading_days()[12] - date(1970, 1, 1)).days]
-    process.join()
+    found = processes.in_child(method, _first_anchor, windows.latest())
+    assert found == [(trading_days()[12] - date(1970, 1, 1)).days]
 
 
-def _send_anchors(windows: ts.Windows, pipe: Any) -> None:
-    pipe.send(windows.anchors([0])["time"].tolist())
+def _first_anchor(windows: ts.Windows) -> Any:
+    return windows.anchors([0])["time"].tolist()
 
 
 def test_another_calendar_is_another_shared_copy(shm: Path, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ orders depend on numbers alone, must give the same batches, bit by bit.
 """
 
 import math
-import multiprocessing
 import pickle
 import warnings
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tests import kernel
+from tests import kernel, processes
 from tests.oracle_load import like
 from tests.windows.test_splits import Case, cases, keys
 
@@ -203,22 +202,15 @@ def test_scalers_see_the_rows_of_these_windows_alone() -> None:
     assert torch.equal(one.center["y"], other.center["y"])
 
 
-def _child(windows: tuple[ts.Windows, ...], results: Any) -> None:
-    torch.set_num_threads(1)  # without the kernel, torch's threads do not survive a fork
-    results.put([next(iter(ts.Loader(part, 4, shuffle=True)))["past"].tolist() for part in windows])
+def _first_batches(windows: tuple[ts.Windows, ...]) -> list[Any]:
+    return [next(iter(ts.Loader(part, 4, shuffle=True)))["past"].tolist() for part in windows]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_other_processes_see_the_same(method: str, processes_from_the_template: None) -> None:
     windows = plain(stash_of(rows()))
     parts = (windows.of(CHOSEN), *windows.split_last(END, 4), windows.of(CHOSEN).split_last(END)[1])
-    context: Any = multiprocessing.get_context(method)
-    results = context.Queue()
-    child = context.Process(target=_child, args=(parts, results))
-    child.start()
-    found = results.get(timeout=300)
-    child.join()
-    assert found == [next(iter(ts.Loader(part, 4, shuffle=True)))["past"].tolist() for part in parts]
+    assert processes.in_child(method, _first_batches, parts) == _first_batches(parts)
 
 
 @pytest.mark.usefixtures("shm")

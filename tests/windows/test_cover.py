@@ -275,8 +275,6 @@ def test_windows_in_any_order_and_one_by_one() -> None:
     batch, ids = cover[:], np.random.default_rng(0).permutation(len(cover))
     some = cover[ids]
     assert torch.equal(some["x.repeated"], batch["x.repeated"][torch.from_numpy(ids)])
-    out = cover.gather(ids, out={name: torch.zeros_like(tensor) for name, tensor in batch.items()})
-    assert torch.equal(out["x.repeated"], some["x.repeated"])
     for k, window in enumerate(cover.__getitems__([*range(len(cover))])):
         assert torch.equal(window["x.repeated"], batch["x.repeated"][k])
         assert torch.equal(cover[k]["x.repeated"], batch["x.repeated"][k])

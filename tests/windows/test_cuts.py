@@ -47,8 +47,8 @@ def test_a_time_with_a_zone_is_not_compared_with_one_without(zone: str | None, m
         pytest.importorskip("matplotlib").use("Agg")
         with pytest.raises(ValueError, match=f"start= {rule}"):
             ts.plot.series(stash, None, ["y"], start=moment)
-        with pytest.raises(ValueError, match=f"end= {rule}"):
-            ts.plot.series(stash, None, ["y"], end=moment)
+        with pytest.raises(ValueError, match=f"stop= {rule}"):
+            ts.plot.series(stash, None, ["y"], stop=moment)
         if not isinstance(moment, str):
             with pytest.raises(ts.errors.SchemaError, match=like("The times of at= must be a timestamp with")):
                 ts.Windows(stash, 1, at=pd.DataFrame({"t": [moment]}))

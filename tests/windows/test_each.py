@@ -153,15 +153,6 @@ def test_one_window_has_all_its_rows() -> None:
     assert torch.equal(next(iter(by_sampler))["past"], whole["past"][:12])
 
 
-def test_a_batch_is_written_into_an_earlier_one() -> None:
-    windows = ts.Windows(stash_of("f64", 3), spans=spans_of("x"))
-    batch = windows[[0, 1]]
-    assert windows.gather([4, 2], out=batch)["past"] is batch["past"]
-    assert torch.equal(batch["past"], windows[[4, 2]]["past"])
-    with pytest.raises(ValueError, match=r"out must have a \(1, 5, 3\) torch.float64 tensor for 'past x'"):
-        windows.gather([0], out=batch)
-
-
 def test_a_batch_of_no_window() -> None:
     stash = ts.load({"t": np.arange(5), "x": np.arange(10.0).reshape(5, 2)}, ["x"], time="t")
     empty = ts.Windows(stash, spans={"past": (ts.each("x"), -2, 0)})[[]]

@@ -4,7 +4,6 @@ The oracle is `windows[ids]`, which knows neither orders nor ranks, nor devices,
 `--device` names, whatever a batch holds has the bits of the host's.
 """
 
-import multiprocessing
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tests import kernel, oracle
+from tests import kernel, oracle, processes
 from tests.late_device import LateCopies
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* entities have no", "ignore:.*Gaps cost", "ignore:Gaps make")
@@ -187,26 +186,15 @@ def test_components_of_a_mix_hold_the_same(kind: str) -> None:
                 assert torch.equal(batch[name][mine].nan_to_num(-7.5), values.nan_to_num(-7.5)), name
 
 
-def _child(windows: list[ts.Windows], results: Any) -> None:
-    torch.set_num_threads(1)  # without the kernel, torch's threads do not survive a fork
-    results.put([_first(part) for part in windows])
-
-
-def _first(windows: ts.Windows) -> Any:
-    batch = next(iter(loader_of(windows, {"order": ts.PerEntity(2)})))
-    return {name: values.nan_to_num(-7.5).tolist() for name, values in batch.items()}
+def _first_batches(windows: list[ts.Windows]) -> list[Any]:
+    batches = [next(iter(loader_of(part, {"order": ts.PerEntity(2)}))) for part in windows]
+    return [{name: values.nan_to_num(-7.5).tolist() for name, values in batch.items()} for batch in batches]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_other_processes_make_the_same_batches(method: str, processes_from_the_template: None) -> None:
     windows = [make(stash_of()) for make in WINDOWS.values()]
-    context: Any = multiprocessing.get_context(method)
-    results = context.Queue()
-    child = context.Process(target=_child, args=(windows, results))
-    child.start()
-    found = results.get(timeout=300)
-    child.join()
-    assert found == [*map(_first, windows)]
+    assert processes.in_child(method, _first_batches, windows) == _first_batches(windows)
 
 
 @pytest.mark.usefixtures("shm")

@@ -41,7 +41,6 @@ FROM_THE_END: dict[str, Taken] = {
     "windows[ids]": lambda ids: WINDOWS[ids]["y"][:, 0].long().tolist(),
     "mix[ids]": lambda ids: MIX[ids]["y"][:, 0].long().tolist(),
     "__getitems__": lambda ids: [int(one["y"][0]) for one in WINDOWS.__getitems__(ids)],
-    "gather": lambda ids: WINDOWS.gather(ids)["y"][:, 0].long().tolist(),
     "anchors": lambda ids: (WINDOWS.anchors(ids)["time"] - 1).tolist(),
     "to_frame": in_frame,
 }

@@ -109,10 +109,6 @@ def test_every_window_is_what_the_oracle_finds_slot_by_slot(
     chosen = [expected[i] for i in ids]
     batch = windows[ids]
     check_batch(stash, case["spans"], chosen, batch)
-    reused = windows.gather(ids, out=windows[[0] * len(ids)])
-    check_batch(stash, case["spans"], chosen, reused)
-    blank = {name: torch.zeros(tensor.shape, dtype=tensor.dtype) for name, tensor in batch.items()}
-    check_batch(stash, case["spans"], chosen, windows.gather(ids, out=blank))
     one = {name: tensor[None] for name, tensor in windows[ids[0]].items()}
     check_batch(stash, case["spans"], chosen[:1], one)
     assert pickle.loads(pickle.dumps(windows.placement.slots)).total == sum(map(len, expected_runs(stash, case)))
@@ -356,9 +352,6 @@ def test_what_is_wrong_is_said() -> None:
         ts.Windows(untimed, history=2, min_history=0)
     with pytest.raises(ValueError, match=r"min_history.*got 3"):
         ts.Windows(untimed, history=2, min_history=3)
-    windows = ts.Windows(timed, history=3, gaps="mask", columns=["y"])
-    with pytest.raises(ValueError, match=r"out.*got nothing"):
-        windows.gather([0], out={"y": torch.zeros(1, 3, dtype=torch.float64)})
 
 
 @pytest.mark.filterwarnings("default")

@@ -69,7 +69,6 @@ def test_a_batch_of_nothing_has_the_entries_of_any_other(
         made = [
             *(of[ids] for of in (windows, none, mix) for ids in NOTHING),
             none[:],
-            windows.gather([], out=windows[[]]),
         ]
     for batch in made:
         assert [*entries(batch).items()] == expected

@@ -348,9 +348,6 @@ def test_windows_travel_in_pickles_and_saved_stashes(cards: tuple[ts.Stash, pl.D
         assert oracle.same(again[:][name], tensor)
     batches = [*ts.Loader(other, 64)]  # from a file: the loader reads ahead
     assert oracle.same(torch.cat([batch["past"] for batch in batches]), windows[:]["past"])
-    out = windows.gather([0, 1, 2])
-    windows.gather([5, 6, 7], out=out)
-    assert oracle.same(out["past"], windows[[5, 6, 7]]["past"])
     assert "at points in time of" in repr(windows)
     assert "<th>anchor</th>" in windows._repr_html_()
 

@@ -1,6 +1,5 @@
 """Windows over tables in everything that samples: orders, ranks, resume, mixes, splits, processes, transforms."""
 
-import multiprocessing
 import pickle
 import tracemalloc
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tests import kernel
+from tests import kernel, processes
 from tests.oracle_load import like
 from tests.windows.test_tables import equal
 
@@ -275,22 +274,14 @@ def test_a_neighbour_is_read_by_a_table_of_the_same_stash() -> None:
     assert windows[-1]["other"].tolist() == [2.0, 3.0]
 
 
-def _child(windows: ts.Windows, results: Any) -> None:
-    torch.set_num_threads(1)  # without the kernel, torch's threads do not survive a fork
-    batch = windows[[0, 50]]
-    results.put({name: tensor.numpy().tobytes() for name, tensor in batch.items()})
+def _bytes(windows: ts.Windows) -> dict[str, bytes]:
+    return {name: tensor.numpy().tobytes() for name, tensor in windows[[0, 50]].items()}
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_other_processes_see_the_same(method: str, processes_from_the_template: None) -> None:
     windows = windows_of()
-    context: Any = multiprocessing.get_context(method)
-    results = context.Queue()
-    child = context.Process(target=_child, args=(windows, results))
-    child.start()
-    found = results.get(timeout=300)
-    child.join()
-    assert found == {name: tensor.numpy().tobytes() for name, tensor in windows[[0, 50]].items()}
+    assert processes.in_child(method, _bytes, windows) == _bytes(windows)
 
 
 def test_windows_over_saved_tables_are_pickled(tmp_path: Any) -> None:

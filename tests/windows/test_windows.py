@@ -59,10 +59,6 @@ def test_every_window_is_the_slice_that_the_oracle_takes(
     ids = data.draw(st.lists(st.integers(-len(anchors), len(anchors) - 1), min_size=1, max_size=8))
     batch = windows[ids]
     check_batch(windows, ids, anchors, batch)
-    for out in (windows[[0] * len(ids)], {name: torch.zeros(t.shape, dtype=t.dtype) for name, t in batch.items()}):
-        reused = windows.gather(ids, out=out)
-        assert all(reused[name] is out[name] for name in out)
-        check_batch(windows, ids, anchors, reused)
     check_batch(windows, [ids[0]], anchors, {name: tensor[None] for name, tensor in windows[ids[0]].items()})
 
 
@@ -319,36 +315,6 @@ def test_ids_outside_are_an_index_error() -> None:
         small()[-8]
     with pytest.raises(TypeError, match=like("got float64 of shape (1,).")):
         small()[np.array([0.5])]
-
-
-def test_out_must_fit() -> None:
-    windows = small()
-    out = windows[[0, 1]]
-    with pytest.raises(
-        ValueError,
-        match=like("out ... got (2, 3) torch.int64"),
-    ):
-        windows.gather([0, 1, 2], out=out)
-
-
-def test_out_may_lie_anywhere_and_autograd_learns_of_it() -> None:
-    windows = ts.Windows(ts.load({"y": np.arange(10.0)}), 3)
-    expected = torch.tensor([[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]], dtype=torch.float64)
-    apart = torch.zeros(2, 6, dtype=torch.float64)[:, ::2]
-    assert torch.equal(windows.gather([1, 5], out={"y": apart})["y"], expected)
-
-    out = torch.zeros(2, 3, dtype=torch.float64)
-    weight = torch.ones(3, dtype=torch.float64, requires_grad=True)
-    loss = (out * weight).sum()
-    windows.gather([1, 5], out={"y": out})
-    with pytest.raises(RuntimeError, match="has been modified by an inplace operation"):
-        loss.backward()  # type: ignore[no-untyped-call]
-    with pytest.raises(ValueError, match="got one that requires a gradient"):
-        windows.gather([0], out={"y": torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)})
-    with pytest.raises(ValueError, match="got a list"):
-        windows.gather([0], out={"y": [0.0]})  # type: ignore[dict-item]
-    with pytest.raises(TypeError, match="out must be an earlier batch"):
-        windows.gather([0], out=out)  # type: ignore[arg-type]
 
 
 def test_anchors_name_entity_and_time() -> None:
