@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
 from tensorstash.common.calendar import GivenStep
+from tensorstash.common.checks import one_of
 from tensorstash.common.frequency import Duration
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.stash.stash import Stash
@@ -27,7 +28,7 @@ from tensorstash.windows.placement import Placement
 from tensorstash.windows.predictions import to_frame
 from tensorstash.windows.require import Require
 from tensorstash.windows.selection import Where, of_named
-from tensorstash.windows.spans import make_spans
+from tensorstash.windows.spans import make_spans, slot_count
 from tensorstash.windows.tables import checked_tables
 from tensorstash.windows.variate_rows import check_undrawn
 from tensorstash.windows.whole import with_ends
@@ -140,15 +141,15 @@ class Windows:
             in_time=in_time,
             min_history=min_history,
             min_horizon=1 if is_whole and min_horizon is None else min_horizon,
-            stride=stride,
+            stride=slot_count(1, stride, "stride"),
             align=align,
-            gaps=gaps,
+            gaps=one_of(gaps, get_args(Gaps), "gaps"),
             frequency=frequency,
             tolerance=tolerance,
             require=require,
             where=where,
-            closed=closed,
-            unmatched=unmatched,
+            closed=one_of(closed, get_args(Side), "closed"),
+            unmatched=one_of(unmatched, get_args(Unmatched), "unmatched"),
             is_whole=is_whole,
         )
         self._set(arguments, windows_of(arguments, stash, at, others))
