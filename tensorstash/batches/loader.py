@@ -1,4 +1,4 @@
-"""The view of the training loop: batches in the order of a sampler, on the device."""
+"""`Loader`: batches for a training loop, in the order of a sampler, on the device."""
 
 import time
 import warnings
@@ -119,8 +119,7 @@ class Loader:
             warnings.warn(warning, stacklevel=3)
         self.dataset: Any = dataset  # what was given; its type would have to be checked at every use
         self.device = device_of(device)
-        on_cpu = self.device.type == "cpu"
-        default = 0 if on_cpu else 2
+        default = 0 if self.device.type == "cpu" else 2
         self.prefetch = default if prefetch is None else at_least(0, prefetch, "prefetch", below=_MOST_AHEAD)
         self.sampler = Sampler(
             dataset,
@@ -202,7 +201,7 @@ class Loader:
                     if late:
                         began = clock()
                         batch = self._transformed(late, batch)
-                        times.changed(clock() - began)
+                        times.transformed += clock() - began
                     taken += 1
                     begun.last = steps.epoch, steps.progress, index, taken
                     if taken == 1:
@@ -293,7 +292,7 @@ class Loader:
     def _values(self) -> Staging:
         """Staging memory for what the host computes for batches of resident columns."""
         assert self._staging is not None
-        return self._staging.like(self.prefetch + _SPARE_STAGES)
+        return Staging(self._staging.copies, self.prefetch + _SPARE_STAGES)
 
     @property
     def _batch_bytes(self) -> int:

@@ -37,10 +37,9 @@ def _remedy(given: object) -> str:
 
 def callables(transform: Sequence[Transform]) -> tuple[Transform, ...]:
     """The transforms of `transform=`."""
-    if callable(transform):
-        raise TypeError(f"transform must be a list of callables, got {shown(transform)}. Write [...] around it.")
-    if not is_listed(transform):
-        raise TypeError(f"transform must be a list of callables, got {shown(transform)}. For none, leave it out.")
+    if callable(transform) or not is_listed(transform):
+        remedy = "Write [...] around it." if callable(transform) else "For none, leave it out."
+        raise TypeError(f"transform must be a list of callables, got {shown(transform)}. {remedy}")
     for step in transform:
         if not callable(step):
             raise TypeError(f"A transform must be a callable that takes a batch, got {shown(step)}.")

@@ -1,6 +1,5 @@
 """The `Sampler`: the windows of a rank at each step, pass after pass, and their state."""
 
-import operator
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +22,7 @@ from tensorstash.windows.windows import Windows
 
 VERSION = 1
 _MOST_RANKS = 1 << 31
-_MOST_PADDED = 1 << 31  # ids per step: filler is made too
+_MOST_IDS = 1 << 31  # of a step
 _MOST_LINES = 8  # of differences in an error
 
 
@@ -127,7 +126,9 @@ class Sampler:
         self.seed = integer(seed, "seed")
         self.steps = None if steps is None else at_least(1, steps, "steps", below=MOST_COUNT)
         self._windows: Any = windows
-        self._rank_size, self._global_size = self._checked_sizes(batch_size, global_batch_size)
+        self._varies = batch_size is None and global_batch_size is None  # batches, up to the largest of the order
+        self._is_global = global_batch_size is not None
+        self._size = self._checked_size(batch_size, global_batch_size)
         self.order.check_tail(self.tail, varies=self._varies)
         self._ranks = None if num_replicas is None or rank is None else _checked(num_replicas, rank)
         self._run = _Run()
@@ -144,29 +145,18 @@ class Sampler:
         """With the fingerprint in place of the windows."""
         return {**self.__dict__, "_fingerprint": self._fingerprint, "_windows": None}
 
-    def _checked_sizes(self, of_rank: int | None, of_all: int | None) -> tuple[int | None, int | None]:
-        if (of_rank is None) == (of_all is None) and (of_rank is not None or self.order.largest_batch is None):
+    def _checked_size(self, of_rank: int | None, of_all: int | None) -> int:
+        """The windows of a step, on one rank or with `_is_global` on all."""
+        if self._varies and self.order.largest_batch is not None:
+            return self.order.largest_batch
+        if (of_rank is None) == (of_all is None):
             raise ValueError(
                 "Either batch_size (windows per step and rank) or global_batch_size (windows per step over all ranks) "
                 f"must be given, got {of_rank} and {of_all}."
             )
         sizes = {"batch_size": of_rank, "global_batch_size": of_all}
-        checked = [None if size is None else at_least(1, size, name, below=MOST_COUNT) for name, size in sizes.items()]
-        for name, size in zip(sizes, checked):
-            filled = 'tail="pad"' if self.tail == "pad" else None
-            if self.order.has_filler:
-                filled = filled or f"the order {self.order.name!r}"
-            if filled is not None and (size or 0) > _MOST_PADDED:
-                raise ValueError(
-                    f"{name} must be at most 2**31 with {filled}, which fills every step, got {size}. Use a smaller one"
-                    + (', or tail="keep".' if self.tail == "pad" else ".")
-                )
-        return checked[0], checked[1]
-
-    @property
-    def _varies(self) -> bool:
-        """Whether batches vary in size, because there is no batch size."""
-        return self._rank_size is None and self._global_size is None
+        name, size = next(given for given in sizes.items() if given[1] is not None)
+        return at_least(1, size, name, below=_MOST_IDS)
 
     @property
     def ranks(self) -> tuple[int, int, str]:
@@ -274,15 +264,13 @@ class Sampler:
                 "state_dict() returned out of the checkpoint."
             )
         _check_alike(state, ours)
-        if not is_integer(state["seed"]):
-            raise ValueError(f"seed must be an integer, got {shown(state['seed'])} in the state.")
-        epoch = self._checked_epoch(state["epoch"])
+        seed, epoch = integer(state["seed"], "seed of a state"), self._checked_epoch(state["epoch"])
         number, taken = epoch, 0
         if self.steps is not None:
             number, taken = (at_least(0, state[name], name, below=MOST_COUNT) for name in ("pass", "steps"))
         progress = order.load(state)
         self.order = order.of_state(state, epoch, progress)
-        self.seed = operator.index(state["seed"])
+        self.seed = seed
         self._run = _Run(Position(epoch, progress, number, taken))
 
     # The parts of a pass, for iterators that compute ahead. Only these change the sampler, and the thread of the loop
@@ -310,17 +298,12 @@ class Sampler:
     def _layout(self) -> Layout:
         """How steps are divided among the present ranks."""
         ranks, rank, _ = self.ranks
-        if self._varies and self.order.largest_batch is not None:
-            return Layout(ranks, rank, self.order.largest_batch, self.tail, varies=True)
-        if self._rank_size is not None:
-            return Layout(ranks, rank, self._rank_size, self.tail)
-        batch, rest = divmod(self._global_size or 0, ranks)
-        if rest or not batch:
+        batch, rest = divmod(self._size, ranks if self._is_global else 1)
+        if rest:
             raise ValueError(
-                f"global_batch_size must be a multiple of the number of ranks, got {self._global_size} for {ranks} "
-                "ranks."
+                f"global_batch_size must be a multiple of the number of ranks, got {self._size} for {ranks} ranks."
             )
-        return Layout(ranks, rank, batch, self.tail)
+        return Layout(ranks, rank, batch, self.tail, self._varies)
 
     def _schedule(self) -> Schedule:
         return Schedule(self.order, self.seed, self._layout(), self.steps)
