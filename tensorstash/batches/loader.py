@@ -370,7 +370,7 @@ class Loader:
         return f"Loader: {self._caption()}\n  {self.sampler}\n  {self.dataset}"
 
     def _repr_html_(self) -> str:
-        return as_html(self._caption(), (self.sampler, self.dataset), self._locator.contents.entries())
+        return as_html(self._caption(), (self.sampler, self.dataset), self._locator.contents.batch([]))
 
     def _caption(self) -> str:
         where = f"{self.device}, resident" if self.resident else str(self.device)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -49,13 +49,9 @@ class ByTime:
             raise windows.lacking(self)
         if windows.stash.time is None:
             raise ValueError("ts.ByTime needs times, and this stash has none. Load it with time=.")
-        table = sections(partial(_anchor_times, windows), len(windows), ids_by_entity(windows))
+        of, by_entity = windows.placement, ids_by_entity(windows)
+        table = sections(lambda ids: of.window_times(ids, of.anchor_slots(ids)), len(windows), by_entity)
         return ByTimeOrder(table, shuffle=bool(self.shuffle))
-
-
-def _anchor_times(windows: Windows, ids: Int64s) -> Int64s:
-    placement = windows.placement
-    return placement.window_times(ids, placement.anchor_slots(ids))
 
 
 class ByTimeOrder(Order):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.common.calendar import Calendar, Step
-from tensorstash.common.checks import at_least, is_integer
+from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Bools, Int8s, Int64s
 from tensorstash.errors import DataError
 from tensorstash.native.kernel import Fragments
@@ -43,7 +43,7 @@ class Slots:
 
 
 def lead_and_tail(min_history: int | None, min_horizon: int | None, history: int, horizon: int) -> tuple[int, int]:
-    """How many slots of windows may lie before and after their run."""
+    """How many slots of windows may lie before and after their run; at least one slot of a window lies in it."""
     lead = _most_empty(min_history, history, int(not horizon), "history")
     return lead, _most_empty(min_horizon, horizon, int(not history), "horizon")
 
@@ -52,13 +52,7 @@ def _most_empty(least: int | None, whole: int, lowest: int, what: str) -> int:
     """How many slots of the history or horizon may lie outside the run, where at least `least` lie in it."""
     if least is None:
         return 0
-    if min(lowest, whole) and is_integer(least) and int(least) == 0:
-        other = "horizon" if what == "history" else "history"
-        raise ValueError(
-            f"min_{what} must be at least 1 without a {other}, got 0, because a window has at least one row. Give "
-            f"min_{what}=1, or a {other}."
-        )
-    inside = at_least(0, least, f"min_{what}")
+    inside = at_least(min(lowest, whole), least, f"min_{what}")
     if inside > whole:
         raise ValueError(f"min_{what} must be at most the {what}, {whole}, got {least}.")
     return whole - inside

@@ -158,9 +158,6 @@ class Windows:
         self._arguments = replace(arguments.without_rows(), spans=placement.spans)  # whole series are as wide as these
         self.stash, self.spans = placement.stash, placement.shown
         self.history, self.horizon, self.stride = placement.history, placement.horizon, arguments.stride
-        self._place(placement)
-
-    def _place(self, placement: Placement) -> None:
         self.placement = placement  # where these windows are; read by the other rooms
         self.contents = Contents(Chain((placement,)))  # a mix of one
 
@@ -498,9 +495,7 @@ class Windows:
                     [6, 7, 8, 9]])
         """
         arguments, others, chosen = moved(self._arguments, self.placement, stash, at, tables, frequency)
-        other = copy(self)
-        other._set(arguments, windows_of(arguments, stash, at, others, chosen, may_forecast=True))
-        return other
+        return self._at(windows_of(arguments, stash, at, others, chosen, may_forecast=True), arguments)
 
     def needs(self) -> dict[str, Any]:
         """How far windows look back: with the rows that this tells a service to keep, they are the same, bit for bit.
@@ -533,7 +528,7 @@ class Windows:
         """The row of the `at=` frame of each window, `(len(self),)` int64, a copy; `None` without `at=`."""
         return None if self.placement.points is None else torch.tensor(self.placement.points.row)
 
-    def _at(self, placement: Placement) -> "Windows":
+    def _at(self, placement: Placement, arguments: Arguments | None = None) -> "Windows":
         part = copy(self)
-        part._place(placement)
+        part._set(arguments or self._arguments, placement)
         return part
