@@ -1,7 +1,6 @@
 """`Loader`: batches for a training loop, in the order of a sampler, on the device."""
 
 import time
-import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, NoReturn
@@ -115,8 +114,6 @@ class Loader:
         resident: bool = False,
     ) -> None:
         check_windows(dataset)
-        if isinstance(dataset, Several) and (warning := dataset.warning()) is not None:
-            warnings.warn(warning, stacklevel=3)
         self.dataset: Any = dataset  # what was given; its type would have to be checked at every use
         self.device = device_of(device)
         default = 0 if self.device.type == "cpu" else 2
@@ -133,18 +130,20 @@ class Loader:
             global_batch_size=global_batch_size,
             steps=steps,
         )
-        self.with_ids = flag(with_ids, "with_ids")
-        self.with_valid = flag(with_valid, "with_valid")
+        self.with_ids, self.with_valid = flag(with_ids, "with_ids"), flag(with_valid, "with_valid")
         self.transform = bound(callables(transform), dataset)
-        self.resident = resident = flag(resident, "resident")
+        self.resident = flag(resident, "resident")
         self._locator = Locator(dataset, with_ids=self.with_ids, with_valid=self.with_valid)
         self._times = Times(Pass(Position(), self.sampler.order))
         self._making: Generator[Made, None, None] | None = None  # the batches of the last pass
-        staged = copies_to(self.device) is not None and not resident  # a missing device is refused here
         self._transform_plan = plan_transforms(
-            self.transform, dataset.contents, staged=staged, ahead=self.prefetch > 0, resident=resident
+            self.transform,
+            dataset.contents,
+            staged=self._staging is not None and not self.resident,  # a missing device is refused here
+            ahead=self.prefetch > 0,
+            resident=self.resident,
         )
-        if resident:
+        if self.resident:
             self._resident  # noqa: B018  columns that do not fit are refused here too
 
     @property

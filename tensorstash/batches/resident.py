@@ -147,8 +147,8 @@ class ResidentColumns:
         self.contents, placements = contents, contents.chain.placements
         parts = contents.spans_and_memories()
         columns = [(one.stash, [span.column for span in spans]) for spans, memories in parts for one in memories]
-        apart = [*dict.fromkeys(name for plan in contents.variates for name in plan.variates.columns)]
-        self.columns = resident([*columns, *((placement.stash, apart) for placement in placements)], device)
+        packs = [*dict.fromkeys(name for plan in contents.variates for name in plan.variates.columns)]
+        self.columns = resident([*columns, *((placement.stash, packs) for placement in placements)], device)
         held = iter(self.columns)
         self.plans = [
             compile_plan(

@@ -29,7 +29,7 @@ class Sent:
     tensors: list[torch.Tensor]
     beside: Sequence[torch.Tensor]  # other memory that is used with them
     copies: Copies
-    event: Event | None
+    event: Event | None  # `None`: they are done
 
     def wait(self) -> None:
         """Let the stream of the loop wait for the copies."""
@@ -122,6 +122,8 @@ class Staging:
 class Staged:
     """Memory of batches that go to a device. Staging memory is never handed out."""
 
+    one_by_one = True
+
     def __init__(
         self,
         plans: Sequence[GatherPlan],
@@ -139,10 +141,6 @@ class Staged:
         self._early = early
         self._gathered = Recycled(plans, 1, Entries(1)) if casts or early else None  # holds batches until then
         self.entries = Entries(1)
-
-    def at_once(self, batch_bytes: int) -> int:  # noqa: ARG002  as `Recycled`
-        """One step at a time."""
-        return 1
 
     def take(self, count: int) -> list[torch.Tensor]:
         """A buffer for each group of spans in a batch of `count` windows."""

@@ -91,20 +91,20 @@ def _source(memory: Memory, layout: Sequence[SpanGroup], fragments: Mapping[int,
 
 def _column(memory: Memory, group: SpanGroup, span: Span) -> TorchColumn:
     items, filling = as_integers(memory.columns[span.column]), memory.filling
-    apart, most = 1, 1 if group.shape[1:] else _MOST_STEPS
+    distance, most = 1, 1 if group.shape[1:] else _MOST_STEPS
     if span.variates is not None:  # a window is one column of rows with several
-        apart, most, items = math.prod(items.shape[1:]), 1, items.view(-1)
+        distance, most, items = math.prod(items.shape[1:]), 1, items.view(-1)
     fill = None if filling is None else filling.fills[span.column].to(items.device)
     by_anchors = items.is_cpu and span.step <= most
-    return TorchColumn(items, fill, _strided(items.view(-1), group, apart) if by_anchors else None)
+    return TorchColumn(items, fill, _strided(items.view(-1), group, distance) if by_anchors else None)
 
 
-def _strided(items: torch.Tensor, group: SpanGroup, apart: int) -> torch.Tensor:
-    """A window at each row of a column; its items are `apart` from each other."""
+def _strided(items: torch.Tensor, group: SpanGroup, distance: int) -> torch.Tensor:
+    """A window at each row of a column; its items lie at a `distance` from each other."""
     slots, row = group.spans[0].slots[0], math.prod(group.shape[1:])
     window = (slots[-1] - slots[0] + 1) * row
-    positions = (items.numel() - (window - 1) * apart - 1) // row + 1
-    return items.as_strided((max(0, positions), window), (row, apart))
+    positions = (items.numel() - (window - 1) * distance - 1) // row + 1
+    return items.as_strided((max(0, positions), window), (row, distance))
 
 
 def fill(

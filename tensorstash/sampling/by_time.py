@@ -12,7 +12,7 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.native.permutation import BLOCK, shuffled
 from tensorstash.sampling.hashes import checksum
 from tensorstash.sampling.order import Count, Ids, Order, ids_by_entity
-from tensorstash.sampling.sections import Cuts, Sections, count_steps, cuts, sections, whole
+from tensorstash.sampling.sections import Cuts, Sections, cuts, sections, whole
 from tensorstash.sampling.steps import Layout, Progress, Steps, Tail, share
 from tensorstash.windows.windows import Windows
 
@@ -80,10 +80,6 @@ class ByTimeOrder(Order):
 
     def count(self, seed: int, epoch: int, layout: Layout, since: Progress) -> int:
         """The number of steps left in an epoch."""
-        if since is None and layout.varies:
-            return -(-len(self._table.ends) // layout.ranks)
-        if since is None:
-            return count_steps(self._table, layout.size, layout.tail == "drop")
         return sum(len(group.consumed) for group in self._cuts(seed, epoch, since, layout))
 
     def steps(self, seed: int, epoch: int, since: Progress, layout: Layout, most: int | None) -> Iterator[Steps]:

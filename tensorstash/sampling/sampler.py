@@ -1,29 +1,24 @@
 """The `Sampler`: the windows of a rank at each step, pass after pass, and their state."""
 
-import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, get_args
 
-import torch.distributed
-
 from tensorstash.common.checks import MOST_COUNT, at_least, integer, is_integer, one_of, shown
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.text import type_text
 from tensorstash.sampling.bind import Bindable, Dataset, bound
-from tensorstash.sampling.differences import differences
+from tensorstash.sampling.differences import check_alike
 from tensorstash.sampling.order import Count
 from tensorstash.sampling.passes import Pass, Position, Schedule
+from tensorstash.sampling.ranks import checked_ranks, present_ranks, warn_of_shared_parts
 from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Layout, Tail
 from tensorstash.windows.windows import Windows
 
 VERSION = 1
-_MOST_RANKS = 1 << 31
 _MOST_IDS = 1 << 31  # of a step
-_MOST_LINES = 8  # of differences in an error
 
 
 class _Run(NamedTuple):
@@ -120,8 +115,6 @@ class Sampler:
         windows = n if isinstance(n, (Windows, Several, Count)) else Count(at_least(0, n, "n", below=MOST_COUNT))
         self.order = bound(shuffle, order, windows)  # of the next passes; `Loader.set_weights` changes it
         self.tail = one_of(tail, get_args(Tail), "tail")
-        if (num_replicas is None) != (rank is None):
-            raise ValueError(f"num_replicas and rank must be given together, got {num_replicas} and {rank}.")
         self.n = self.order.positions
         self.seed = integer(seed, "seed")
         self.steps = None if steps is None else at_least(1, steps, "steps", below=MOST_COUNT)
@@ -130,11 +123,11 @@ class Sampler:
         self._is_global = global_batch_size is not None
         self._size = self._checked_size(batch_size, global_batch_size)
         self.order.check_tail(self.tail, varies=self._varies)
-        self._ranks = None if num_replicas is None or rank is None else _checked(num_replicas, rank)
+        self._ranks = checked_ranks(num_replicas, rank)
         self._run = _Run()
         if self._ranks is not None:
             self.order.check_layout(self._layout())
-            _warn_of_shared_parts(self._ranks[0])
+            warn_of_shared_parts(self._ranks[0])
 
     @cached_property
     def _fingerprint(self) -> dict[str, Any]:
@@ -161,13 +154,7 @@ class Sampler:
     @property
     def ranks(self) -> tuple[int, int, str]:
         """`(num_replicas, rank, origin)` as they are now."""
-        if self._ranks is not None:
-            return (*self._ranks, "arguments")
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            return torch.distributed.get_world_size(), torch.distributed.get_rank(), "process group"
-        if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-            return (*_of_environment(os.environ["WORLD_SIZE"], os.environ["RANK"]), "environment")
-        return 1, 0, "default"
+        return present_ranks() if self._ranks is None else (*self._ranks, "arguments")
 
     @property
     def batch_size(self) -> int:
@@ -263,7 +250,7 @@ class Sampler:
                 f"A state must have {', '.join(ours)}; this one lacks {', '.join(sorted(missing))}. Take what "
                 "state_dict() returned out of the checkpoint."
             )
-        _check_alike(state, ours)
+        check_alike(state, ours)
         seed, epoch = integer(state["seed"], "seed of a state"), self._checked_epoch(state["epoch"])
         number, taken = epoch, 0
         if self.steps is not None:
@@ -326,53 +313,4 @@ class Sampler:
         return (
             f"Sampler: {self.n:,} windows {order}, {len(self):,} steps of {size}{ranks}, tail {self.tail!r}, {passes}"
             f"epoch {here.epoch}, {consumed:,} consumed"
-        )
-
-
-def _warn_of_shared_parts(num_replicas: int) -> None:
-    """Warn if several ranks of the process group get the same windows."""
-    grouped = torch.distributed.is_available() and torch.distributed.is_initialized()
-    if grouped and (size := torch.distributed.get_world_size()) > num_replicas:
-        warnings.warn(
-            f"The process group has {size} ranks and num_replicas= is {num_replicas}, so several ranks get the same "
-            "windows. That is meant for ranks that share a part of the model (tensor, pipeline or context "
-            "parallelism), with rank= their data rank, and for accelerator.prepare, which divides the batches itself; "
-            "else leave both arguments out.",
-            stacklevel=4,
-        )
-
-
-def _checked(num_replicas: int, rank: int) -> tuple[int, int]:
-    size, number = at_least(1, num_replicas, "num_replicas", below=_MOST_RANKS), at_least(0, rank, "rank")
-    if number >= size:
-        raise ValueError(f"rank must lie in [0, num_replicas), got rank={rank}, num_replicas={num_replicas}.")
-    return size, number
-
-
-def _of_environment(world_size: str, rank: str) -> tuple[int, int]:
-    if not (world_size.isdecimal() and rank.isdecimal() and int(rank) < int(world_size)):
-        raise ValueError(
-            f"The variables WORLD_SIZE and RANK must be integers with 0 <= RANK < WORLD_SIZE, got {world_size!r} and "
-            f"{rank!r}. Set both, or neither, or give num_replicas= and rank=."
-        )
-    return int(world_size), int(rank)
-
-
-def _check_alike(state: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-    """Raise `ValueError` if a state is of other windows or of another order."""
-    saved, here = state["fingerprint"], ours["fingerprint"]
-    if not isinstance(saved, Mapping) or "windows" not in saved:
-        raise ValueError(
-            f"A state must have the fingerprint of its windows, got {saved!r}. Load the state as state_dict() returned "
-            "it."
-        )
-    order, expected = ({name: of[name] for name in ("version", "order")} for of in (state, ours))
-    # a sampler alone knows only the number of windows, and another order has other fields
-    if "columns" not in saved or "columns" not in here or order != expected:
-        saved, here = ({name: of[name] for name in here if name in saved} for of in (saved, here))
-    if lines := [*differences(order, expected), *differences(saved, here)]:
-        more = f"; and {len(lines) - _MOST_LINES:,} more" if len(lines) > _MOST_LINES else ""
-        raise ValueError(
-            f"A state must continue the same windows in the same order; these differ: {'; '.join(lines[:_MOST_LINES])}"
-            f"{more}. Build the windows and the loader as they were built when the state was saved."
         )

@@ -38,7 +38,7 @@ class Contents:
         return [compile_plan(spans, memories) for spans, memories in self.spans_and_memories()]
 
     @cached_property
-    def plan_apart(self) -> GatherPlan:
+    def plan_by_span(self) -> GatherPlan:
         """How windows in slots are gathered into a buffer for each span."""
         ((spans, memories),) = self.spans_and_memories()
         return compile_plan(spans, memories, together=False)
@@ -113,7 +113,7 @@ class Contents:
             copy_into(self.batch(ids), out)
         else:
             located = self._locate(ids)
-            gather_into(self.plan_apart, located.anchors, out)
+            gather_into(self.plan_by_span, located.anchors, out)
             copy_into(self.beside(located), out)
         return dict(out)
 
