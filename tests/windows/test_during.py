@@ -273,7 +273,8 @@ def test_a_wrong_duration_is_an_error_when_the_span_is_made(begin: Any) -> None:
     ],
 )
 def test_bounds_in_the_wrong_order_are_an_error_when_the_span_is_made(begin: Any, end: Any) -> None:
-    with pytest.raises(ValueError, match=r"must have start < stop for every time t, got .*\. The past has a minus, as "):
+    message = r"must have start < stop for every time t, got .*\. The past has a minus, as "
+    with pytest.raises(ValueError, match=message):
         ts.During("x", begin, end, max_rows=2)
 
 
