@@ -85,15 +85,16 @@ def _too_short(placement: Placement, runs: Runs) -> NoWindowError:
     if padding:
         needed = f"Windows need {least:,} of their {placement.length:,} slots in one run, see {fewer}"
         give = "give a lower"
+    remedy = remedy_of(placement.stash, runs, least)
     if runs.steps and 2 * runs.steps[0][1] > rows:
         remedy = f"Most steps are {runs.steps[0][0]}: give it as frequency=."
-    elif not (remedy := remedy_of(placement.stash, runs, least)):
+    elif not remedy and runs.frequency is not None and 2 * len(runs.rows) > rows:
+        remedy = (
+            "Times without a regular step, such as events, need gaps='ignore': windows of consecutive rows, or spans "
+            "in time, ts.During. See docs/guide/events.md."
+        )
+    elif not remedy:
         remedy = f"Shorten history or horizon, {give} {fewer}, or see frequency= and gaps=."
-        if runs.frequency is not None and 2 * len(runs.rows) > rows:
-            remedy = (
-                "Times without a regular step, such as events, need gaps='ignore': windows of consecutive rows, or "
-                "spans in time, ts.During. See docs/guide/events.md."
-            )
     return NoWindowError(
         f"{needed}; the longest of {len(starts):,} runs has "
         f"{int((stops - starts).max(initial=padding)) - padding:,}{_steps_text(runs)}. {remedy}"
@@ -180,7 +181,7 @@ def _warn_of_require(placement: Placement, before: Placement, judged: Sequence[R
 def _warn_of_absent(kept: Placement, on_stride: Placement, every: Placement) -> None:
     """Warn of entities that have rows but no window, with an example of each reason.
 
-    A window is lost when `every` window of the runs is counted on a stride, or when of those some are `kept`.
+    Of `every` window of the runs, `on_stride` are those that `align=` counts, and of these `require=` has `kept` some.
     """
     slots, names = kept.slots, kept.stash.entities
     if kept.intervals is on_stride.intervals and len(kept.intervals.guide.base) == np.count_nonzero(~slots.joined):
