@@ -205,13 +205,16 @@ def _parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
 def _is_in_part(  # noqa: PLR0917  the last two vary
     placement: Placement, number: int, cuts: Sequence[Cut], slots: Sequence[Int64s], ids: Int64s, anchors: Int64s
 ) -> Bools:
-    """Whether windows at points in time are of a part: by their time, unless their horizon reaches into a later one."""
+    """Whether windows at points in time are of a part: their time lies in it, and no horizon reaches behind it."""
     times, entities = placement.window_times(ids, anchors), placement.window_entities(ids)
-    is_inside: Bools = sum((times >= cut.moments[entities] for cut in cuts), np.zeros(len(ids), np.int64)) == number
-    if placement.horizon:
-        runs = runs_at(placement.slots, placement.label_rows(anchors))
-        for first in slots[number:]:
-            is_inside &= anchors + placement.horizon <= first[runs]
+    is_inside: Bools = np.ones(len(ids), np.bool_)
+    if number > 0:
+        is_inside &= times >= cuts[number - 1].moments[entities]
+    if number < len(cuts):
+        is_inside &= times < cuts[number].moments[entities]
+        if placement.horizon:
+            runs = runs_at(placement.slots, placement.label_rows(anchors))
+            is_inside &= anchors + placement.horizon <= slots[number][runs]
     return is_inside
 
 
