@@ -177,7 +177,8 @@ def anchored(placement: Placement, where: Where | None) -> Placement:
     stash, shift = placement.stash, placement.history + placement.label_offset
     mask = array_of(stash[where] if isinstance(where, str) else where, "where")
     if mask.dtype != bool or mask.shape != (stash.rows,):
-        found = shown(where) if mask.dtype.kind in "OU" else f"{mask.shape} of {mask.dtype}"
+        name = f"{where!r}, " if isinstance(where, str) else ""
+        found = shown(where) if mask.dtype.kind in "OU" else f"{name}{mask.shape} of {mask.dtype}"
         raise ValueError(
             f"where must be a boolean column or ({stash.rows},) booleans, got {found}. Load a condition as a column, "
             "such as columns={'keep': pl.col('x') > 0}, and name it: where='keep'."
