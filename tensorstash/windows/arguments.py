@@ -142,7 +142,7 @@ def _refuse(given: Mapping[str, bool], text: str) -> None:
 
 
 def check_stash(stash: object) -> None:
-    """Raise `TypeError` for what is no stash."""
+    """Raise `TypeError` if `stash` is not a `Stash`."""
     if not isinstance(stash, Stash):
         raise TypeError(
             f"stash must be a stash, ts.load(...), got {type_text(stash)}. For data of several machines, use "

@@ -63,7 +63,7 @@ class TimeSpan:
     def is_ahead(self) -> bool:
         """Whether it reaches into the future of its window, which parts of a split then must not share.
 
-        What was known at the time of the window is no future.
+        Versions that were known at the time of the window do not count as future.
         """
         return self.stop.steps > 0 and self.stash.known is None
 

@@ -498,7 +498,7 @@ class Windows:
         return self._at(windows_of(arguments, stash, at, others, chosen, may_forecast=True), arguments)
 
     def needs(self) -> dict[str, Any]:
-        """How far windows look back: with the rows that this tells a service to keep, they are the same, bit for bit.
+        """How far windows look back: a service that keeps at least these rows has the same windows, bit for bit.
 
         `slots` is the most rows of an entity before an anchor, `during` and, by table, `tables` the start of spans in
         time, counted from the time of the window, as polars' `offset_by` takes it: keep the rows from there on. Of rows
