@@ -48,7 +48,8 @@ class Sampler:
 
     Args:
         n: the number of windows; or the windows or the mix, if the order needs more than their number.
-        batch_size: ids per step and rank, fewer than 2**31. `None` is for `order=ts.ByTime()` alone: whole cross-sections.
+        batch_size: ids per step and rank, fewer than 2**31. `None` is for `order=ts.ByTime()` alone: whole
+            cross-sections.
         shuffle: `True` for a new permutation in each epoch, `False` for the sequential order.
         order: another order, instead of `shuffle`: `ts.Blocks(size)` for permuted blocks of consecutive windows,
             `ts.Lanes(count)` for pieces of the sequential order side by side, `ts.Weighted(weights)` for draws with
