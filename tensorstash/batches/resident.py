@@ -214,7 +214,8 @@ def _gathered(of: _Ungathered) -> Batch:
     rows = [one._replace(rows=next(picked)) if isinstance(one, Picked) else one for one in integers.rows]
     batch = gather(columns.plans, _sources(of.source, integers.order), rows, of.values.computed)
     for name, tensor in columns.static.items():
-        batch[name] = tensor.index_select(0, integers.static_rows).view(columns.contents.static[name][1])
+        values, (_, dtype) = tensor.index_select(0, integers.static_rows), columns.contents.static[name]
+        batch[name] = values if values.dtype == dtype else values.view(dtype)  # not all devices view as the same type
     for name, entry in integers.entries.items():
         batch[name] = entry.clone()  # a view would keep the values of all steps
     for variates, of_variates in zip(columns.variates, of.values.variates):
