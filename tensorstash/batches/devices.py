@@ -4,7 +4,7 @@ The host fills staging memory (`stage`), a copy of it begins (`copy`), an event 
 stream waits for the event before it uses the copy (`wait`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -32,10 +32,10 @@ class Copies(Protocol):
     def copy(self, staged: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Begin to copy staged tensors; the returned tensors on the device must not be used before `wait`."""
 
-    def record(self) -> Event:
-        """The event at which all copies begun so far are done."""
+    def record(self) -> Event | None:
+        """The event at which all copies begun so far are done; `None` if they are."""
 
-    def wait(self, event: Event, copied: Sequence[torch.Tensor]) -> None:
+    def wait(self, event: Any, copied: Sequence[torch.Tensor]) -> None:
         """Let the current stream of the calling thread wait for an event; then the copies before it may be used.
 
         The memory of the copies is not reused before the work queued in this stream is done.
@@ -66,7 +66,7 @@ class StreamCopies:
         event.record(self._stream)  # type: ignore[attr-defined]
         return event
 
-    def wait(self, event: Event, copied: Sequence[torch.Tensor]) -> None:
+    def wait(self, event: Any, copied: Sequence[torch.Tensor]) -> None:
         """Queue the waiting in the current stream, and tell the allocator that this stream uses the memory."""
         stream = self._module.current_stream(self._device)
         stream.wait_event(event)
@@ -88,19 +88,11 @@ class PlainCopies:
         """Copy, on the CPU too, because staged memory is filled again."""
         return [tensor.to(self._device, copy=True) for tensor in staged]
 
-    def record(self) -> Event:
-        """An event that has passed, because no copy is under way."""
-        return _Done()
+    def record(self) -> Event | None:
+        """No event, because no copy is under way."""
 
-    def wait(self, event: Event, copied: Sequence[torch.Tensor]) -> None:
+    def wait(self, event: Any, copied: Sequence[torch.Tensor]) -> None:
         """There is nothing to wait for."""
-
-
-class _Done:
-    """The event of work that was done when the call returned."""
-
-    def synchronize(self) -> None:
-        """Return at once."""
 
 
 def module_of(device: torch.device) -> Any:
@@ -133,26 +125,19 @@ def copies_to(device: torch.device) -> Copies | None:
     """How batches get to a device, `None` for the CPU; a few bytes that go there and back prove that it works."""
     if device.type == "cpu":
         return None
-    copies = _working(StreamCopies, device)
-    if isinstance(copies, str):
-        copies = _working(PlainCopies, device)
-    if isinstance(copies, str):
-        raise ValueError(
-            f'device={str(device)!r} cannot be used on this machine: {copies.rstrip(".")}. Write device="accelerator" '
-            "for the device that torch finds here, else the CPU."
-        )
-    return copies
-
-
-def _working(kind: Callable[[torch.device], Copies], device: torch.device) -> Copies | str:
-    """That kind of copies if it works, else why not."""
-    try:
-        copies = kind(device)
-        if device.type == "meta" or _arrives(copies):  # the meta device holds no bytes
-            return copies
-    except _FAILURES as error:
-        return str(error).partition("\n")[0]
-    return "bytes that were copied to it came back changed"
+    why = ""
+    for kind in (StreamCopies, PlainCopies):
+        try:
+            copies: Copies = kind(device)
+            if device.type == "meta" or _arrives(copies):  # the meta device holds no bytes
+                return copies
+            why = "bytes that were copied to it came back changed"
+        except _FAILURES as error:  # noqa: PERF203  there are two kinds
+            why = str(error).partition("\n")[0].rstrip(".")
+    raise ValueError(
+        f'device={str(device)!r} cannot be used on this machine: {why}. Write device="accelerator" for the device that '
+        "torch finds here, else the CPU."
+    )
 
 
 def _arrives(copies: Copies) -> bool:
@@ -160,6 +145,5 @@ def _arrives(copies: Copies) -> bool:
     sent = copies.stage((_PROBE,), torch.uint8)
     sent.copy_(torch.arange(_PROBE, dtype=torch.uint8))
     copied = copies.copy([sent])
-    event = copies.record()
-    copies.wait(event, copied)
+    copies.wait(copies.record(), copied)
     return copied[0].cpu().tolist() == list(range(_PROBE))

@@ -62,9 +62,7 @@ class BatchMemory(Protocol):
     """Where batches are gathered: memory that stays on the host, or that is copied from."""
 
     entries: "Entries"
-
-    def at_once(self, batch_bytes: int) -> int:
-        """How many steps are made in one call."""
+    one_by_one: bool  # whether each step is made in a call of its own
 
     def take(self, count: int) -> list[torch.Tensor]:
         """A buffer for each group of spans in batches of `count` windows together."""
@@ -93,7 +91,7 @@ def _portions(contents: Contents, groups: Iterable[tuple[Steps, Located]], memor
     for steps, located in groups:
         count, batch = steps.ids.shape
         left = range(count)
-        most = memory.at_once(max(1, batch * contents.window_bytes))
+        most = 1 if memory.one_by_one else together(max(1, batch * contents.window_bytes))
         while left:
             some, left = left[:most], left[most:]
             yield steps, some, some_of(located, steps.windows(some))
@@ -180,6 +178,8 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 class Recycled:
     """Memory of batches that stay on the host: they are handed out as they were gathered."""
 
+    one_by_one = False
+
     def __init__(
         self,
         plans: Sequence[GatherPlan],
@@ -192,10 +192,6 @@ class Recycled:
         self.pools = [Pool(group.buffer_shape(1), group.dtype, spare) for group in groups_of(plans)]
         self._groups, self._names = groups_of(plans), names_of(plans)
         self.entries = entries
-
-    def at_once(self, batch_bytes: int) -> int:
-        """How many steps are made in one call."""
-        return together(batch_bytes)
 
     def take(self, count: int) -> list[torch.Tensor]:
         """A buffer for each group of spans in a batch of `count` windows."""

@@ -1,7 +1,6 @@
-"""The view of the training loop: batches in the order of a sampler, on the device."""
+"""`Loader`: batches for a training loop, in the order of a sampler, on the device."""
 
 import time
-import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, NoReturn
@@ -114,12 +113,9 @@ class Loader:
         resident: bool = False,
     ) -> None:
         check_windows(dataset)
-        if isinstance(dataset, Several) and (warning := dataset.warning()) is not None:
-            warnings.warn(warning, stacklevel=3)
         self.dataset: Any = dataset  # what was given; its type would have to be checked at every use
         self.device = device_of(device)
-        on_cpu = self.device.type == "cpu"
-        default = 0 if on_cpu else 2
+        default = 0 if self.device.type == "cpu" else 2
         self.prefetch = default if prefetch is None else at_least(0, prefetch, "prefetch", below=_MOST_AHEAD)
         self.sampler = Sampler(
             dataset,
@@ -133,18 +129,20 @@ class Loader:
             global_batch_size=global_batch_size,
             steps=steps,
         )
-        self.with_ids = flag(with_ids, "with_ids")
-        self.with_valid = flag(with_valid, "with_valid")
+        self.with_ids, self.with_valid = flag(with_ids, "with_ids"), flag(with_valid, "with_valid")
         self.transform = bound(callables(transform), dataset)
-        self.resident = resident = flag(resident, "resident")
+        self.resident = flag(resident, "resident")
         self._locator = Locator(dataset, with_ids=self.with_ids, with_valid=self.with_valid)
         self._times = Times(Pass(Position(), self.sampler.order))
         self._making: Generator[Made, None, None] | None = None  # the batches of the last pass
-        staged = copies_to(self.device) is not None and not resident  # a missing device is refused here
         self._transform_plan = plan_transforms(
-            self.transform, dataset.contents, staged=staged, ahead=self.prefetch > 0, resident=resident
+            self.transform,
+            dataset.contents,
+            staged=self._staging is not None and not self.resident,  # a missing device is refused here
+            ahead=self.prefetch > 0,
+            resident=self.resident,
         )
-        if resident:
+        if self.resident:
             self._resident  # noqa: B018  columns that do not fit are refused here too
 
     @property
@@ -201,7 +199,7 @@ class Loader:
                     if late:
                         began = clock()
                         batch = self._transformed(late, batch)
-                        times.changed(clock() - began)
+                        times.transformed += clock() - began
                     taken += 1
                     begun.last = steps.epoch, steps.progress, index, taken
                     if taken == 1:
@@ -292,7 +290,7 @@ class Loader:
     def _values(self) -> Staging:
         """Staging memory for what the host computes for batches of resident columns."""
         assert self._staging is not None
-        return self._staging.like(self.prefetch + _SPARE_STAGES)
+        return Staging(self._staging.copies, self.prefetch + _SPARE_STAGES)
 
     @property
     def _batch_bytes(self) -> int:
@@ -370,7 +368,7 @@ class Loader:
         return f"Loader: {self._caption()}\n  {self.sampler}\n  {self.dataset}"
 
     def _repr_html_(self) -> str:
-        return as_html(self._caption(), (self.sampler, self.dataset), self._locator.contents.entries())
+        return as_html(self._caption(), (self.sampler, self.dataset), self._locator.contents.batch([]))
 
     def _caption(self) -> str:
         where = f"{self.device}, resident" if self.resident else str(self.device)

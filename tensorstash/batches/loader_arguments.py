@@ -1,5 +1,6 @@
 """The arguments of a `Loader`, checked."""
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ Transform = Callable[[dict[str, torch.Tensor]], Any]  # each but the last return
 
 
 def check_windows(windows: object) -> None:
-    """Refuse anything but windows, and windows that are empty."""
+    """Refuse anything but windows, and windows that are empty; warn of shards that are uneven."""
     if not isinstance(windows, (Windows, Several)):
         raise TypeError(
             f"dataset must be ts.Windows(stash, ...), one part of a split, or a ts.Mix of several, got "
@@ -24,6 +25,8 @@ def check_windows(windows: object) -> None:
         )
     if not len(windows):
         raise ValueError("dataset must hold at least one window, got none. See the cuts of split().")
+    if isinstance(windows, Several) and (warning := windows.warning()) is not None:
+        warnings.warn(warning, stacklevel=4)
 
 
 def _remedy(given: object) -> str:
@@ -37,10 +40,9 @@ def _remedy(given: object) -> str:
 
 def callables(transform: Sequence[Transform]) -> tuple[Transform, ...]:
     """The transforms of `transform=`."""
-    if callable(transform):
-        raise TypeError(f"transform must be a list of callables, got {shown(transform)}. Write [...] around it.")
-    if not is_listed(transform):
-        raise TypeError(f"transform must be a list of callables, got {shown(transform)}. For none, leave it out.")
+    if callable(transform) or not is_listed(transform):
+        remedy = "Write [...] around it." if callable(transform) else "For none, leave it out."
+        raise TypeError(f"transform must be a list of callables, got {shown(transform)}. {remedy}")
     for step in transform:
         if not callable(step):
             raise TypeError(f"A transform must be a callable that takes a batch, got {shown(step)}.")

@@ -19,6 +19,7 @@ from tensorstash.sampling.steps import Steps
 from tensorstash.segments.segment import Segment
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.chain import Chain, Located
+from tensorstash.windows.intervals import union
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from
 from tensorstash.windows.time_spans import Candidates, TimeSpan
@@ -49,7 +50,7 @@ class ReadAhead:
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
         self._next: deque[Portion] = deque()
-        self._unasked: deque[Portion] = deque()  # the last of these, whose pages were not asked for
+        self._asked = 0  # of the first of these the pages were asked for
         # pages read for the last two portions: windows in order need new pages only now and then
         self._read = (0, 0)
         self._before = used()
@@ -58,23 +59,21 @@ class ReadAhead:
         """The portions, each when those after it are known."""
         for portion in portions:
             self._next.append(portion)
-            self._unasked.append(portion)
             if len(self._next) > _AHEAD:
                 yield self._taken()
         while self._next:
             yield self._taken()
 
     def _taken(self) -> Portion:
-        portion = self._next.popleft()
-        if self._unasked and self._unasked[0] is portion:
-            self._unasked.popleft()
-        return portion
+        self._asked = max(0, self._asked - 1)
+        return self._next.popleft()
 
     def ask(self) -> None:
         """Before a portion is gathered: ask for the pages of the next ones, if the last ones were read from a disk."""
         self._before = used()
-        while self._unasked and min(self._read) >= _WORTH:
-            self._ask(self._unasked.popleft())
+        while self._asked < len(self._next) and min(self._read) >= _WORTH:
+            self._ask(self._next[self._asked])
+            self._asked += 1
 
     def count(self) -> None:
         """When it was gathered: count the pages that were read for it."""
@@ -155,14 +154,11 @@ def _pages(parts: Sequence[Ranges], size: int) -> Ranges:
     """The pages of ranges of bytes in a file of a size."""
     low, high = (np.concatenate([edges.reshape(-1) for edges in every]) for every in zip(*parts))
     filled, page = low < high, mmap.PAGESIZE
-    low, high = _joined(low[filled] // page * page, -(-high[filled] // page) * page)
+    low, high = union(low[filled] // page * page, -(-high[filled] // page) * page)
     return low, np.minimum(high, size)
 
 
 def _joined(starts: Int64s, stops: Int64s) -> tuple[Int64s, Int64s]:
     """The same ranges in order, without empty ones, and as one where they overlap or touch."""
-    order = np.flatnonzero(starts < stops)
-    order = order[np.argsort(starts[order], kind="stable")]  # a stable sort is fast where parts are in order
-    starts, stops = starts[order], np.maximum.accumulate(stops[order])
-    first = np.flatnonzero(np.append(True, starts[1:] > stops[:-1])[: len(starts)])
-    return starts[first], stops[np.append(first[1:], len(stops))[: len(first)] - 1]
+    filled = starts < stops
+    return union(starts[filled], stops[filled])

@@ -5,7 +5,7 @@ their ids, and sends these integers ahead. The values are gathered in the thread
 asks for a batch: they wait for nothing but the integers, and their memory belongs to the stream that uses it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from threading import Lock
@@ -54,7 +54,8 @@ def resident(needed: Iterable[tuple[Stash, Iterable[str]]], device: torch.device
             if (name, device) in _held.setdefault(stash, WeakValueDictionary()):
                 del missing[stash, name]
         if missing:
-            check_free(sum(missing.values()), _limits(device), _RULE, _who(missing), _REMEDY)
+            who = "one column" if len(missing) == 1 else f"the sum of {len(missing):,} columns"
+            check_free(sum(missing.values()), _limits(device), _RULE, who, _REMEDY)
         return [{name: _column(stash, name, device) for name in names} for stash, names in wanted]
 
 
@@ -78,10 +79,6 @@ def _rows_of(stash: Stash, name: str) -> torch.Tensor:
     column = stash.time if name == ROW_TIMES else stash.known if name == KNOWN_TIMES else stash[name]
     assert column is not None
     return column if len(column) else column.new_zeros(1, *column.shape[1:])
-
-
-def _who(missing: Mapping[Any, int]) -> str:
-    return "one column" if len(missing) == 1 else f"the sum of {len(missing):,} columns"
 
 
 def _limits(device: torch.device) -> list[Limit]:
@@ -150,8 +147,8 @@ class ResidentColumns:
         self.contents, placements = contents, contents.chain.placements
         parts = contents.spans_and_memories()
         columns = [(one.stash, [span.column for span in spans]) for spans, memories in parts for one in memories]
-        apart = [*dict.fromkeys(name for plan in contents.variates for name in plan.variates.columns)]
-        self.columns = resident([*columns, *((placement.stash, apart) for placement in placements)], device)
+        packs = [*dict.fromkeys(name for plan in contents.variates for name in plan.variates.columns)]
+        self.columns = resident([*columns, *((placement.stash, packs) for placement in placements)], device)
         held = iter(self.columns)
         self.plans = [
             compile_plan(
@@ -217,7 +214,8 @@ def _gathered(of: _Ungathered) -> Batch:
     rows = [one._replace(rows=next(picked)) if isinstance(one, Picked) else one for one in integers.rows]
     batch = gather(columns.plans, _sources(of.source, integers.order), rows, of.values.computed)
     for name, tensor in columns.static.items():
-        batch[name] = _typed(tensor.index_select(0, integers.static_rows), columns.contents.static[name][1])
+        values, (_, dtype) = tensor.index_select(0, integers.static_rows), columns.contents.static[name]
+        batch[name] = values if values.dtype == dtype else values.view(dtype)  # not all devices view as the same type
     for name, entry in integers.entries.items():
         batch[name] = entry.clone()  # a view would keep the values of all steps
     for variates, of_variates in zip(columns.variates, of.values.variates):
@@ -231,7 +229,3 @@ def _sources(source: Int32s | None, order: torch.Tensor | None) -> Sources:
         return [(0, None)]
     edges = [0, *(np.flatnonzero(np.diff(source)) + 1).tolist(), len(source)]
     return [(int(source[start]), order[start:stop]) for start, stop in pairwise(edges)]
-
-
-def _typed(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return values if values.dtype == dtype else values.view(dtype)

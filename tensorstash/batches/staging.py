@@ -29,7 +29,7 @@ class Sent:
     tensors: list[torch.Tensor]
     beside: Sequence[torch.Tensor]  # other memory that is used with them
     copies: Copies
-    event: Event
+    event: Event | None  # `None`: they are done
 
     def wait(self) -> None:
         """Let the stream of the loop wait for the copies."""
@@ -62,14 +62,10 @@ class Staging:
 
     def __init__(self, copies: Copies, stages: int) -> None:
         """`stages` is how many batches may be filled or copied at a time."""
-        self._copies = copies
+        self.copies = copies
         self._stages = deque(_Stage() for _ in range(stages))
         # seconds, and since when more are being added; one tuple, because the loop reads it while a thread writes it
         self._copying: tuple[float, float | None] = (0.0, None)
-
-    def like(self, stages: int) -> "Staging":
-        """Other memory for the same device."""
-        return Staging(self._copies, stages)
 
     def begin(self) -> None:
         """Wait until the next staging memory may be filled."""
@@ -82,19 +78,19 @@ class Staging:
         """Part k of the present memory for a tensor of that shape; most tensors differ in their number of rows only."""
         parts = self._stages[0].parts
         if k == len(parts):
-            parts.append(self._copies.stage(shape, dtype))
+            parts.append(self.copies.stage(shape, dtype))
         memory = parts[k]
         if len(memory) < shape[0] or memory.shape[1:] != torch.Size(shape[1:]) or memory.dtype != dtype:
-            memory = parts[k] = self._copies.stage(shape, dtype)
+            memory = parts[k] = self.copies.stage(shape, dtype)
         return memory[: shape[0]]
 
     def send(self, staged: Sequence[torch.Tensor], beside: Sequence[torch.Tensor] = ()) -> Sent:
         """Begin to copy the filled parts, all in one way. `beside` is other memory that is used with the copies."""
         with self._timed():
-            copied = self._copies.copy(staged)
-            event = self._stages[0].copied = self._copies.record()
+            copied = self.copies.copy(staged)
+            event = self._stages[0].copied = self.copies.record()
         self._stages.rotate(-1)
-        return Sent(copied, beside, self._copies, event)
+        return Sent(copied, beside, self.copies, event)
 
     def copy_in(self, record: Record, beside: Sequence[torch.Tensor] = ()) -> tuple[Record, Sent | None]:
         """The record with its arrays on their way to the device, through the next staging memory, if it has any."""
@@ -126,6 +122,8 @@ class Staging:
 class Staged:
     """Memory of batches that go to a device. Staging memory is never handed out."""
 
+    one_by_one = True
+
     def __init__(
         self,
         plans: Sequence[GatherPlan],
@@ -143,10 +141,6 @@ class Staged:
         self._early = early
         self._gathered = Recycled(plans, 1, Entries(1)) if casts or early else None  # holds batches until then
         self.entries = Entries(1)
-
-    def at_once(self, batch_bytes: int) -> int:  # noqa: ARG002  as `Recycled`
-        """One step at a time."""
-        return 1
 
     def take(self, count: int) -> list[torch.Tensor]:
         """A buffer for each group of spans in a batch of `count` windows."""

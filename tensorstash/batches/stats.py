@@ -18,9 +18,9 @@ class Times:
     begun: Pass
     started: float = field(default_factory=_clock)
     ended: float | None = None
-    waited: float = 0.0  # by the loop, for what follows
+    waited: float = 0.0  # by the loop, for batches
     waited_for_copies: float = 0.0
-    transformed: float = 0.0
+    transformed: float = 0.0  # by the transforms of the loop
     gathered: float = 0.0
     copied: float = 0.0
     windows: int = 0  # that were gathered
@@ -35,19 +35,14 @@ class Times:
             self.waited += seconds
             self.waited_for_copies += copying
 
-    def changed(self, seconds: float) -> None:
-        """A batch went through the transforms of the loop."""
-        self.waited += seconds
-        self.transformed += seconds
-
     def stats(self, window_bytes: int) -> dict[str, Any]:
         """The times as they are shown."""
         ended = _clock() if self.ended is None else self.ended
         return {
             "steps": self.begun.here.taken - self.begun.start.taken,
             "seconds": ended - self.started,
-            "wait_seconds": self.waited,
-            "wait_gather_seconds": self.waited - self.waited_for_copies - self.transformed,
+            "wait_seconds": self.waited + self.transformed,
+            "wait_gather_seconds": self.waited - self.waited_for_copies,
             "wait_copy_seconds": self.waited_for_copies,
             "gather_seconds": self.gathered,
             "copy_seconds": self.copied,
@@ -65,10 +60,8 @@ def timed(
     while True:
         began, before = _clock(), copying()
         made = next(batches, None)
-        seconds, copied = _clock() - began, copying() - before
+        windows = 0 if made is None else len(made[1]) * made[0].ids.shape[1]
+        note(_clock() - began, copying() - before, windows)
         if made is None:
-            note(seconds, copied, 0)
             return
-        steps, some, _ = made
-        note(seconds, copied, len(some) * steps.ids.shape[1])
         yield made

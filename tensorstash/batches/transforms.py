@@ -72,9 +72,9 @@ def _casts_on_host(transforms: Sequence[Transform], contents: Contents) -> dict[
     """The entries that transforms cast before the copy, and their new dtypes; such transforms come first."""
     if not any(map(_casts_of, transforms)):
         return {}
-    placement, entries = contents.chain.placements[0], contents.entries()
+    placement, empty = contents.chain.placements[0], contents.batch([])
     names = *(span.name for span in placement.shown), *placement.stash.static
-    held = {name: entries[name].dtype for name in names}
+    held = {name: empty[name].dtype for name in names}
     casts: dict[str, torch.dtype] = {}
     first: Transform | None = None  # of the transforms that run after the copy
     for transform in transforms:

@@ -41,8 +41,8 @@ def rows_on_host(plan: VariatePlan, located: Located) -> DeviceRows:
 def gather_variates(plan: VariatePlan, of: DeviceRows) -> Batch:
     """The entries of the spans of a batch; the tensors of its rows are on the device."""
     alone = len(of.packs) == 1
-    apart = () if alone else torch.split_with_sizes(of.order, of.counts)
-    parts: Sources = [(of.packs[0], None)] if alone else [*zip(of.packs, apart)]
+    indexes = () if alone else torch.split_with_sizes(of.order, of.counts)
+    parts: Sources = [(of.packs[0], None)] if alone else [*zip(of.packs, indexes)]
     batch = gather([plan.gather], parts, [of.slots], of.computed)
     numbers = {"window": of.window, "variate": of.slots.variates, "pack": of.pack}
     return batch | named(plan, {name: tensor.clone() for name, tensor in numbers.items()})  # views would keep all

@@ -91,18 +91,13 @@ class Calendar:
     def check_reach(self, times: Int64s, steps: Int64s) -> None:
         """Raise `DataError`, with the number of times that are missing, for steps that lead out of the calendar."""
         places = self.places(times) + steps
-        behind, ahead = int(places.max()) + 1 - len(self.times), -int(places.min())
-        if behind > 0:
-            last = self.clock.format(int(self.times[-1]))
+        ahead, behind = -int(places.min()), int(places.max()) + 1 - len(self.times)
+        if max(ahead, behind) > 0:
+            first, last = (self.clock.format(int(time)) for time in self.times[[0, -1]])
+            more, end = (behind, "end") if behind > 0 else (ahead, "start")
             raise DataError(
-                f"Slots behind the last row have the times that follow in the calendar, which ends at {last}; "
-                f"{behind:,} more are needed. Give them at the end of frequency=."
-            )
-        if ahead > 0:
-            first = self.clock.format(int(self.times[0]))
-            raise DataError(
-                f"Slots ahead of the first row have the times before it in the calendar, which begins at {first}; "
-                f"{ahead:,} more are needed. Give them at the start of frequency=."
+                f"Slots outside the rows have times in the calendar, which goes from {first} to {last}; {more:,} more "
+                f"are needed. Give them at the {end} of frequency=."
             )
 
 

@@ -9,7 +9,7 @@ for every dtype.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,33 +32,33 @@ _BYTES_BETWEEN = 1 << 18  # of these rows, gathered at a time: they stay in the 
 Sources = list[tuple[int, torch.Tensor | None]]
 
 
-class TorchGroup(NamedTuple):
-    """The columns of a `SpanGroup` in one memory."""
+class TorchColumn(NamedTuple):
+    """The column of a span in one memory."""
 
-    items: tuple[torch.Tensor, ...]  # of each span, (rows, ...) integers of its width; of `ts.each` (rows * columns,)
-    fills: tuple[torch.Tensor, ...]  # of each span, () what an empty slot holds; none if no slot can be empty
-    strided: tuple[torch.Tensor, ...] | None  # of each span, (rows, items of a window); None: by a matrix of rows
+    items: torch.Tensor  # (rows, ...) integers of its width; of `ts.each` (rows * columns,)
+    fill: torch.Tensor | None  # () what an empty slot holds; None: no slot can be empty
+    strided: torch.Tensor | None  # (rows, items of a window); None: by a matrix of rows
 
 
 class TorchSource(NamedTuple):
     """One memory."""
 
-    groups: tuple[TorchGroup, ...]
+    columns: tuple[TorchColumn, ...]  # of each span
     fragments: Fragments | None  # `None`: slots are rows, or windows are stretches of rows
     width: int  # items of a row; of a pack of `ts.each`, its columns
 
 
 class TorchPlan(NamedTuple):
-    """How the spans of one kind of rows are taken from one memory or several."""
+    """How the spans of one kind of rows, in the order of their buffers, are taken from one memory or several."""
 
     layout: tuple[SpanGroup, ...]
     slots: tuple[torch.Tensor, ...]  # of each tensor of flags, or of slots that cannot be empty: (time,) int64
     draws: tuple[int, ...]  # of each of these, the number of the draw or -1
-    at: tuple[tuple[int, ...], ...]  # of each group and span, the number of its slots
+    at: tuple[int, ...]  # of each span, the number of its slots
     sources: tuple[TorchSource, ...]
     history: int  # slots of a window
     horizon: int
-    needs_rows: bool  # whether a group has no strided view
+    needs_rows: bool  # whether a column has no strided view
 
 
 def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Sequence[Memory]) -> TorchPlan:
@@ -73,39 +73,38 @@ def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Seq
         layout=tuple(layout),
         slots=tuple(torch.tensor([*slots], dtype=torch.int64, device=device) for slots, _ in alike),
         draws=tuple(-1 if draw is None else drawn.index(draw) for _, draw in alike),
-        at=tuple(tuple(alike.index(span.slots) for span in group.spans) for group in layout),
+        at=tuple(alike.index(span.slots) for group in layout for span in group.spans),
         sources=sources,
         history=max(-span.start for span in spans),
         horizon=max(span.stop for span in spans),
-        needs_rows=any(group.strided is None for source in sources for group in source.groups),
+        needs_rows=any(column.strided is None for source in sources for column in source.columns),
     )
 
 
 def _source(memory: Memory, layout: Sequence[SpanGroup], fragments: Mapping[int, Fragments]) -> TorchSource:
     return TorchSource(
-        groups=tuple(_group(memory, group) for group in layout),
+        columns=tuple(_column(memory, group, span) for group in layout for span in group.spans),
         fragments=None if memory.filling is None else fragments.get(id(memory.filling.fragments)),
         width=math.prod(memory.columns[layout[0].spans[0].column].shape[1:]),
     )
 
 
-def _group(memory: Memory, group: SpanGroup) -> TorchGroup:
-    columns, filling = [as_integers(memory.columns[span.column]) for span in group.spans], memory.filling
-    apart, most = 1, 1 if group.shape[1:] else _MOST_STEPS
-    if group.spans[0].variates is not None:  # a window is one column of rows with several
-        apart, most, columns = math.prod(columns[0].shape[1:]), 1, [column.view(-1) for column in columns]
-    by_anchors = columns[0].is_cpu and group.spans[0].step <= most
-    fills = () if filling is None else (filling.fills[span.column].to(columns[0].device) for span in group.spans)
-    strided = tuple(_strided(column.view(-1), group, apart) for column in columns) if by_anchors else None
-    return TorchGroup(tuple(columns), tuple(fills), strided)
+def _column(memory: Memory, group: SpanGroup, span: Span) -> TorchColumn:
+    items, filling = as_integers(memory.columns[span.column]), memory.filling
+    distance, most = 1, 1 if group.shape[1:] else _MOST_STEPS
+    if span.variates is not None:  # a window is one column of rows with several
+        distance, most, items = math.prod(items.shape[1:]), 1, items.view(-1)
+    fill = None if filling is None else filling.fills[span.column].to(items.device)
+    by_anchors = items.is_cpu and span.step <= most
+    return TorchColumn(items, fill, _strided(items.view(-1), group, distance) if by_anchors else None)
 
 
-def _strided(items: torch.Tensor, group: SpanGroup, apart: int) -> torch.Tensor:
-    """A window at each row of a column; its items are `apart` from each other."""
+def _strided(items: torch.Tensor, group: SpanGroup, distance: int) -> torch.Tensor:
+    """A window at each row of a column; its items lie at a `distance` from each other."""
     slots, row = group.spans[0].slots[0], math.prod(group.shape[1:])
     window = (slots[-1] - slots[0] + 1) * row
-    positions = (items.numel() - (window - 1) * apart - 1) // row + 1
-    return items.as_strided((max(0, positions), window), (row, apart))
+    positions = (items.numel() - (window - 1) * distance - 1) // row + 1
+    return items.as_strided((max(0, positions), window), (row, distance))
 
 
 def fill(
@@ -147,11 +146,8 @@ def _fill_some(  # noqa: PLR0917  as `fill`
     parts = [buffer.new_empty(group.buffer_shape(count)) for group, buffer in zip(plan.layout, buffers)]
     seen = [tensor.new_empty(count, tensor.shape[1]) for tensor in flags]
     _fill(plan, source, some_of(rows, which), parts, seen)
-    for group, buffer, part in zip(plan.layout, buffers, parts):
-        spans = len(group.spans)
-        target = as_integers(buffer).view(spans, count_of(rows), *group.shape)
-        values = as_integers(part).view(spans, count, *group.shape)
-        target.index_copy_(1, which, values)
+    for target, values in zip(_targets(plan, buffers, count_of(rows)), _targets(plan, parts, count)):
+        target.index_copy_(0, which, values)
     for tensor, part in zip(flags, seen):
         tensor.index_copy_(0, which, part)
 
@@ -160,26 +156,29 @@ def _fill(
     plan: TorchPlan, source: TorchSource, rows: Rows, buffers: Sequence[torch.Tensor], flags: Sequence[torch.Tensor]
 ) -> None:
     """Fill the buffers with windows of one memory: by their anchors if all are whole, else by the rows of all slots."""
-    anchors = None
+    anchors, inside = None, None
     if buffers[0].is_cpu:  # elsewhere, asking which windows are whole would wait for the device
         anchors, inside = rows.whole(source.fragments, plan.history, plan.horizon)
-        anchors = anchors if inside is None or bool(inside.all()) else None
+    if inside is not None and not inside.all():
+        anchors = None
     found, empty = list[torch.Tensor](), list[torch.Tensor]()
     if anchors is None or plan.needs_rows:
         found, empty = _matrices(plan, source, rows, flags)
     else:
         for tensor in flags:
             tensor.fill_(True)
-    for group, columns, buffer, at in zip(plan.layout, source.groups, buffers, plan.at):
-        targets = as_integers(buffer).view(len(at), count_of(rows), *group.shape)
-        for k, (span, number) in enumerate(zip(group.spans, at)):
-            if anchors is not None and columns.strided is not None:
-                _select(columns.strided[k], _items(source, rows, anchors + span.start), targets[k], span.step)
-                continue
-            target = targets[k].view(-1, *group.shape[1:])
-            torch.index_select(columns.items[k], 0, found[number].view(-1), out=target)
-            if empty and columns.fills:
-                target.masked_fill_(empty[number].view(-1, *[1] * (target.ndim - 1)), columns.fills[k])
+    spans = [span for group in plan.layout for span in group.spans]
+    for span, column, number, target in zip(spans, source.columns, plan.at, _targets(plan, buffers, count_of(rows))):
+        if anchors is not None and column.strided is not None:
+            _select(column.strided, _items(source, rows, anchors + span.start), target, span.step)
+        else:
+            _look_up(column, found[number], empty[number] if empty else None, target)
+
+
+def _targets(plan: TorchPlan, buffers: Sequence[torch.Tensor], count: int) -> Iterator[torch.Tensor]:
+    """Where the integers of each span are written, `(windows, time, ...)`."""
+    for group, buffer in zip(plan.layout, buffers):
+        yield from as_integers(buffer).view(len(group.spans), count, *group.shape)
 
 
 def _matrices(
@@ -197,6 +196,14 @@ def _items(source: TorchSource, rows: Rows, found: torch.Tensor) -> torch.Tensor
     """Rows of windows, `(..., windows)`, as the items of the columns of a pack that the windows hold, in place."""
     variates = rows.variates if isinstance(rows, InSlots) else None
     return found if variates is None else found.mul_(source.width).add_(variates)
+
+
+def _look_up(column: TorchColumn, rows: torch.Tensor, empty: torch.Tensor | None, target: torch.Tensor) -> None:
+    """Write the items at rows, `(windows, time)`, and in empty slots the fill."""
+    values = target.view(-1, *target.shape[2:])
+    torch.index_select(column.items, 0, rows.view(-1), out=values)
+    if empty is not None and column.fill is not None:
+        values.masked_fill_(empty.view(-1, *[1] * (values.ndim - 1)), column.fill)
 
 
 def _select(strided: torch.Tensor, positions: torch.Tensor, buffer: torch.Tensor, step: int) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +12,7 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.native.permutation import BLOCK, shuffled
 from tensorstash.sampling.hashes import checksum
 from tensorstash.sampling.order import Count, Ids, Order, ids_by_entity
-from tensorstash.sampling.sections import Cuts, Sections, count_steps, cuts, sections, whole
+from tensorstash.sampling.sections import Cuts, Sections, cuts, sections, whole
 from tensorstash.sampling.steps import Layout, Progress, Steps, Tail, share
 from tensorstash.windows.windows import Windows
 
@@ -49,13 +49,9 @@ class ByTime:
             raise windows.lacking(self)
         if windows.stash.time is None:
             raise ValueError("ts.ByTime needs times, and this stash has none. Load it with time=.")
-        table = sections(partial(_anchor_times, windows), len(windows), ids_by_entity(windows))
+        of, by_entity = windows.placement, ids_by_entity(windows)
+        table = sections(lambda ids: of.window_times(ids, of.anchor_slots(ids)), len(windows), by_entity)
         return ByTimeOrder(table, shuffle=bool(self.shuffle))
-
-
-def _anchor_times(windows: Windows, ids: Int64s) -> Int64s:
-    placement = windows.placement
-    return placement.window_times(ids, placement.anchor_slots(ids))
 
 
 class ByTimeOrder(Order):
@@ -84,10 +80,6 @@ class ByTimeOrder(Order):
 
     def count(self, seed: int, epoch: int, layout: Layout, since: Progress) -> int:
         """The number of steps left in an epoch."""
-        if since is None and layout.varies:
-            return -(-len(self._table.ends) // layout.ranks)
-        if since is None:
-            return count_steps(self._table, layout.size, layout.tail == "drop")
         return sum(len(group.consumed) for group in self._cuts(seed, epoch, since, layout))
 
     def steps(self, seed: int, epoch: int, since: Progress, layout: Layout, most: int | None) -> Iterator[Steps]:

@@ -1,10 +1,12 @@
-"""In what two fingerprints differ, for errors."""
+"""In what a state differs from a sampler, for errors."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tensorstash.common.checks import is_integer
 from tensorstash.common.text import told
+
+_MOST_LINES = 8  # of differences in an error
 
 # fingerprints have checksums of these
 _CHECKSUMS = {
@@ -38,3 +40,23 @@ def _differs(old: object, new: object) -> bool:
         return bool(old != new)
     except Exception:  # values of any library, which compare in their own way
         return True
+
+
+def check_alike(state: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Raise `ValueError` if a state is of other windows or of another order."""
+    saved, here = state["fingerprint"], ours["fingerprint"]
+    if not isinstance(saved, Mapping) or "windows" not in saved:
+        raise ValueError(
+            f"A state must have the fingerprint of its windows, got {saved!r}. Load the state as state_dict() returned "
+            "it."
+        )
+    order, expected = ({name: of[name] for name in ("version", "order")} for of in (state, ours))
+    # a sampler alone knows only the number of windows, and another order has other fields
+    if "columns" not in saved or "columns" not in here or order != expected:
+        saved, here = ({name: of[name] for name in here if name in saved} for of in (saved, here))
+    if lines := [*differences(order, expected), *differences(saved, here)]:
+        more = f"; and {len(lines) - _MOST_LINES:,} more" if len(lines) > _MOST_LINES else ""
+        raise ValueError(
+            f"A state must continue the same windows in the same order; these differ: {'; '.join(lines[:_MOST_LINES])}"
+            f"{more}. Build the windows and the loader as they were built when the state was saved."
+        )

@@ -10,7 +10,6 @@ import torch
 from tensorstash.common.checks import MOST_COUNT, at_least
 from tensorstash.common.checks import shown as brief
 from tensorstash.common.dtypes import Int64s
-from tensorstash.common.html import table
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.text import counted, type_text
 from tensorstash.errors import SchemaError
@@ -148,24 +147,12 @@ class Mix(Several):
         return whole
 
     def __repr__(self) -> str:
-        lines = [f"  {share}  {name}: {windows}" for share, name, windows in self._lines()]
-        rest = len(self.windows) - _SHOWN
-        return "\n".join([f"Mix: {self._caption()}", *lines, *([f"  and {rest:,} more"] if rest > 0 else [])])
-
-    def _repr_html_(self) -> str:
-        rest = len(self.windows) - _SHOWN
-        more = f"<p>and {rest:,} more</p>" if rest > 0 else ""
-        lines = ((share, name, f"{len(self.windows[name]):,}") for share, name, _ in self._lines())
-        return f"<p><b>Mix</b>: {self._caption()}</p>{table(('share', 'component', 'windows'), lines)}{more}"
-
-    def _caption(self) -> str:
+        total, rest = sum(self.components.weights), len(self.windows) - _SHOWN
+        shown = [*zip(self.components.weights, self.windows.items())][:_SHOWN]
+        lines = [f"  {weight / total:7.2%}  {name}: {windows}" for weight, (name, windows) in shown]
         components = counted(len(self.windows), "component")
-        return f"{self.epoch_size:,} windows an epoch, of {components} with {len(self):,} windows"
-
-    def _lines(self) -> list[tuple[str, str, str]]:
-        total = sum(self.components.weights)
-        shown = [*zip(self.windows, self.components.weights)][:_SHOWN]
-        return [(f"{weight / total:7.2%}", name, str(self.windows[name])) for name, weight in shown]
+        head = f"Mix: {self.epoch_size:,} windows an epoch, of {components} with {len(self):,} windows"
+        return "\n".join([head, *lines, *([f"  and {rest:,} more"] if rest > 0 else [])])
 
 
 _SHOWN = 8  # components in a repr
@@ -186,8 +173,8 @@ def _common(placement: Placement) -> dict[str, dict[str, Any]]:
 def _traits(windows: Windows, found: Mapping[str, Mapping[str, Any]]) -> Iterator[Trait]:
     placement, stash = windows.placement, windows.stash
     texts = [*map(str, placement.spans), *(text for time_span in placement.time_spans for text in time_span.texts)]
-    apart = [span.name for span in placement.spans if span.variates is not None]
-    yield Trait("spans of ts.each", apart, "Take ts.each in the same spans of both.")
+    of_each = [span.name for span in placement.spans if span.variates is not None]
+    yield Trait("spans of ts.each", of_each, "Take ts.each in the same spans of both.")
     alike = "Give both the same spans=, or the same history and horizon."
     if placement.is_whole:
         alike = "Take windows.on(stash) of the component with the longest run for the others, which keeps the width."

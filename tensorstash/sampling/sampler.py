@@ -1,30 +1,24 @@
 """The `Sampler`: the windows of a rank at each step, pass after pass, and their state."""
 
-import operator
-import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, get_args
 
-import torch.distributed
-
 from tensorstash.common.checks import MOST_COUNT, at_least, integer, is_integer, one_of, shown
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.text import type_text
 from tensorstash.sampling.bind import Bindable, Dataset, bound
-from tensorstash.sampling.differences import differences
+from tensorstash.sampling.differences import check_alike
 from tensorstash.sampling.order import Count
 from tensorstash.sampling.passes import Pass, Position, Schedule
+from tensorstash.sampling.ranks import checked_ranks, present_ranks, warn_of_shared_parts
 from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Layout, Tail
 from tensorstash.windows.windows import Windows
 
 VERSION = 1
-_MOST_RANKS = 1 << 31
-_MOST_PADDED = 1 << 31  # ids per step: filler is made too
-_MOST_LINES = 8  # of differences in an error
+_MOST_IDS = 1 << 31  # of a step
 
 
 class _Run(NamedTuple):
@@ -54,7 +48,8 @@ class Sampler:
 
     Args:
         n: the number of windows; or the windows or the mix, if the order needs more than their number.
-        batch_size: ids per step and rank. `None` is for `order=ts.ByTime()` alone: whole cross-sections.
+        batch_size: ids per step and rank, fewer than 2**31. `None` is for `order=ts.ByTime()` alone: whole
+            cross-sections.
         shuffle: `True` for a new permutation in each epoch, `False` for the sequential order.
         order: another order, instead of `shuffle`: one of those in `docs/guide/orders.md`, or your ids: an iterable
             with a length, such as a list, an array or a `torch.utils.data.Sampler`, that gives the window ids of an
@@ -119,19 +114,19 @@ class Sampler:
         windows = n if isinstance(n, (Windows, Several, Count)) else Count(at_least(0, n, "n", below=MOST_COUNT))
         self.order = bound(shuffle, order, windows)  # of the next passes; `Loader.set_weights` changes it
         self.tail = one_of(tail, get_args(Tail), "tail")
-        if (num_replicas is None) != (rank is None):
-            raise ValueError(f"num_replicas and rank must be given together, got {num_replicas} and {rank}.")
         self.n = self.order.positions
         self.seed = integer(seed, "seed")
         self.steps = None if steps is None else at_least(1, steps, "steps", below=MOST_COUNT)
         self._windows: Any = windows
-        self._rank_size, self._global_size = self._checked_sizes(batch_size, global_batch_size)
+        self._varies = batch_size is None and global_batch_size is None  # batches, up to the largest of the order
+        self._is_global = global_batch_size is not None
+        self._size = self._checked_size(batch_size, global_batch_size)
         self.order.check_tail(self.tail, varies=self._varies)
-        self._ranks = None if num_replicas is None or rank is None else _checked(num_replicas, rank)
+        self._ranks = checked_ranks(num_replicas, rank)
         self._run = _Run()
         if self._ranks is not None:
             self.order.check_layout(self._layout())
-            _warn_of_shared_parts(self._ranks[0])
+            warn_of_shared_parts(self._ranks[0])
 
     @cached_property
     def _fingerprint(self) -> dict[str, Any]:
@@ -142,40 +137,23 @@ class Sampler:
         """With the fingerprint in place of the windows."""
         return {**self.__dict__, "_fingerprint": self._fingerprint, "_windows": None}
 
-    def _checked_sizes(self, of_rank: int | None, of_all: int | None) -> tuple[int | None, int | None]:
-        if (of_rank is None) == (of_all is None) and (of_rank is not None or self.order.largest_batch is None):
+    def _checked_size(self, of_rank: int | None, of_all: int | None) -> int:
+        """The windows of a step, on one rank or with `_is_global` on all."""
+        if self._varies and self.order.largest_batch is not None:
+            return self.order.largest_batch
+        if (of_rank is None) == (of_all is None):
             raise ValueError(
                 "Either batch_size (windows per step and rank) or global_batch_size (windows per step over all ranks) "
                 f"must be given, got {of_rank} and {of_all}."
             )
         sizes = {"batch_size": of_rank, "global_batch_size": of_all}
-        checked = [None if size is None else at_least(1, size, name, below=MOST_COUNT) for name, size in sizes.items()]
-        for name, size in zip(sizes, checked):
-            filled = 'tail="pad"' if self.tail == "pad" else None
-            if self.order.has_filler:
-                filled = filled or f"the order {self.order.name!r}"
-            if filled is not None and (size or 0) > _MOST_PADDED:
-                raise ValueError(
-                    f"{name} must be at most 2**31 with {filled}, which fills every step, got {size}. Use a smaller one"
-                    + (', or tail="keep".' if self.tail == "pad" else ".")
-                )
-        return checked[0], checked[1]
-
-    @property
-    def _varies(self) -> bool:
-        """Whether batches vary in size, because there is no batch size."""
-        return self._rank_size is None and self._global_size is None
+        name, size = next(given for given in sizes.items() if given[1] is not None)
+        return at_least(1, size, name, below=_MOST_IDS)
 
     @property
     def ranks(self) -> tuple[int, int, str]:
         """`(num_replicas, rank, origin)` as they are now."""
-        if self._ranks is not None:
-            return (*self._ranks, "arguments")
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            return torch.distributed.get_world_size(), torch.distributed.get_rank(), "process group"
-        if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-            return (*_of_environment(os.environ["WORLD_SIZE"], os.environ["RANK"]), "environment")
-        return 1, 0, "default"
+        return present_ranks() if self._ranks is None else (*self._ranks, "arguments")
 
     @property
     def batch_size(self) -> int:
@@ -271,16 +249,14 @@ class Sampler:
                 f"A state must have {', '.join(ours)}; this one lacks {', '.join(sorted(missing))}. Take what "
                 "state_dict() returned out of the checkpoint."
             )
-        _check_alike(state, ours)
-        if not is_integer(state["seed"]):
-            raise ValueError(f"seed must be an integer, got {shown(state['seed'])} in the state.")
-        epoch = self._checked_epoch(state["epoch"])
+        check_alike(state, ours)
+        seed, epoch = integer(state["seed"], "seed of a state"), self._checked_epoch(state["epoch"])
         number, taken = epoch, 0
         if self.steps is not None:
             number, taken = (at_least(0, state[name], name, below=MOST_COUNT) for name in ("pass", "steps"))
         progress = order.load(state)
         self.order = order.of_state(state, epoch, progress)
-        self.seed = operator.index(state["seed"])
+        self.seed = seed
         self._run = _Run(Position(epoch, progress, number, taken))
 
     # The parts of a pass, for iterators that compute ahead. Only these change the sampler, and the thread of the loop
@@ -308,17 +284,12 @@ class Sampler:
     def _layout(self) -> Layout:
         """How steps are divided among the present ranks."""
         ranks, rank, _ = self.ranks
-        if self._varies and self.order.largest_batch is not None:
-            return Layout(ranks, rank, self.order.largest_batch, self.tail, varies=True)
-        if self._rank_size is not None:
-            return Layout(ranks, rank, self._rank_size, self.tail)
-        batch, rest = divmod(self._global_size or 0, ranks)
-        if rest or not batch:
+        batch, rest = divmod(self._size, ranks if self._is_global else 1)
+        if rest:
             raise ValueError(
-                f"global_batch_size must be a multiple of the number of ranks, got {self._global_size} for {ranks} "
-                "ranks."
+                f"global_batch_size must be a multiple of the number of ranks, got {self._size} for {ranks} ranks."
             )
-        return Layout(ranks, rank, batch, self.tail)
+        return Layout(ranks, rank, batch, self.tail, self._varies)
 
     def _schedule(self) -> Schedule:
         return Schedule(self.order, self.seed, self._layout(), self.steps)
@@ -341,53 +312,4 @@ class Sampler:
         return (
             f"Sampler: {self.n:,} windows {order}, {len(self):,} steps of {size}{ranks}, tail {self.tail!r}, {passes}"
             f"epoch {here.epoch}, {consumed:,} consumed"
-        )
-
-
-def _warn_of_shared_parts(num_replicas: int) -> None:
-    """Warn if several ranks of the process group get the same windows."""
-    grouped = torch.distributed.is_available() and torch.distributed.is_initialized()
-    if grouped and (size := torch.distributed.get_world_size()) > num_replicas:
-        warnings.warn(
-            f"The process group has {size} ranks and num_replicas= is {num_replicas}, so several ranks get the same "
-            "windows. That is meant for ranks that share a part of the model (tensor, pipeline or context "
-            "parallelism), with rank= their data rank, and for accelerator.prepare, which divides the batches itself; "
-            "else leave both arguments out.",
-            stacklevel=4,
-        )
-
-
-def _checked(num_replicas: int, rank: int) -> tuple[int, int]:
-    size, number = at_least(1, num_replicas, "num_replicas", below=_MOST_RANKS), at_least(0, rank, "rank")
-    if number >= size:
-        raise ValueError(f"rank must lie in [0, num_replicas), got rank={rank}, num_replicas={num_replicas}.")
-    return size, number
-
-
-def _of_environment(world_size: str, rank: str) -> tuple[int, int]:
-    if not (world_size.isdecimal() and rank.isdecimal() and int(rank) < int(world_size)):
-        raise ValueError(
-            f"The variables WORLD_SIZE and RANK must be integers with 0 <= RANK < WORLD_SIZE, got {world_size!r} and "
-            f"{rank!r}. Set both, or neither, or give num_replicas= and rank=."
-        )
-    return int(world_size), int(rank)
-
-
-def _check_alike(state: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-    """Raise `ValueError` if a state is of other windows or of another order."""
-    saved, here = state["fingerprint"], ours["fingerprint"]
-    if not isinstance(saved, Mapping) or "windows" not in saved:
-        raise ValueError(
-            f"A state must have the fingerprint of its windows, got {saved!r}. Load the state as state_dict() returned "
-            "it."
-        )
-    order, expected = ({name: of[name] for name in ("version", "order")} for of in (state, ours))
-    # a sampler alone knows only the number of windows, and another order has other fields
-    if "columns" not in saved or "columns" not in here or order != expected:
-        saved, here = ({name: of[name] for name in here if name in saved} for of in (saved, here))
-    if lines := [*differences(order, expected), *differences(saved, here)]:
-        more = f"; and {len(lines) - _MOST_LINES:,} more" if len(lines) > _MOST_LINES else ""
-        raise ValueError(
-            f"A state must continue the same windows in the same order; these differ: {'; '.join(lines[:_MOST_LINES])}"
-            f"{more}. Build the windows and the loader as they were built when the state was saved."
         )

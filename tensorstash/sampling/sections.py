@@ -65,12 +65,6 @@ def sections(times_of: Ids, windows: int, by_entity: Int64s | None = None) -> Se
     return Sections(ids, ends)
 
 
-def count_steps(of: Sections, size: int, drop: bool = False) -> int:
-    """Steps of a whole epoch with `size` windows per step over all ranks."""
-    counts = (_bounds(of, np.arange(low, high))[1] for low, high in chunks(len(of.ends)))
-    return sum(int(_steps_in(count, size, drop).sum()) for count in counts)
-
-
 def cuts(of: Sections, order: Ids, consumed: int, size: int, drop: bool = False) -> Iterator[Cuts]:
     """The steps of an epoch after the first `consumed` windows of its order, many steps at a time.
 
@@ -125,7 +119,7 @@ def _passed(of: Sections, order: Ids, consumed: int) -> tuple[int, int]:
 
 def _cut(begin: Int64s, count: Int64s, ends: Int64s, size: int, drop: bool) -> Iterator[Cuts]:
     """Cut times into steps. A time has `count` windows from `begin` on, and ends at position `ends` of the order."""
-    steps = _steps_in(count, size, drop)
+    steps = count // size if drop else -(-count // size)
     upto = np.cumsum(steps)
     for low, high in chunks(int(upto[-1])):
         step = np.arange(low, high)
@@ -136,10 +130,6 @@ def _cut(begin: Int64s, count: Int64s, ends: Int64s, size: int, drop: bool) -> I
         yield Cuts(
             begin[time] + first, begin[time] + last, position + first, position + last, np.zeros(len(step), bool)
         )
-
-
-def _steps_in(count: Int64s, size: int, drop: bool) -> Int64s:
-    return count // size if drop else -(-count // size)
 
 
 def _bounds(of: Sections, times: Int64s) -> tuple[Int64s, Int64s]:

@@ -1,7 +1,6 @@
 """`align=`: from where the stride of windows is counted."""
 
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, Literal
 
 import numpy as np
@@ -26,9 +25,7 @@ def checked_align(stash: Stash, align: Any, *, in_steps: bool) -> str | int:
     if isinstance(align, str) and not any(map(str.isdigit, align)):
         if align in _WORDS:
             return align
-        near = get_close_matches(align.lower(), _WORDS, 1, 0.5)
-        meant = f' Did you mean "{near[0]}"?' if near else ""
-        raise ValueError(f'align must be "start", "end" or a time, got {shown(align)}.{meant}')
+        raise ValueError(f'align must be "start", "end" or a time, got {shown(align)}.')
     if stash.time is None or not in_steps:
         raise ValueError(
             f"align= at a time counts steps of time, got {shown(align)}; there are none with gaps='ignore', without "

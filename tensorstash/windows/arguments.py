@@ -16,15 +16,15 @@ from tensorstash.gather.span import Span
 from tensorstash.stash.stash import Stash
 from tensorstash.stash.steps import calendar_of
 from tensorstash.windows.align import Align, checked_align
-from tensorstash.windows.at import Unmatched, check_at
+from tensorstash.windows.at import Unmatched
 from tensorstash.windows.cover import covering
 from tensorstash.windows.during import During, Side
 from tensorstash.windows.fills import slot_fills
-from tensorstash.windows.gaps import Gaps, all_windows, check_no_slots, fragments
+from tensorstash.windows.gaps import Gaps, all_windows, fragments
 from tensorstash.windows.intervals import no_intervals
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.require import Require, Required, required
-from tensorstash.windows.runs import read_calendar
+from tensorstash.windows.runs import Runs, read_calendar
 from tensorstash.windows.selection import (
     Where,
     anchored,
@@ -35,12 +35,11 @@ from tensorstash.windows.selection import (
     of_entities,
 )
 from tensorstash.windows.slots import lead_and_tail, place, times_at, with_tail
-from tensorstash.windows.spans import slot_count
 from tensorstash.windows.splits import Moment, check_divisible, check_intervals
 from tensorstash.windows.tables import check_used, checked_tables
 from tensorstash.windows.time_spans import time_spans
 from tensorstash.windows.traits import check_same, tables_of
-from tensorstash.windows.whole import check_whole, to_width
+from tensorstash.windows.whole import to_width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +83,38 @@ class Arguments:
         size = placement.history, placement.horizon
         return required(placement.stash, self.spans, self.in_time, self.require, size)
 
+    def check(self, stash: Stash, at: Any) -> None:
+        """Raise `ValueError` for arguments that contradict each other, the stash, or points in time."""
+        if stash.known is not None and at is None:
+            raise ValueError(
+                "Windows are anchored on rows, and each version of a time would be an anchor; this stash has known "
+                f"times, {stash.known_name!r}. Give the times to look from as at=, or take it as a table of other "
+                "windows, tables=."
+            )
+        if at is None and (self.closed, self.unmatched) != ("left", "error"):
+            raise ValueError(
+                "closed= and unmatched= must be given with at=. For a span in time, see closed= of ts.During."
+            )
+        strides = {"stride": self.stride != 1, "align": str(self.align) != "start"}
+        if at is not None:
+            _refuse(
+                {"where": self.where is not None} | strides,
+                "{} must be left out with at=, which has a row for each window. Choose rows of the frame.",
+            )
+        if self.is_whole:
+            _refuse(
+                strides | {"at": at is not None},
+                "A span to the end of its run makes one window a run, from its first slot on, so {} must be left out. "
+                "For several windows a run give its stop a number.",
+            )
+        if not self.spans:
+            slots = ("frequency", "tolerance", "min_history", "min_horizon")
+            _refuse(
+                {"gaps": self.gaps == "mask"} | {name: getattr(self, name) is not None for name in slots},
+                "{} is about slots, and windows of spans in time alone have none. Leave it out; for a least number of "
+                "rows see min_rows= of ts.During.",
+            )
+
     def without_rows(self) -> "Arguments":
         """The arguments without what belongs to the rows of one stash."""
         kept = replace(self, frequency=None)  # that of the placement says what was found
@@ -103,8 +134,15 @@ class Arguments:
         return replace(self, frequency=step)
 
 
+def _refuse(given: Mapping[str, bool], text: str) -> None:
+    """Raise `ValueError` for the first argument that is given although others exclude it."""
+    for name, is_given in given.items():
+        if is_given:
+            raise ValueError(text.format(f"{name}="))
+
+
 def check_stash(stash: object) -> None:
-    """Raise `TypeError` for what is no stash."""
+    """Raise `TypeError` if `stash` is not a `Stash`."""
     if not isinstance(stash, Stash):
         raise TypeError(
             f"stash must be a stash, ts.load(...), got {type_text(stash)}. For data of several machines, use "
@@ -125,57 +163,53 @@ def windows_of(
 
     With `may_forecast` there may be none, if the rows hold the history of a window that starts after them.
     """
-    gaps = arguments.gaps
-    stride = slot_count(1, arguments.stride, "stride")
-    check_at(stash, at, arguments.closed, arguments.unmatched, stride, arguments.align, arguments.where)
-    frequency, tolerance = arguments.frequency, arguments.tolerance
-    if not arguments.spans:
-        check_no_slots(gaps, frequency, tolerance, arguments.min_history, arguments.min_horizon)
-    pieces = fragments(stash, gaps, frequency, tolerance, counted=bool(arguments.spans))
+    arguments.check(stash, at)
+    runs = fragments(stash, arguments.gaps, arguments.frequency, arguments.tolerance, counted=bool(arguments.spans))
     if arguments.is_whole:
-        check_whole(stride, arguments.align, at)
-        wide = to_width(arguments.spans, stash, pieces, chosen, masked=gaps == "mask", is_kept=may_forecast)
-        arguments, stride = replace(arguments, spans=wide), wide[0].stop
-    spans, history, horizon = arguments.spans, arguments.history(at), arguments.horizon
-    lead, tail = lead_and_tail(arguments.min_history, arguments.min_horizon, history, horizon)
-    slots = place(pieces, stash, masked=gaps == "mask", lead=lead, tail=tail)
-    fills = slot_fills(stash, spans, slots) if arguments.may_be_empty else None
-    side = arguments.closed if at is not None else "left" if horizon else "right"
-    candidates = Placement(
-        stash=stash,
-        spans=spans,
-        history=history,
-        horizon=horizon,
-        slots=slots,
-        fills=fills,
-        intervals=no_intervals(),
-        time_spans=time_spans(stash, arguments.in_time, tables, side),
-        align=checked_align(stash, arguments.align, in_steps=bool(spans) and gaps != "ignore"),
-        chosen=chosen,
-        is_whole=arguments.is_whole,
-    )
+        wide = to_width(arguments.spans, stash, runs, chosen, masked=arguments.gaps == "mask", is_kept=may_forecast)
+        arguments = replace(arguments, spans=wide, stride=wide[0].stop)
+    candidates = replace(_candidates(arguments, stash, runs, at, tables), chosen=chosen)
     judged = arguments.required(candidates)
     if at is not None:
         placement = at_points(candidates, at, arguments.closed, judged, arguments.unmatched)
     else:
-        whole = all_windows(candidates, pieces, judged, stride, may_forecast=may_forecast)
-        whole = whole if chosen is None else of_entities(whole, chosen)
-        placement = enough_rows(anchored(whole, arguments.where)) if len(whole) else whole
+        placement = all_windows(candidates, runs, judged, arguments.stride, may_forecast=may_forecast)
+        placement = placement if chosen is None else of_entities(placement, chosen)
+        placement = enough_rows(anchored(placement, arguments.where)) if len(placement) else placement
     _check_reach(placement)
     return placement
 
 
-def _check_reach(placement: Placement, *edges: int) -> None:
+def _candidates(arguments: Arguments, stash: Stash, runs: Runs, at: Any, tables: Mapping[str, Stash]) -> Placement:
+    """The slots and spans of windows, of which none is chosen yet."""
+    history, horizon = arguments.history(at), arguments.horizon
+    lead, tail = lead_and_tail(arguments.min_history, arguments.min_horizon, history, horizon)
+    slots = place(runs, stash, masked=arguments.gaps == "mask", lead=lead, tail=tail)
+    side = arguments.closed if at is not None else "left" if horizon else "right"
+    return Placement(
+        stash=stash,
+        spans=arguments.spans,
+        history=history,
+        horizon=horizon,
+        slots=slots,
+        fills=slot_fills(stash, arguments.spans, slots) if arguments.may_be_empty else None,
+        intervals=no_intervals(),
+        time_spans=time_spans(stash, arguments.in_time, tables, side),
+        align=checked_align(stash, arguments.align, in_steps=bool(arguments.spans) and arguments.gaps != "ignore"),
+        is_whole=arguments.is_whole,
+    )
+
+
+def _check_reach(placement: Placement, *slots: int) -> None:
     """Raise `DataError` if the calendar lacks the time of a slot of `ts.calendar`, or of one of the given slots."""
     if not isinstance(placement.slots.frequency, Calendar):
         return
-    for span in placement.spans:
-        if any(placement.stash.about(name).calendar for name in span.columns):
-            edges += span.start, range(span.start, span.stop, span.step)[-1]
+    timed = [span for span in placement.spans if any(placement.stash.about(name).calendar for name in span.columns)]
+    edges = {*slots, *(span.slots[0][k] for span in timed for k in (0, -1))}
     windows = placement.intervals  # the first and the last window of each tell for all
     is_at = placement.points is not None
     ids = np.arange(len(placement)) if is_at else np.concatenate([windows.first_ids, windows.guide.ends - 1])
-    for edge in {*edges}:
+    for edge in edges:
         times_at(placement.slots, placement.times, placement.anchor_slots(ids) + edge)
 
 

@@ -1,45 +1,22 @@
 """The frame of `at=`: the entities and times of the windows, and other columns, which are entries of batches."""
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.columns.names import check_name
-from tensorstash.common.checks import one_of
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.common.text import type_text
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.during import Side
 from tensorstash.windows.points import Points
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Unmatched = Literal["error", "drop"]
-
-
-def check_at(  # noqa: PLR0917  the arguments of `Windows`
-    stash: Stash, at: Any, closed: object, unmatched: object, stride: int, align: object, where: object
-) -> None:
-    """Raise `ValueError` for arguments of `Windows` that contradict each other, or the stash."""
-    if stash.known is not None and at is None:
-        raise ValueError(
-            "Windows are anchored on rows, and each version of a time would be an anchor; this stash has known times, "
-            f"{stash.known_name!r}. Give the times to look from as at=, or take it as a table of other windows, "
-            "tables=."
-        )
-    one_of(closed, get_args(Side), "closed")
-    one_of(unmatched, get_args(Unmatched), "unmatched")
-    if at is None and (closed != "left" or unmatched != "error"):
-        raise ValueError("closed= and unmatched= must be given with at=. For a span in time, see closed= of ts.During.")
-    if at is not None and (stride != 1 or str(align) != "start" or where is not None):
-        name = "where=" if where is not None else "stride=" if stride != 1 else "align="
-        raise ValueError(
-            f"{name} must be left out with at=, which has a row for each window. Choose rows of the frame."
-        )
 
 
 def points_of(stash: Stash, frame: Any, closed: str, spans: Collection[str]) -> Points:

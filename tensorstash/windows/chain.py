@@ -58,7 +58,13 @@ class Chain:
             if more is not None:
                 anchors += more[source] * (ids - self._first[source])
         located = Located(source, ids, anchors)
-        return located._replace(stretches=self._of_parts(located, _stretches)) if self.time_spans else located
+        if not self.time_spans:
+            return located
+        return located._replace(
+            stretches=self._of_parts(
+                located, lambda part, *of: tuple(part.stretches(time_span, *of) for time_span in part.time_spans)
+            )
+        )
 
     def _of_parts(self, located: Located, of: Callable[[Placement, Int64s, Int64s], Record]) -> Record:
         """What a function makes of windows of one placement, their ids in it and the slots of their anchors.
@@ -120,7 +126,7 @@ class Chain:
 
     def moments(self, located: Located) -> Int64s:
         """The anchor time of each window, or without a time column the row of its anchor."""
-        return self._of_parts(located, _moments)
+        return self._of_parts(located, Placement.window_times)
 
     def labels(self, located: Located) -> dict[str, NDArray[Any]]:
         """The other columns of the `at=` frame, `(windows,)`, or `<span>.repeated` of `cover`, `(windows, time)`."""
@@ -159,14 +165,6 @@ class Chain:
     def __getstate__(self) -> dict[str, Any]:
         """Without the cached properties, which are computed again."""
         return {"placements": self.placements}
-
-
-def _stretches(placement: Placement, ids: Int64s, anchors: Int64s) -> tuple[Stretches | Candidates, ...]:
-    return tuple(placement.stretches(time_span, ids, anchors) for time_span in placement.time_spans)
-
-
-def _moments(placement: Placement, ids: Int64s, anchors: Int64s) -> Int64s:
-    return placement.label_rows(anchors) if placement.stash.time is None else placement.window_times(ids, anchors)
 
 
 def _labels(placement: Placement, ids: Int64s, anchors: Int64s) -> dict[str, NDArray[Any]]:

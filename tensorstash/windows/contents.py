@@ -8,29 +8,22 @@ entries, such as `valid` and ids, before the columns of the frame.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import as_array
-from tensorstash.gather.gather import GatherPlan, compile_plan, gather, names_of
+from tensorstash.gather.gather import GatherPlan, compile_plan, gather
 from tensorstash.gather.memory import Memory
 from tensorstash.gather.span import Span, draws_of
-from tensorstash.gather.variates import Take, VariatePlan, gather_rows, named, new_memory, variate_plans
+from tensorstash.gather.variates import Take, VariatePlan, gather_rows, new_memory, variate_plans
 from tensorstash.windows.chain import Chain, Located
 from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.variate_rows import check_undrawn, one_by_one, rows_in
 
 Batch = dict[str, torch.Tensor]
-
-
-class Entry(NamedTuple):
-    """An entry of a batch: a tensor `(batch, *shape)`."""
-
-    dtype: torch.dtype
-    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,19 +68,6 @@ class Contents:
         every = {name: [as_array(part[name]) for part in (first, *more)] for name in first}  # by numpy, as in `beside`
         return {name: (np.concatenate(parts) if more else parts[0], first[name].dtype) for name, parts in every.items()}
 
-    def entries(self) -> dict[str, Entry]:
-        """The entries of a batch of windows, in their order. Those of `ts.each` have rows in place of windows."""
-        spans, observed = _gathered(self.plans)
-        static = {name: Entry(dtype, items.shape[1:]) for name, (items, dtype) in self.static.items()}
-        nothing = self.chain.labels(self.chain.locate(np.empty(0, np.int64)))
-        labels = {name: Entry(torch.from_numpy(values).dtype, values.shape[1:]) for name, values in nothing.items()}
-        found = spans | observed | static | labels
-        for plan in self.variates:
-            spans, observed = _gathered([plan.gather])
-            number = Entry(torch.int64, ())
-            found |= spans | observed | named(plan, {"window": number, "variate": number, "pack": number})
-        return found
-
     def beside(self, located: Located) -> Batch:
         """The entries of a batch that are not gathered in windows: its static columns, and other arrays.
 
@@ -110,7 +90,7 @@ class Contents:
         return batch
 
     def batch(self, ids: Ids) -> Batch:
-        """The batch of windows in fresh memory."""
+        """The batch of windows in fresh memory; that of no window says what the entries of all are."""
         located = self._locate(ids)
         batch = gather(self.plans, located.source, self.chain.rows(located)) | self.beside(located)
         return batch | self.of_rows(located, new_memory)
@@ -144,15 +124,3 @@ class Contents:
     def __getstate__(self) -> dict[str, Any]:
         """Without the cached properties, which hold addresses."""
         return {"chain": self.chain}
-
-
-def _gathered(plans: list[GatherPlan]) -> tuple[dict[str, Entry], dict[str, Entry]]:
-    """The spans of plans, and their `observed`."""
-    spans, observed = dict[str, Entry](), dict[str, Entry]()
-    for plan in plans:
-        for group in plan.groups:
-            spans |= {name: Entry(dtype, group.shape) for name, dtype in zip(group.names, group.dtypes)}
-        if plan.flags is not None:
-            lengths = [len(slots) for slots, _ in plan.flags.slots]
-            observed |= {name: Entry(torch.bool, (lengths[k],)) for name, k in plan.flags.names.items()}
-    return {name: spans[name] for name in names_of(plans)}, observed

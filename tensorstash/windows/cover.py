@@ -25,7 +25,7 @@ def covering(placement: Placement, name: str | None, start: Moment | None, stop:
     span = _consecutive(placement, name)
     wanted = _wanted(placement, start, stop)
     rows = [rows_from(placement.slots, edges) for edges in _within_reach(placement, span, wanted)]
-    _tell_missing(placement, span, wanted, rows)
+    _warn_of_missing(placement, wanted, rows)
     shown = rows[0] < rows[1]
     low = slots_at(placement.slots, rows[0][shown])
     high = slots_at(placement.slots, rows[1][shown] - 1) + 1
@@ -49,22 +49,16 @@ def _consecutive(placement: Placement, name: str | None) -> Span:
     """The span of consecutive slots with a name; without one, the only one."""
     spans = {span.name: span for span in placement.shown}
     fit = [one.name for one in placement.spans if one.step == 1 and one.draw is None]
-    if name is None and len(fit) == 1:
-        return spans[fit[0]]
     if name is not None and (not isinstance(name, str) or name not in spans):
         raise unknown(name, spans, "the window", "span")
-    if name is None or name not in fit:
-        got = "" if name is None else f"got {spans[name]}; "
-        name_one = (
-            f"{', '.join(map(repr, fit))}. Name one: cover({fit[-1]!r})"
-            if fit
-            else "none. Add one, such as 'all': ('y', -96, 0)"
-        )
+    asked = fit if name is None else [name]
+    if len(asked) != 1 or asked[0] not in fit:
         raise ValueError(
-            "cover takes one span of consecutive slots, without a step, a drawn start or a stretch of time; "
-            f"{got}these windows have {name_one}."
+            "cover takes one span of consecutive slots, without a step, a drawn start or a stretch of time, got "
+            f"{'no name' if name is None else spans[name]}; these windows have {', '.join(map(repr, fit)) or 'none'}. "
+            f"Name one, as in cover({fit[-1] if fit else 'all'!r}), or add one, such as 'all': ('y', -96, 0)."
         )
-    return spans[name]
+    return spans[asked[0]]
 
 
 def _wanted(placement: Placement, start: Moment | None, stop: Moment | None) -> Ranges:
@@ -100,34 +94,22 @@ def _within_reach(placement: Placement, span: Span, wanted: Ranges) -> Ranges:
     return low, np.where(last < starts, low, high)
 
 
-def _tell_missing(placement: Placement, span: Span, wanted: Ranges, shown: Sequence[Int64s]) -> None:
+def _warn_of_missing(placement: Placement, wanted: Ranges, shown: Sequence[Int64s]) -> None:
     """Warn of rows that no window can show, with the reason of the first; if there is no window, that is an error."""
-    slots, stash = placement.slots, placement.stash
-    (first, end), (low, high) = (rows_from(slots, edges) for edges in wanted), shown
+    stash = placement.stash
+    (first, end), (low, high) = (rows_from(placement.slots, edges) for edges in wanted), shown
     missing = (end - first) - (high - low)
     if not missing.any():
         return
     run = int((missing > 0).argmax())
-    row = (high if first[run] == low[run] < high[run] else first)[[run]]
-    when = f"row {row[0]:,}" if stash.time is None else f"the row at {stash.clock.format(int(placement.times[row[0]]))}"
-    of = f" of {entity_text(stash, int(placement.entities_at(row)[0]))}" if stash.entity_names else ""
-    why = f"The first is {when}{of}: {_reason(placement, span, run, int(slots_at(slots, row)[0]))}"
+    row = int((high if first[run] == low[run] < high[run] else first)[run])
+    when = f"row {row:,}" if stash.time is None else f"the row at {stash.clock.format(int(placement.times[row]))}"
+    of = f" of {entity_text(stash, int(placement.entities_at(np.array(row))))}" if stash.entity_names else ""
+    why = (
+        f"The first is {when}{of}, where windows need more slots of the run than it has. Give a lower "
+        f"{with_fewer(placement)}, or cover a span over the whole window."
+    )
     total, every = int(missing.sum()), int((end - first).sum())
     if total == every:
         raise NoWindowError(f"cover shows rows in windows, and none of these {every:,} rows is in one. {why}")
     warnings.warn(f"{total:,} of {every:,} rows are in no window of cover. {why}", stacklevel=5)
-
-
-def _reason(placement: Placement, span: Span, run: int, slot: int) -> str:
-    """Why no window shows a slot of a run, and what would."""
-    slots, (start, stop) = placement.slots, (int(edges[run]) for edges in run_edges(placement.slots))
-    padding = slots.lead + slots.tail
-    if stop - start < placement.length:
-        return (
-            f"its run has {stop - start - padding:,} slots, and windows need {placement.length - padding:,}. Give a "
-            f"lower {with_fewer(placement)}."
-        )
-    where, give = "behind", f"min_horizon={max(0, span.stop)}"
-    if slot < start + placement.history + span.start:
-        where, give = "before", f"min_history={max(0, -span.start)}"
-    return f"windows need more slots of its run {where} it. Give {give}, or cover a span over the whole window."

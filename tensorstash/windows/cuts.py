@@ -17,11 +17,11 @@ BEFORE_ALL, AFTER_ALL = -(1 << 63), (1 << 63) - 1
 class Cut:
     """Where windows are divided: a time for each entity, `(entities,)`, and its first row at or after that time.
 
-    A cut of a stash without times has rows alone.
+    In a stash without times the rows are the times.
     """
 
     rows: Int64s
-    moments: Int64s | None
+    moments: Int64s
 
 
 def cut_at(placement: Placement, moments: Int64s | int) -> Cut:
@@ -34,7 +34,7 @@ def cut_at(placement: Placement, moments: Int64s | int) -> Cut:
 def cut_at_rows(placement: Placement, rows: Int64s) -> Cut:
     """A cut at the time of a row of each entity, which keeps rows of one time together; or before or after all rows."""
     if placement.stash.time is None:
-        return Cut(rows, None)
+        return Cut(rows, rows)
     first, stops = placement.offsets[:-1], placement.offsets[1:]
     moments = np.full(len(rows), BEFORE_ALL)
     inside, behind = (first <= rows) & (rows < stops), (rows == stops) & (first < stops)
@@ -80,7 +80,7 @@ def first_slots(placement: Placement, cut: Cut) -> Int64s:
     row = np.clip(cut.rows[entities], low, high)
     _, stops = run_edges(slots)
     first = np.where(row < high, slots_at(slots, np.minimum(row, high - 1)), stops)
-    if cut.moments is None or slots.frequency is None:
+    if slots.frequency is None:
         return first
     before = slots_at(slots, np.maximum(row - 1, low))
     which = np.flatnonzero((row > low) & (first - before > 1))

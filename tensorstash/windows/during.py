@@ -154,18 +154,13 @@ def _check_bounds(span: During, start: Shift, stop: Shift, clock: Clock) -> None
     times = np.zeros(1, np.int64) if is_fixed else np.arange(*_DAYS) * clock.day
     first, after = start.moved(times), stop.moved(times)
     empty = np.flatnonzero(first >= after)
-    if len(empty) == len(times):
-        past = (-7, 0) if clock.unit is None else ("-90d", "0d")
-        raise ValueError(
-            f"A span in time must have start < stop, got {span.start!r} and {span.stop!r} for {span.column!r}. The "
-            f"past has a minus: start={past[0]!r}, stop={past[1]!r}."
-        )
     if len(empty):
         k = empty[np.searchsorted(empty, _RECENT - _DAYS[0]) % len(empty)]
         t, low, high = (clock.format(int(moved[k])) for moved in (times, first, after))
+        past = "-7 to 0" if clock.unit is None else "'-90d' to '0d', with both in months or both in days"
         raise ValueError(
             f"A span in time must have start < stop for every time t, got {span.start!r} and {span.stop!r} for "
-            f"{span.column!r}: for t={t} it begins at {low} and ends at {high}. Write both in months, or both in days."
+            f"{span.column!r}: for t={t} it begins at {low} and ends at {high}. The past has a minus, as {past}."
         )
 
 

@@ -95,9 +95,9 @@ def _jitter(gaps: _Gaps) -> Iterator[Remedy]:
     steps = np.delete(np.diff(gaps.times), gaps.first[1:] - 1)
     steps = np.sort(steps[:: max(1, len(steps) // _SAMPLE)])
     median = int(steps[(len(steps) - 1) // 2])
-    apart = np.sort(np.abs(steps - median))
+    distances = np.sort(np.abs(steps - median))
     # the rarest steps may be gaps, and a few others are no jitter
-    spreads = [int(apart[int((len(apart) - 1) * share)]) for share in (1.0, 0.999, 0.99, 0.9)]
+    spreads = [int(distances[int((len(distances) - 1) * share)]) for share in (1.0, 0.999, 0.99, 0.9)]
     spread = next((ticks for ticks in spreads if 2 * ticks <= median), 0)
     if not spread or not spreads[-1]:
         return

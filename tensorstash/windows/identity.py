@@ -83,8 +83,11 @@ def fingerprint(placement: Placement) -> dict[str, Any]:
 
 
 def _meaning_of_numbers(traits: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {trait: value for trait, value in traits.items() if trait not in _OF_VALUES}
-    return {trait: value for trait, value in kept.items() if trait != "type" or "float" not in value}
+    return {
+        trait: value
+        for trait, value in traits.items()
+        if trait not in _OF_VALUES and not (trait == "type" and "float" in value)
+    }
 
 
 def where(placement: Placement) -> dict[str, Any]:

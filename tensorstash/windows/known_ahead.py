@@ -26,9 +26,12 @@ def warn_of_missing(parts: Sequence[tuple[str, Placement, Placement]]) -> None:
     """
     told, ahead = [], _spans_ahead(parts[0][2]) if parts else {}
     for what, before, part in parts:
-        shares = {name: share for name, share in _missing(part, ahead).items() if share > _MOST}
-        others = _missing(before, ahead) if shares else {}
-        told += [(what, name, shares[name], other) for name, other in others.items() if shares.get(name, 0) > 2 * other]
+        shares, others = (_missing(some, ahead) for some in (part, before))
+        told += [
+            (what, name, share, others[name])
+            for name, share in shares.items()
+            if share > max(_MOST, 2 * others.get(name, 1.0))
+        ]
     if not told:
         return
     what, name, share, other = told[-1]

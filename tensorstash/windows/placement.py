@@ -129,9 +129,11 @@ class Placement:
         return entities
 
     def window_times(self, ids: Int64s, anchors: Int64s) -> Int64s:
-        """The time of each window, of any shape, by their ids and the slots of their anchors."""
+        """The time of each window, of any shape, by their ids and the slots of their anchors; without times its row."""
         if self.points is not None:
             return self.points.time[ids]
+        if self.stash.time is None:
+            return self.label_rows(anchors)
         return times_at(self.slots, self.times, anchors + self.label_offset)
 
     def anchors(self, ids: Int64s) -> dict[str, Int64s]:

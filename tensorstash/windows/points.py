@@ -88,9 +88,9 @@ def placed(stash: Stash, slots: Slots, points: Points, size: tuple[int, int], re
     offsets, times = stash.offsets.numpy(), stash.time.numpy()
     if stash.known is not None:  # rows are not in the order of times, and there are no slots
         return replace(points, slot=offsets[points.entity])
-    if not history + horizon:
-        return replace(points, slot=slots_at(slots, _rows_from(times, offsets, points)))
     low, high = offsets[points.entity], offsets[points.entity + 1]
+    if not history + horizon:
+        return replace(points, slot=slots_at(slots, first_rows(times, low, high, points.from_time)))
     points = refused.leave_out(points, {"of an entity without rows": low == high})
     if not len(points):
         return points
@@ -106,11 +106,6 @@ def placed(stash: Stash, slots: Slots, points: Points, size: tuple[int, int], re
     return refused.leave_out(replace(points, slot=anchors), reasons)
 
 
-def _rows_from(times: Int64s, offsets: Int64s, points: Points) -> Int64s:
-    """The first row of the entity at or after each point, or the row after the entity's last one."""
-    return first_rows(times, offsets[points.entity], offsets[points.entity + 1], points.from_time)
-
-
 def _anchor_slots(slots: Slots, times: Int64s, offsets: Int64s, points: Points) -> tuple[Int64s, Int64s, Bools, Bools]:
     """The slots of anchors and their runs; which points are in a gap, and which are too early for the first slot.
 
@@ -123,7 +118,7 @@ def _anchor_slots(slots: Slots, times: Int64s, offsets: Int64s, points: Points) 
     A point that is more than a step ahead is too early; one that is more than a step behind is in a gap.
     """
     low, high, moments = offsets[points.entity], offsets[points.entity + 1], points.from_time
-    row = _rows_from(times, offsets, points)
+    row = first_rows(times, low, high, moments)  # at or after the point; `high` behind all rows of the entity
     before, after = np.maximum(row - 1, low), np.minimum(row, high - 1)
     slot_before, slot_after = slots_at(slots, before), slots_at(slots, after)
     run_before, run_after = runs_at(slots, before), runs_at(slots, after)
@@ -136,9 +131,9 @@ def _anchor_slots(slots: Slots, times: Int64s, offsets: Int64s, points: Points) 
     in_gap, early = np.zeros(len(points), np.bool_), np.zeros(len(points), np.bool_)
     if slots.frequency is None:
         return anchors, run, in_gap, early
-    apart = np.flatnonzero(within & (slot_after - slot_before > 1))  # empty slots lie between the two rows
-    most = (slot_after - slot_before)[apart]
-    anchors[apart] = slot_before[apart] + steps_until(slots, times, before[apart], most, moments[apart])
+    across = np.flatnonzero(within & (slot_after - slot_before > 1))  # empty slots lie between the two rows
+    most = (slot_after - slot_before)[across]
+    anchors[across] = slot_before[across] + steps_until(slots, times, before[across], most, moments[across])
     step = np.ones(len(points), np.int64)
     in_gap[behind] = steps_after(slots, times, before[behind], step[behind]) < moments[behind]
     early[ahead] = steps_after(slots, times, after[ahead], -step[ahead]) >= moments[ahead]

@@ -65,7 +65,7 @@ def enough_rows(placement: Placement) -> Placement:
     """The windows with at least `min_rows=` rows in their spans in time; if there is none, a `NoWindowError`."""
     for time_span in placement.time_spans:
         if time_span.min_rows:
-            kept = chosen(placement, partial(_absent, placement, time_span))
+            kept = chosen(placement, partial(_has_rows, placement, time_span))
             if not len(kept):
                 raise NoWindowError(
                     f"min_rows= keeps windows with at least {time_span.min_rows} rows in {time_span.named!r}; none of "
@@ -75,7 +75,7 @@ def enough_rows(placement: Placement) -> Placement:
     return placement
 
 
-def _absent(placement: Placement, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Bools:
+def _has_rows(placement: Placement, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Bools:
     return time_span.count(placement.stretches(time_span, ids, anchors)) >= time_span.min_rows
 
 
@@ -158,7 +158,7 @@ def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Requi
     placement = replace(placement, points=points)
     for time_span in placement.time_spans:
         if time_span.min_rows:
-            few = ~_tested(placement, partial(_absent, placement, time_span))
+            few = ~_tested(placement, partial(_has_rows, placement, time_span))
             points = refused.leave_out(
                 points, {f"with fewer than {time_span.min_rows} rows in {time_span.named!r}": few}
             )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.common.calendar import Calendar, Step
-from tensorstash.common.checks import at_least, is_integer
+from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Bools, Int8s, Int64s
 from tensorstash.errors import DataError
 from tensorstash.native.kernel import Fragments
@@ -43,7 +43,7 @@ class Slots:
 
 
 def lead_and_tail(min_history: int | None, min_horizon: int | None, history: int, horizon: int) -> tuple[int, int]:
-    """How many slots of windows may lie before and after their run."""
+    """How many slots of windows may lie before and after their run; at least one slot of a window lies in it."""
     lead = _most_empty(min_history, history, int(not horizon), "history")
     return lead, _most_empty(min_horizon, horizon, int(not history), "horizon")
 
@@ -52,13 +52,7 @@ def _most_empty(least: int | None, whole: int, lowest: int, what: str) -> int:
     """How many slots of the history or horizon may lie outside the run, where at least `least` lie in it."""
     if least is None:
         return 0
-    if min(lowest, whole) and is_integer(least) and int(least) == 0:
-        other = "horizon" if what == "history" else "history"
-        raise ValueError(
-            f"min_{what} must be at least 1 without a {other}, got 0, because a window has at least one row. Give "
-            f"min_{what}=1, or a {other}."
-        )
-    inside = at_least(0, least, f"min_{what}")
+    inside = at_least(min(lowest, whole), least, f"min_{what}")
     if inside > whole:
         raise ValueError(f"min_{what} must be at most the {what}, {whole}, got {least}.")
     return whole - inside
@@ -66,20 +60,20 @@ def _most_empty(least: int | None, whole: int, lowest: int, what: str) -> int:
 
 def place(runs: Runs, stash: Stash, *, masked: bool, lead: int, tail: int) -> Slots:
     """Number the slots; with `masked`, runs of rows a whole number of steps apart become one run with empty slots."""
-    apart = np.zeros(len(runs.first), np.int64)  # steps of time from the fragment before, 0 where a run begins
+    steps = np.zeros(len(runs.first), np.int64)  # steps of time from the fragment before, 0 where a run begins
     offsets, days = stash.offsets.numpy(), None
     if stash.time is not None and runs.frequency is not None and runs.frequency.kind == "months":
         days = month_days(stash)[np.searchsorted(offsets, runs.first, "right") - 1]
-    if not len(apart) or (not masked and not lead and not tail):
+    if not len(steps) or (not masked and not lead and not tail):
         fragments = Fragments(runs.first, runs.first, runs.rows)
-        return Slots(fragments, apart > 0, runs.frequency, 0, 0, days, are_rows=True)
+        return Slots(fragments, steps > 0, runs.frequency, 0, 0, days, are_rows=True)
     if masked and stash.time is not None and runs.frequency is not None:
         times = stash.time.numpy()
         # both ascend; numpy's own isin is ten times slower
         after = np.flatnonzero(offsets[np.searchsorted(offsets, runs.first)] != runs.first)
         rows = runs.first[after]
-        apart[after] = runs.frequency.steps(times[rows - 1], times[rows])
-    between = np.where(apart > 0, apart - 1, lead + tail)
+        steps[after] = runs.frequency.steps(times[rows - 1], times[rows])
+    between = np.where(steps > 0, steps - 1, lead + tail)
     if between.sum(dtype=np.float64) > _MOST_SLOTS:
         raise DataError(
             "gaps='mask' counts at most 2**62 slots; the gaps of these times have more. Give a longer frequency=, or "
@@ -87,7 +81,7 @@ def place(runs: Runs, stash: Stash, *, masked: bool, lead: int, tail: int) -> Sl
         )
     between[:1] = lead
     first = np.cumsum(between + np.concatenate([[0], runs.rows[:-1]])[: len(between)], dtype=np.int64)
-    slots = Slots(Fragments(first, runs.first, runs.rows), apart > 0, runs.frequency, lead, tail, days)
+    slots = Slots(Fragments(first, runs.first, runs.rows), steps > 0, runs.frequency, lead, tail, days)
     _check_outer_times(slots, stash)
     return slots
 

@@ -1,7 +1,7 @@
 """Parts of windows, before, between and from cuts."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from functools import partial
 from itertools import accumulate, pairwise
@@ -19,11 +19,11 @@ from tensorstash.windows.intervals import count_before
 from tensorstash.windows.known_ahead import warn_of_missing
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.selection import chosen, entity_edges, last_rows, of_entities
-from tensorstash.windows.slots import run_edges, runs_at, steps_until
+from tensorstash.windows.slots import run_edges, runs_at
 from tensorstash.windows.time_spans import TimeSpan
 
 Moment = SupportsIndex | str | date | np.datetime64
-Cuts = tuple[Sequence[Cut], Callable[[int], str | None]]  # and why part k is empty, if that is told
+Cuts = tuple[Sequence[Cut], Sequence[str]]  # and what messages call each of them
 
 
 def check_timed(stash: Stash, what: str) -> None:
@@ -58,8 +58,8 @@ def per_entity(placement: Placement) -> dict[str, Int64s]:
 def _shares(fractions: Sequence[float], counts: Int64s) -> list[Int64s]:
     """Each fraction of each count, rounded to the nearest; the fractions ascend between 0 and 1."""
     _check_cuts(fractions)
-    inside = all(isinstance(fraction, (float, np.floating)) and 0 < fraction < 1 for fraction in fractions)
-    if not inside or any(earlier >= later for earlier, later in pairwise(fractions)):
+    are_floats = all(isinstance(fraction, (float, np.floating)) for fraction in fractions)
+    if not are_floats or not all(earlier < later for earlier, later in pairwise([0, *fractions, 1])):
         raise ValueError(
             f"Fractions must lie in (0, 1) and ascend, got {', '.join(map(shown, fractions))}. They are where to cut: "
             "0.7, 0.9 make parts of 70 %, 20 % and 10 %."
@@ -75,11 +75,14 @@ def _check_cuts(cuts: Sequence[object], what: str = "cut", call: str = "split") 
         )
 
 
-def divided(placement: Placement, cuts: Sequence[Cut], reason: Callable[[int], str | None]) -> list[Placement]:
-    """The parts before, between and from cuts; those without windows, or with most targets missing, are warned of."""
+def divided(placement: Placement, cuts: Sequence[Cut], names: Sequence[str]) -> list[Placement]:
+    """The parts before, between and from cuts; those without windows, or with most targets missing, are warned of.
+
+    `names` are what messages call the cuts.
+    """
     check_divisible(placement, "split")
     parts = _parts_of(placement, cuts)
-    _warn_of_empty(placement, parts, reason)
+    _warn_of_empty(placement, parts, [_reason(placement, *edges) for edges in pairwise([None, *names, None])])
     warn_of_missing([(f"Part {k} of {len(parts)}", parts[0], part) for k, part in enumerate(parts[1:], 2)])
     return parts
 
@@ -96,42 +99,20 @@ def at_times(placement: Placement, cuts: Sequence[Moment]) -> Cuts:
     moments = [placement.stash.clock.parse(cut) for cut in cuts]
     if any(earlier >= later for earlier, later in pairwise(moments)):
         raise ValueError(f"Cuts must ascend, got {', '.join(map(str, cuts))}.")
-    return [cut_at(placement, moment) for moment in moments], _between_moments(placement, moments)
+    return [cut_at(placement, moment) for moment in moments], [*map(placement.stash.clock.format, moments)]
 
 
-def _warn_of_empty(placement: Placement, parts: Sequence[Placement], reason: Callable[[int], str | None]) -> None:
+def _warn_of_empty(placement: Placement, parts: Sequence[Placement], reasons: Sequence[str | None]) -> None:
     """Warn of parts without a window, with the reason of each that has one."""
-    for k, part in enumerate(parts):
-        if len(placement) and not len(part) and (why := reason(k)):
-            warnings.warn(f"Part {k + 1} of {len(parts)} has no window: {why}", stacklevel=4)
+    for k, (part, reason) in enumerate(zip(parts, reasons), 1):
+        if len(placement) and not len(part) and reason:
+            warnings.warn(f"Part {k} of {len(parts)} has no window: {reason}", stacklevel=4)
 
 
-def _between_moments(placement: Placement, moments: Sequence[int]) -> Callable[[int], str | None]:
-    """Why part k is empty: a cut outside the times of the data, or cuts between which no window lies."""
-    points, form = placement.points, placement.stash.clock.format
-    first, last = placement.stash.time_range
-    if points is not None and len(points):
-        first, last = int(points.time.min()), int(points.time.max())
-    bounds = [None, *moments, None]
+def _reason(placement: Placement, low: str | None, high: str | None) -> str | None:
+    """Why a part before, between or from cuts of these names is empty.
 
-    def reason(k: int) -> str | None:
-        low, high = bounds[k], bounds[k + 1]
-        cut, where = None, ""
-        if high is not None and first is not None and high <= first:
-            cut, where = high, "not after the first"
-        elif low is not None and last is not None and low > last:
-            cut, where = low, "after the last"
-        if cut is None or first is None or last is None:
-            return _none_lies(placement, *(bound if bound is None else form(bound) for bound in (low, high)))
-        return f"the cut {form(cut)} is {where} time of the data, whose times go from {form(first)} to {form(last)}."
-
-    return reason
-
-
-def _none_lies(placement: Placement, low: str | None, high: str | None) -> str | None:
-    """Why a first or last part is empty although its cut lies in the data.
-
-    One between two cuts has none, because it may be meant as a pause between training and validation.
+    One between two cuts has no reason, because it may be meant as a pause between training and validation.
     """
     if low and high:
         return None
@@ -140,8 +121,10 @@ def _none_lies(placement: Placement, low: str | None, high: str | None) -> str |
         what = "its time and whole horizon" if placement.horizon else "its time"
     if any(time_span.is_ahead for time_span in placement.time_spans):
         what += " and spans in time"
+    times = [time for time in placement.stash.time_range if time is not None]
+    known = f"; the times of the stash go from {' to '.join(map(placement.stash.clock.format, times))}" if times else ""
     where = f"from {low} on" if low else f"before {high}"
-    return f"none of the {len(placement):,} windows has {what} {where}. Choose other cuts, or shorter windows."
+    return f"none of the {len(placement):,} windows has {what} {where}{known}. Choose other cuts, or shorter windows."
 
 
 def at_shares(placement: Placement, fractions: Sequence[float]) -> Cuts:
@@ -149,7 +132,7 @@ def at_shares(placement: Placement, fractions: Sequence[float]) -> Cuts:
     _check_versions(placement, "split_fraction")
     first, counts = placement.offsets[:-1], np.diff(placement.offsets)
     cuts = [cut_at_rows(placement, first + rows) for rows in _shares(fractions, counts)]
-    return cuts, _between_texts(placement, [f"the fraction {fraction} of the rows" for fraction in fractions])
+    return cuts, [f"the fraction {fraction} of the rows" for fraction in fractions]
 
 
 def at_ends(placement: Placement, lengths: Sequence[SupportsIndex], of: str | None) -> Cuts:
@@ -163,25 +146,19 @@ def at_ends(placement: Placement, lengths: Sequence[SupportsIndex], of: str | No
     last = last_rows(placement, of)
     cuts = [cut_at_slots(placement, slots_of(placement, last), 1 - count) for count in counts]
     _check_longest(placement, last, cuts[0], counts[0])
-    return cuts, _between_texts(placement, [f"slot -{count:,} of its series" for count in counts])
+    return cuts, [f"slot -{count:,} of its series" for count in counts]
 
 
 def _check_longest(placement: Placement, last: Int64s, cut: Cut, count: int) -> None:
     """Raise `NoWindowError` if a cut, so many slots before the last row of each entity, is before all rows of all."""
     which = np.flatnonzero(last >= 0)
-    first, last, slots = placement.offsets[which], last[which], placement.slots
-    has_room = cut.rows[which] >= first if cut.moments is None else cut.moments[which] >= placement.times[first]
-    if has_room.any() or not len(which):
-        return
-    sizes = last - first
-    if slots.frequency is not None:
-        most = np.full(len(sizes), count)
-        sizes = np.where(sizes == 0, 0, steps_until(slots, placement.times, first, most, placement.times[last]))
-    name, longest = placement.stash.entities[which[sizes.argmax()]], int(sizes.max()) + 1
-    raise NoWindowError(
-        f"The parts of split_last must fit into at least one series; they have {count:,} slots, and the longest series"
-        f"{'' if name is None else f', {name!r},'} has {longest:,}. Take parts of at most {longest:,} in all."
-    )
+    first = placement.offsets[which]
+    start = first if placement.stash.time is None else placement.times[first]
+    if len(which) and not (cut.moments[which] >= start).any():
+        raise NoWindowError(
+            f"The parts of split_last must fit into at least one series; they have {count:,} slots, and the longest "
+            "series has fewer. Take shorter parts."
+        )
 
 
 def _check_versions(placement: Placement, what: str) -> None:
@@ -192,12 +169,6 @@ def _check_versions(placement: Placement, what: str) -> None:
         )
 
 
-def _between_texts(placement: Placement, cuts: Sequence[str]) -> Callable[[int], str | None]:
-    """Why part k is empty, by what the cuts are called."""
-    edges = [None, *cuts, None]
-    return lambda k: _none_lies(placement, edges[k], edges[k + 1])
-
-
 def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: int) -> list[Placement]:
     """Parts that share no entity: all entities are shuffled by the seed and cut at fractions."""
     count, number = len(placement.offsets) - 1, integer(seed, "seed")
@@ -205,13 +176,8 @@ def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: in
     place[shuffled(count, number, 0)(np.arange(count))] = np.arange(count)
     cuts = [0, *map(int, _shares(fractions, np.array(count))), count]
     parts = [of_entities(placement, (low <= place) & (place < high)) for low, high in pairwise(cuts)]
-    _warn_of_empty(
-        placement,
-        parts,
-        lambda k: (
-            f"none of its {cuts[k + 1] - cuts[k]:,} entities, of {count:,} in all, has one. Choose other fractions."
-        ),
-    )
+    text = f"none of its {{:,}} entities, of {count:,} in all, has one. Choose other fractions."
+    _warn_of_empty(placement, parts, [text.format(high - low) for low, high in pairwise(cuts)])
     return parts
 
 
@@ -219,8 +185,8 @@ def _parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
     """Part k: the windows that lie from cut k-1 on and before cut k; histories may reach back across a cut."""
     slots = [first_slots(placement, cut) for cut in cuts]
     if placement.points is not None:
-        bounds = pairwise([None, *zip(cuts, slots), None])
-        parts = [chosen(placement, partial(_between_cuts, placement, low, high)) for low, high in bounds]
+        numbers = range(len(cuts) + 1)
+        parts = [chosen(placement, partial(_is_in_part, placement, number, cuts, slots)) for number in numbers]
     else:
         if not placement.horizon:  # all slots lie in a part, and those before a run in that of its first row: nothing
             # was observed in them
@@ -236,26 +202,24 @@ def _parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
     return parts
 
 
-Bound = tuple[Cut, Int64s] | None  # a cut and the first slot of each run after it
-
-
-def _between_cuts(placement: Placement, low: Bound, high: Bound, ids: Int64s, anchors: Int64s) -> Bools:
-    points, inside = placement.points, np.ones(len(ids), np.bool_)
-    assert points is not None
-    times, entities = points.time[ids], points.entity[ids]
-    if low is not None and low[0].moments is not None:
-        inside &= times >= low[0].moments[entities]
-    if high is not None and high[0].moments is not None:
-        inside &= times < high[0].moments[entities]
+def _is_in_part(  # noqa: PLR0917  the last two vary
+    placement: Placement, number: int, cuts: Sequence[Cut], slots: Sequence[Int64s], ids: Int64s, anchors: Int64s
+) -> Bools:
+    """Whether windows at points in time are of a part: their time lies in it, and no horizon reaches behind it."""
+    times, entities = placement.window_times(ids, anchors), placement.window_entities(ids)
+    is_inside: Bools = np.ones(len(ids), np.bool_)
+    if number > 0:
+        is_inside &= times >= cuts[number - 1].moments[entities]
+    if number < len(cuts):
+        is_inside &= times < cuts[number].moments[entities]
         if placement.horizon:
             runs = runs_at(placement.slots, placement.label_rows(anchors))
-            inside &= anchors + placement.horizon <= high[1][runs]
-    return inside
+            is_inside &= anchors + placement.horizon <= slots[number][runs]
+    return is_inside
 
 
 def _ends_before(placement: Placement, time_span: TimeSpan, cut: Cut, ids: Int64s, anchors: Int64s) -> Bools:
     """Whether spans in time end before a cut; one without rows counts too, because it shows that there are none."""
-    assert cut.moments is not None
     _, stops = time_span.moved(placement.window_times(ids, anchors))
     # a stop in a unit of its own, rounded up to that of the windows: a cut may be the lowest integer
     return -(-stops // time_span.table.window_ticks) <= cut.moments[placement.window_entities(ids)]

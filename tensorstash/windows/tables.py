@@ -50,13 +50,13 @@ class Table:
     def versions(self) -> Versions:
         """The times of the rows, and the order in which their versions lie."""
         stash, known = self.stash, self.stash.known
-        reach, apart = _order_of(stash) if stash.is_by_known else (None, 1)
+        reach, least = _order_of(stash) if stash.is_by_known else (None, 1)
         return Versions(
             self.times,
             None if known is None else known.numpy(),
             reach,
             self.time_ticks,
-            min(apart * self.time_ticks or FARTHEST_TIME, FARTHEST_TIME),
+            min(least * self.time_ticks or FARTHEST_TIME, FARTHEST_TIME),
             stash.has_events,
         )
 
@@ -75,13 +75,10 @@ class Table:
     def check_moments(self, first: int, last: int, clock: Clock) -> None:
         """Raise `DataError` unless the times of windows, of a clock, can be counted from in ticks of this one."""
         if max(-first, last) * self.window_ticks >= FARTHEST_TIME:
-            unit, remedy = "", ""
-            if self.window_ticks > 1:
-                unit = f" in {self.clock.unit!r}, the finest unit of the table {self.name!r}"
-                remedy = ", or load the table with a coarser unit"
+            finest = f" in {self.clock.unit!r}, the finest unit of the table {self.name!r}" * (self.window_ticks > 1)
             raise DataError(
-                f"Spans in time need times within 2**62 ticks of 0{unit}, got {clock.format(first)} to "
-                f"{clock.format(last)}. Leave such rows out with filter={remedy}."
+                f"Spans in time need times within 2**62 ticks of 0{finest}, got {clock.format(first)} to "
+                f"{clock.format(last)}. Leave such rows out with filter=, or load times with a coarser unit."
             )
 
 
@@ -94,8 +91,8 @@ def _order_of(stash: Stash) -> tuple[Int64s, int]:
     if stash not in _orders:
         assert stash.time is not None
         times, (first, last) = stash.time.numpy(), stash.time_range
-        apart = apart_of(times) if (last or 0) - (first or 0) < FARTHEST_TIME else 1
-        _orders[stash] = reach_of(times, stash.offsets.numpy()), apart
+        least = apart_of(times) if (last or 0) - (first or 0) < FARTHEST_TIME else 1
+        _orders[stash] = reach_of(times, stash.offsets.numpy()), least
     return _orders[stash]
 
 

@@ -55,11 +55,6 @@ class TimeSpan:
         return self.table.stash
 
     @property
-    def is_picked(self) -> bool:
-        """Whether its rows are picked one by one; else they follow each other."""
-        return self.every is not None or self.stash.known is not None
-
-    @property
     def shown(self) -> tuple[Span, ...]:
         """The spans without ages."""
         return tuple(span for span in self.spans if not span.is_distance)
@@ -68,7 +63,7 @@ class TimeSpan:
     def is_ahead(self) -> bool:
         """Whether it reaches into the future of its window, which parts of a split then must not share.
 
-        What was known at the time of the window is no future.
+        Versions that were known at the time of the window do not count as future.
         """
         return self.stop.steps > 0 and self.stash.known is None
 
@@ -109,7 +104,7 @@ class TimeSpan:
         `stop` is the row after the last row of each stretch, if it is known already.
         """
         table, (low, high) = self.table, self.table.rows_of(entities)
-        if self.is_picked:
+        if self.every is not None or self.stash.known is not None:  # its rows need not follow each other
             return Candidates(low, high, table.moments(times))
         begin, end = self.moved(times)
         first = first_rows(table.times, low, high if stop is None else stop, table.bounds(begin))
@@ -124,24 +119,22 @@ class TimeSpan:
         return pick(table.versions(), moments, self.max_rows, self.every)
 
     def picked(self, of: Candidates) -> Iterator[Int64s]:
-        """The same of few windows at a time."""
+        """The same of few windows at a time, at least once."""
         some = max(1, _SLOTS // self.max_rows)
-        for start in range(0, len(of.low), some):
+        for start in range(0, max(1, len(of.low)), some):
             yield self.pick(some_of(of, slice(start, start + some)))
 
     def count(self, found: Stretches | Candidates) -> Int64s:
         """How many slots of each window have a row."""
         if isinstance(found, Stretches):
             return found.rows
-        none = np.empty(0, np.int64)
-        return np.concatenate([none, *((rows >= 0).sum(1) for rows in self.picked(found))])
+        return np.concatenate([(rows >= 0).sum(1) for rows in self.picked(found)])
 
     def ranges(self, found: Stretches | Candidates) -> tuple[Int64s, Int64s]:
         """Ranges `[low, high)` of the rows of windows, which may overlap."""
         if isinstance(found, Stretches):
             return found.stop - found.rows, found.stop
-        none = np.empty(0, np.int64)
-        rows = np.concatenate([none, *(np.unique(rows[rows >= 0]) for rows in self.picked(found))])
+        rows = np.concatenate([np.unique(rows[rows >= 0]) for rows in self.picked(found)])
         return rows, rows + 1
 
 

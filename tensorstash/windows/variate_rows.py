@@ -34,10 +34,6 @@ def rows_in(plan: VariatePlan, located: Located) -> VariateRows:
     return rows_of(plan, located.source, len(located.ids), np.stack(keys) if keys else None)
 
 
-def _of_rows(span: Span) -> list[str]:
-    return [f"{span.name}.{entry}" for entry in ("observed", "window", "variate", "pack")]
-
-
 def one_by_one(plans: Sequence[VariatePlan], batch: Batch, count: int) -> list[Batch]:
     """The windows of a batch, each with all its rows of such spans, `(variates, time)`, as a batch of its own."""
     each = {name: tensor.unbind() for name, tensor in batch.items()}
@@ -46,9 +42,7 @@ def one_by_one(plans: Sequence[VariatePlan], batch: Batch, count: int) -> list[B
         counts = np.bincount(rows, minlength=count).tolist()  # by numpy, because torch's threads do not survive a fork
         first = torch.from_numpy(np.zeros_like(rows))
         for span in plan.spans:
-            entries = {name: batch.get(name) for name in (span.name, *_of_rows(span))}
-            entries[f"{span.name}.window"] = first
-            each |= {
-                name: torch.split_with_sizes(entry, counts) for name, entry in entries.items() if entry is not None
-            }
+            names = [span.name, *(f"{span.name}.{entry}" for entry in ("observed", "variate", "pack"))]
+            each |= {name: torch.split_with_sizes(batch[name], counts) for name in names if name in batch}
+            each[f"{span.name}.window"] = torch.split_with_sizes(first, counts)
     return [dict(zip(each, window)) for window in zip(*each.values())]

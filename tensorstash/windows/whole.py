@@ -39,17 +39,6 @@ def with_ends(spans: Mapping[str, Any] | None, max_slots: int | None) -> Mapping
     return {name: (span[0], 0, most) if name in in_slots else span for name, span in every}
 
 
-def check_whole(stride: int, align: object, at: object) -> None:
-    """Refuse arguments that windows of whole series do not have."""
-    given = {"stride": stride != 1, "align": align != "start", "at": at is not None}
-    for name, is_given in given.items():
-        if is_given:
-            raise ValueError(
-                f"A span to the end of its run makes one window a run, from its first slot on, so {name}= must be left "
-                "out. For several windows a run give its stop a number."
-            )
-
-
 def to_width(
     spans: tuple[Span, ...], stash: Stash, runs: Runs, chosen: Bools | None, *, masked: bool, is_kept: bool
 ) -> tuple[Span, ...]:

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
 from tensorstash.common.calendar import GivenStep
+from tensorstash.common.checks import one_of
 from tensorstash.common.frequency import Duration
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.stash.stash import Stash
@@ -27,7 +28,7 @@ from tensorstash.windows.placement import Placement
 from tensorstash.windows.predictions import to_frame
 from tensorstash.windows.require import Require
 from tensorstash.windows.selection import Where, of_named
-from tensorstash.windows.spans import make_spans
+from tensorstash.windows.spans import make_spans, slot_count
 from tensorstash.windows.tables import checked_tables
 from tensorstash.windows.whole import with_ends
 
@@ -139,15 +140,15 @@ class Windows:
             in_time=in_time,
             min_history=min_history,
             min_horizon=1 if is_whole and min_horizon is None else min_horizon,
-            stride=stride,
+            stride=slot_count(1, stride, "stride"),
             align=align,
-            gaps=gaps,
+            gaps=one_of(gaps, get_args(Gaps), "gaps"),
             frequency=frequency,
             tolerance=tolerance,
             require=require,
             where=where,
-            closed=closed,
-            unmatched=unmatched,
+            closed=one_of(closed, get_args(Side), "closed"),
+            unmatched=one_of(unmatched, get_args(Unmatched), "unmatched"),
             is_whole=is_whole,
         )
         self._set(arguments, windows_of(arguments, stash, at, others))
@@ -156,9 +157,6 @@ class Windows:
         self._arguments = replace(arguments.without_rows(), spans=placement.spans)  # whole series are as wide as these
         self.stash, self.spans = placement.stash, placement.shown
         self.history, self.horizon, self.stride = placement.history, placement.horizon, arguments.stride
-        self._place(placement)
-
-    def _place(self, placement: Placement) -> None:
         self.placement = placement  # where these windows are; read by the other rooms
         self.contents = Contents(Chain((placement,)))  # a mix of one
 
@@ -488,12 +486,10 @@ class Windows:
                     [6, 7, 8, 9]])
         """
         arguments, others, chosen = moved(self._arguments, self.placement, stash, at, tables, frequency)
-        other = copy(self)
-        other._set(arguments, windows_of(arguments, stash, at, others, chosen, may_forecast=True))
-        return other
+        return self._at(windows_of(arguments, stash, at, others, chosen, may_forecast=True), arguments)
 
     def needs(self) -> dict[str, Any]:
-        """How far windows look back: with the rows that this tells a service to keep, they are the same, bit for bit.
+        """How far windows look back: a service that keeps at least these rows has the same windows, bit for bit.
 
         `slots` is the most rows of an entity before an anchor, `during` and, by table, `tables` the start of spans in
         time, counted from the time of the window, as polars' `offset_by` takes it: keep the rows from there on. Of rows
@@ -523,7 +519,7 @@ class Windows:
         """The row of the `at=` frame of each window, `(len(self),)` int64, a copy; `None` without `at=`."""
         return None if self.placement.points is None else torch.tensor(self.placement.points.row)
 
-    def _at(self, placement: Placement) -> "Windows":
+    def _at(self, placement: Placement, arguments: Arguments | None = None) -> "Windows":
         part = copy(self)
-        part._place(placement)
+        part._set(arguments or self._arguments, placement)
         return part

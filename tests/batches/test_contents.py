@@ -1,4 +1,4 @@
-"""The inside of `windows/contents.py`: what it says of a batch is what every way of making one makes."""
+"""The inside of `windows/contents.py`: the batch of no window has the entries that every way of making one makes."""
 
 import warnings
 from collections.abc import Callable
@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tensorstash.windows.contents import Entry
 from tests.batches.golden import SPANS, mix_of, stash_of, windows_of
 
 EACH = {"past": (ts.each("pack", "f32"), -4, 0), "whole": ("pack", -4, 0), "next": (ts.each("f32"), 0, 2)}
@@ -38,12 +37,12 @@ def test_names_order_dtypes_and_shapes_are_those_of_batches(world: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         windows = WORLDS[world]()
-    said = windows.contents.entries()
+    said = _found(windows.contents.batch([]))
     assert [*said.items()] == [*_found(windows[[0, 3]]).items()]
     batch = next(iter(ts.Loader(windows, 3, with_ids=True, with_valid=True)))
     own = {"valid", "source", "window", "entity", "anchor", "window.key"}
     assert [*said.items()] == [item for item in _found(batch).items() if item[0] not in own]
 
 
-def _found(batch: dict[str, torch.Tensor]) -> dict[str, Entry]:
-    return {name: Entry(tensor.dtype, tuple(tensor.shape[1:])) for name, tensor in batch.items()}
+def _found(batch: dict[str, torch.Tensor]) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    return {name: (tensor.dtype, tuple(tensor.shape[1:])) for name, tensor in batch.items()}

@@ -32,4 +32,13 @@ WANTED: tuple[Wanted, ...] = (
         reason="latest looks for windows, and warns of series that end early, before it asks what empty slots hold",
         shows=lambda about, label: label == "warnings" and "part=latest" in about,
     ),
+    *(
+        Wanted(
+            kind,
+            case=case,
+            reason="entities that gaps or require= leave without a window have a warning of their own",
+            shows=lambda about, label: label == "warnings" and ("gaps" in about or "require" in about),
+        )
+        for kind, case in (("mix", 133), ("transforms", 142), ("loader", 350))
+    ),
 )

@@ -15,7 +15,7 @@ from tensorstash.errors import NoMemoryError
 from tensorstash.sampling import sections as by_time
 from tensorstash.sampling.by_time import ByTime
 from tensorstash.sampling.hashes import checksum
-from tensorstash.sampling.sections import Sections, count_steps, cuts, sections, whole
+from tensorstash.sampling.sections import Sections, cuts, sections, whole
 from tensorstash.sampling.steps import Layout, share
 from tests.inside import ids_at
 from tests.spaces import limit
@@ -100,7 +100,6 @@ def test_each_time_is_cut_into_steps_of_its_own_from_any_position_on(
     assert shuffle or np.array_equal(places, np.arange(len(groups)))
     consumed = data.draw(st.integers(0, len(times)))
     assert steps_of(of, shuffle, 5, epoch, consumed, size, drop) == expected_steps(groups, places, consumed, size, drop)
-    assert size is None or count_steps(of, size, drop) == len(steps_of(of, shuffle, 5, epoch, 0, size, drop))
 
 
 @given(TIMES, st.booleans(), st.integers(1, 7), st.integers(0, 3), st.data())
@@ -129,7 +128,6 @@ def test_blocks_of_windows_times_and_steps_make_no_difference(monkeypatch: pytes
         assert np.array_equal(of.ids, every.ids)
         assert np.array_equal(of.ends, every.ends)
         assert checksum_of(of) == checksum_of(every)
-        assert [count_steps(of, size) for size in (1, 4)] == [count_steps(every, size) for size in (1, 4)]
         found = [steps_of(of, True, 1, 0, consumed, size) for consumed in (0, 7, 500) for size in (None, 1, 4)]
         assert found == expected
         assert [shares_of(of, True, 0, 7, 4, rank) for rank in range(4)] == shares

@@ -305,7 +305,7 @@ def test_a_state_without_a_fingerprint_is_refused(fingerprint: object) -> None:
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"seed": "x"}, r"seed must be an integer, got 'x' in the state"),
+        ({"seed": "x"}, r"seed of a state must be an integer, got 'x'"),
         ({"epoch": 2**62}, r"fewer than 2\*\*62 windows, got epoch 4611686018427387904"),
     ],
 )

@@ -700,7 +700,7 @@ def test_nothing_but_a_sum_of_places_is_computed_for_times_that_are_far_apart() 
     near = ts.load({"t": times[-2:], "y": [1.0, 2.0]}, COLUMNS, time="t", frequency=times)
     windows = ts.Windows(near, spans={"y": ("y", -1, 0), "when": ("when", -1, 1)})
     assert windows[0]["when"].tolist() == times[-2:]
-    with pytest.raises(ts.errors.DataError, match=like("ends at 9223372036854775807; 1 more are needed")):
+    with pytest.raises(ts.errors.DataError, match=like("to 9223372036854775807; 1 more are needed")):
         windows.latest()
 
 
