@@ -25,7 +25,8 @@ def forgotten_time(request: Request, source: Source) -> str:
     if request.time is not None or request.like is not None or request.argument != "columns":
         return ""
     named = {str(member) for spec in request.specs for member in spec.members}
-    times = [field.name for field in source.schema if field.name not in named and _is_time(field.type)]
+    types = zip(source.schema.names, source.schema.types)
+    times = [name for name, arrow in types if _is_time(arrow) and name not in named]
     if not times or is_reordered(request.source):
         return ""
     is_frame = (

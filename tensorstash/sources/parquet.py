@@ -60,7 +60,8 @@ class RowGroups:
 
     def __init__(self, fragment: pads.ParquetFileFragment) -> None:
         self.meta: pq.FileMetaData = fragment.metadata
-        self.schema = self._with_intervals(fragment.physical_schema)
+        self.schema: pa.Schema = fragment.physical_schema
+        self.schema = self._with_intervals(self.schema)
         self.fragment = fragment  # kept because parsing the footer again may take long
 
     def __reduce__(self) -> "tuple[type[RowGroups], tuple[pads.ParquetFileFragment]]":
@@ -70,13 +71,16 @@ class RowGroups:
     @cached_property
     def _paths(self) -> dict[str, int]:
         """The leaf columns by their paths."""
+        if self.meta.num_columns == len(self.schema):  # none is nested, and to ask for thousands of paths takes long
+            return {name: leaf for leaf, name in reversed([*enumerate(self.schema.names)])}
         return {path_of(self.meta, leaf): leaf for leaf in reversed(range(self.meta.num_columns))}
 
     def _with_intervals(self, schema: pa.Schema) -> pa.Schema:
         """The schema with intervals of time, which pyarrow reads as 12 bytes each."""
         stored = pa.binary(12)
-        for index, field in enumerate(schema):
-            leaf = self._paths.get(field.name) if field.type == stored else None
+        for index in [index for index, arrow in enumerate(schema.types) if arrow == stored]:
+            field = schema.field(index)
+            leaf = self._paths.get(field.name)
             if leaf is not None and self.meta.schema.column(leaf).converted_type == "INTERVAL":
                 schema = schema.set(index, field.with_type(pa.month_day_nano_interval()))
         return schema
