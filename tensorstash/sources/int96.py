@@ -1,6 +1,6 @@
-"""Times in INT96, an old type of Parquet: their range is wider than that of nanoseconds in 64 bits."""
+"""Times in INT96, an old type of Parquet: their range is wider than that of nanoseconds, in which they are read."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -11,42 +11,22 @@ import pyarrow.parquet as pq
 from tensorstash.errors import DataError
 from tensorstash.sources.read import BATCH_ROWS, Unit, read
 
-_NANOSECONDS, _MICROSECONDS = 10**9, 10**6  # in a second
+_MOST_SECONDS = (1 << 63) // 10**9  # of nanoseconds in 64 bits; of the seconds at both ends they hold only a part
 
 
-def int96_columns(meta: pq.FileMetaData, schema: pa.Schema, names: Iterable[str]) -> list[str]:
-    """The columns with times in INT96, also in lists and structs; `schema` has them in nanoseconds."""
-    names = [name for name in names if "timestamp[ns]" in str(schema.field(name).type)]
-    leaves = [
-        leaf for leaf in range(meta.num_columns if names else 0) if meta.schema.column(leaf).physical_type == "INT96"
-    ]
-    paths = {path_of(meta, leaf) for leaf in leaves}
-    return [name for name in names if "" in paths or any(f"{path}.".startswith(f"{name}.") for path in paths)]
-
-
-def path_of(meta: pq.FileMetaData, leaf: int) -> str:
-    """The dotted path of a leaf column; empty if a name in it is not UTF-8, which a stash need not know."""
-    try:
-        return str(meta.schema.column(leaf).path)
-    except UnicodeDecodeError:
-        return ""
-
-
-def outside_nanoseconds(fragment: pads.ParquetFileFragment, group: int, place: str, names: Sequence[str]) -> set[str]:
-    """Which columns of a row group have times that nanoseconds do not hold."""
-    rows, found = fragment.metadata.row_group(group).num_rows, set[str]()
-    unit = Unit(place, 0, rows, partial(_seconds, fragment, group), 0)
+def check_int96(fragment: pads.ParquetFileFragment, group: int, place: str, names: Sequence[str]) -> None:
+    """Refuse times in a row group that nanoseconds do not hold: pyarrow would wrap them."""
+    unit = Unit(place, 0, fragment.metadata.row_group(group).num_rows, partial(_seconds, fragment, group), 0)
     for _, batch in read(unit, names):
-        for name, array in zip(names, batch.columns):
-            for times in _in_seconds(array):
-                low, high = (bound.as_py() or 0 for bound in pc.min_max(times.cast(pa.int64())).values())
-                if not _fits(low, high, _MICROSECONDS):
-                    raise DataError(
-                        f"A time in INT96 fits into microseconds, within 292,000 years of 1970; column {name!r} of "
-                        f"{unit.place} has others. Leave the column out, or correct such times where they are written."
-                    )
-                found |= set() if _fits(low, high, _NANOSECONDS) else {name}
-    return found
+        found = [(name, times) for name, array in zip(names, batch.columns) for times in _in_seconds(array)]
+        for name, times in found:
+            low, high = (bound.as_py() or 0 for bound in pc.min_max(times.cast(pa.int64())).values())
+            if max(-low, high + 1) > _MOST_SECONDS:
+                raise DataError(
+                    f"Times in INT96 are read in nanoseconds, from 1677 to 2262; column {name!r} of {place} has others. "
+                    f"Load a dataset in microseconds: pyarrow.dataset.dataset({fragment.path!r}, "
+                    "format=pyarrow.dataset.ParquetFileFormat(coerce_int96_timestamp_unit='us'))."
+                )
 
 
 def _seconds(fragment: pads.ParquetFileFragment, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -57,11 +37,6 @@ def _seconds(fragment: pads.ParquetFileFragment, group: int, names: Sequence[str
         pq.ParquetFile(source, metadata=fragment.metadata, page_checksum_verification=True, **options) as file,
     ):
         yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=[*names], use_threads=False)
-
-
-def _fits(low: int, high: int, per_second: int) -> bool:
-    """Whether 64 bits hold all times from one second to another; of the seconds at both ends they hold only a part."""
-    return max(-low, high + 1) <= (1 << 63) // per_second
 
 
 def _in_seconds(array: pa.Array) -> Iterator[pa.Array]:

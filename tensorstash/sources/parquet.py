@@ -20,7 +20,6 @@ from tensorstash.errors import SourceError
 from tensorstash.sources.file import File, here
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import Footer, Readers
-from tensorstash.sources.int96 import path_of
 from tensorstash.sources.read import BATCH_ROWS, Range, Wanted
 
 _MOST_GROUPS = 4096  # row groups whose statistics are read for a plan
@@ -73,7 +72,7 @@ class RowGroups:
         """The leaf columns by their paths."""
         if self.meta.num_columns == len(self.schema):  # none is nested, and to ask for thousands of paths takes long
             return {name: leaf for leaf, name in reversed([*enumerate(self.schema.names)])}
-        return {path_of(self.meta, leaf): leaf for leaf in reversed(range(self.meta.num_columns))}
+        return {_path_of(self.meta, leaf): leaf for leaf in reversed(range(self.meta.num_columns))}
 
     def _with_intervals(self, schema: pa.Schema) -> pa.Schema:
         """The schema with intervals of time, which pyarrow reads as 12 bytes each."""
@@ -111,6 +110,13 @@ class RowGroups:
         """The metadata of an unnested column in a row group; `None` for any other column."""
         is_flat = name in self._paths and not pa.types.is_nested(self.schema.field(name).type)
         return self.meta.row_group(group).column(self._paths[name]) if is_flat else None
+
+    def int96(self, names: Sequence[str]) -> list[str]:
+        """Which of these columns have times in INT96, also in lists and structs."""
+        indices = {name: self.schema.get_field_index(name) for name in names}
+        timed = [name for name, at in indices.items() if at >= 0 and "timestamp[ns]" in str(self.schema.field(at).type)]
+        kinds = {name: {self.meta.schema.column(leaf).physical_type for leaf in self._leaves([name])} for name in timed}
+        return [name for name in timed if "INT96" in kinds[name]]
 
     def check_counts(self, group: int, names: Sequence[str], place: str) -> None:
         """Raise if a column has another number of values than its row group has rows, which would lose or shift rows.
@@ -187,16 +193,6 @@ def parquet_footer(file: File, wanted: Wanted, readers: Readers) -> Footer:  # n
 
 
 def _batches(footer: Footer, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The batches of a row group, with INT96 of wide columns in microseconds: a reader has one unit for all."""
-    rows, wide = footer.groups.rows_at_a_time(group, names), footer.wide
-    parts = [("us", [name for name in names if name in wide]), (None, [name for name in names if name not in wide])]
-    readers = [_read(footer, group, part, rows, unit) for unit, part in parts if part]
-    for batches in zip(*readers, strict=True):
-        columns = {name: array for batch in batches for name, array in zip(batch.schema.names, batch.columns)}
-        yield batches[0] if len(batches) == 1 else pa.record_batch(columns)
-
-
-def _read(footer: Footer, group: int, names: Sequence[str], rows: int, unit: str | None) -> Iterator[pa.RecordBatch]:
     file, groups = footer.file, footer.groups
     texts = {*groups.as_dictionaries(group, names)}
 
@@ -210,17 +206,25 @@ def _read(footer: Footer, group: int, names: Sequence[str], rows: int, unit: str
             pre_buffer=file.system is not None,
             buffer_size=1 << 20 if file.system is None else 0,
             page_checksum_verification=True,
-            coerce_int96_timestamp_unit=unit,
         )
 
-    fits = lambda made: made[:2] == (file, unit) and made[2].intersection(names) == texts  # noqa: E731
-    with footer.readers.taken(fits, (file, unit, texts), opened) as reader:
+    fits = lambda made: made[0] == file and made[1].intersection(names) == texts  # noqa: E731
+    with footer.readers.taken(fits, (file, texts), opened) as reader:
+        rows = groups.rows_at_a_time(group, names)
         batches = reader.iter_batches(rows, row_groups=[group], columns=names, use_threads=False)
         for number, batch in enumerate(batches):
             if not number:
                 groups.check_counts(group, names, footer.place(group))
             batch.validate(full=True)  # in a damaged file, codes may be out of range and texts invalid UTF-8
             yield batch
+
+
+def _path_of(meta: pq.FileMetaData, leaf: int) -> str:
+    """The dotted path of a leaf column; empty if a name in it is not UTF-8, which a stash need not know."""
+    try:
+        return str(meta.schema.column(leaf).path)
+    except UnicodeDecodeError:
+        return ""
 
 
 def _has_codes(chunk: Any) -> bool:
