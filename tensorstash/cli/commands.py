@@ -343,7 +343,7 @@ def _facts(planned: "Plan") -> dict[str, Any]:
         "free_bytes": planned.free,
         "row_groups": planned.choice.source.pieces,
         "row_groups_kept": len(planned.choice.source.units),
-        "columns": [column.facts for column in planned.described],
+        "columns": planned.facts,
         "read_not_kept": planned.not_kept,
         "skipped": planned.skipped,
         "notes": planned.notes,

@@ -17,7 +17,7 @@ from tensorstash.sources.footers import Footer, Readers
 from tensorstash.sources.formats import format_of
 from tensorstash.sources.hive_keys import agreeing, constant, kept_files, key_types
 from tensorstash.sources.int96 import check_int96
-from tensorstash.sources.parquet import RowGroups, range_of
+from tensorstash.sources.parquet import RowGroups
 from tensorstash.sources.read import BATCH_ROWS, Source, Wanted, check_unique, in_order
 from tensorstash.sources.streams import open_stream
 from tensorstash.sources.unify import unify
@@ -51,8 +51,7 @@ def open_files(
         for index, rows in enumerate(footer.rows)
     ]
     of_paths = frozenset(types).difference(*(footer.own for footer in footers))
-    ranges = partial(range_of, [footer.groups for footer in footers])
-    return Source(label, whole, in_order(pieces, label), len(pieces), notes, ranges, of_paths)
+    return Source(label, whole, in_order(pieces, label), len(pieces), notes, of_paths)
 
 
 def _footers(
@@ -149,7 +148,7 @@ def open_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, 
             batches = partial(_fragment_batches, fragment, group.id, schema) if group.id in kept else None
             pieces.append((place, group.num_rows, batches))
     keys = frozenset(schema.names).difference(*(groups.schema.names for groups in footers)) if footers else frozenset()
-    return Source(label, schema, in_order(pieces, label), len(pieces), (), partial(range_of, footers), keys)
+    return Source(label, schema, in_order(pieces, label), len(pieces), (), keys)
 
 
 def _fragment_batches(

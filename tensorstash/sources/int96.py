@@ -23,8 +23,8 @@ def check_int96(fragment: pads.ParquetFileFragment, group: int, place: str, name
             low, high = (bound.as_py() or 0 for bound in pc.min_max(times.cast(pa.int64())).values())
             if max(-low, high + 1) > _MOST_SECONDS:
                 raise DataError(
-                    f"Times in INT96 are read in nanoseconds, from 1677 to 2262; column {name!r} of {place} has others. "
-                    f"Load a dataset in microseconds: pyarrow.dataset.dataset({fragment.path!r}, "
+                    f"Times in INT96 are read in nanoseconds, from 1677 to 2262; column {name!r} of {place} has "
+                    f"others. Load a dataset in microseconds: pyarrow.dataset.dataset({fragment.path!r}, "
                     "format=pyarrow.dataset.ParquetFileFormat(coerce_int96_timestamp_unit='us'))."
                 )
 

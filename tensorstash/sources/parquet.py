@@ -10,7 +10,6 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
@@ -20,9 +19,8 @@ from tensorstash.errors import SourceError
 from tensorstash.sources.file import File, here
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import Footer, Readers
-from tensorstash.sources.read import BATCH_ROWS, Range, Wanted
+from tensorstash.sources.read import BATCH_ROWS, Wanted
 
-_MOST_GROUPS = 4096  # row groups whose statistics are read for a plan
 _FEW_ROWS = 4096  # in a smaller row group, reading texts is faster than looking up their encodings
 _MOST_BYTES = 1 << 30  # the most bytes of such texts, if each were as long as the whole row group
 _CODE_BYTES, _DICTIONARY_BYTES = 4, 1 << 20  # the most bytes that writers give to a code, and to a dictionary
@@ -167,18 +165,6 @@ class RowGroups:
             return {group.id for group in self.fragment.subset(asked, schema=schema).row_groups}
         return every
 
-    def ranges(self, name: str) -> Iterator[tuple[Range, bool]]:
-        """The range of a column in each row group, and whether it may hold values that are not null."""
-        for group in range(self.meta.num_row_groups):
-            chunk = self._chunk(group, name) if name in self.schema.names and self._is_sound(group, [name]) else None
-            statistics = None if chunk is None else chunk.statistics
-            nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
-            bounds = None, None
-            if statistics is not None and statistics.has_min_max:
-                with suppress(ValueError, OverflowError, pa.ArrowException):  # invalid UTF-8, years out of range
-                    bounds = _bounds(statistics.min, statistics.max, self.schema.field(name).type)
-            yield Range(nulls, *bounds), chunk is None or nulls != chunk.num_values
-
 
 def parquet_footer(file: File, wanted: Wanted, readers: Readers) -> Footer:  # noqa: ARG001  its schema has all columns
     """The row groups of a Parquet file."""
@@ -233,25 +219,3 @@ def _has_codes(chunk: Any) -> bool:
         return True
     size = chunk.total_uncompressed_size - chunk.num_values * _CODE_BYTES
     return size < _DICTIONARY_BYTES and _NO_DICTIONARIES.isdisjoint(chunk.encodings)
-
-
-def range_of(files: Sequence[RowGroups | None], name: str) -> Range:
-    """Nulls, minimum and maximum of a column over files that all have them; `None` stands for a file without."""
-    known = [file for file in files if file is not None]
-    if len(known) < len(files) or sum(file.meta.num_row_groups for file in known) > _MOST_GROUPS:
-        return Range()
-    ranges = [found for file in known for found in file.ranges(name)]
-    nulls = None if any(one.nulls is None for one, _ in ranges) else sum(one.nulls or 0 for one, _ in ranges)
-    bounded = [one for one, has_values in ranges if has_values]
-    if not bounded or any(one.low is None for one in bounded):
-        return Range(nulls)
-    with suppress(TypeError):  # times with a zone and without
-        return Range(nulls, min(one.low for one in bounded), max(one.high for one in bounded))
-    return Range(nulls)
-
-
-def _bounds(low: Any, high: Any, arrow: pa.DataType) -> tuple[Any, Any]:
-    """Minimum and maximum as values of the column; `None` if a writer has let NaN into them."""
-    if pa.types.is_float16(arrow) and isinstance(low, bytes):  # pyarrow hands out the bytes that Parquet stores
-        low, high = (np.frombuffer(value, "<f2").item() for value in (low, high))
-    return (None, None) if low != low or high != high else (low, high)  # noqa: PLR0124  only NaN differs from itself
