@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from tensorstash.columns.calendar import TIME, Moment
 from tensorstash.columns.expression import Expression, Formula
-from tensorstash.columns.extensions import extension_of, is_opaque, periods_of
+from tensorstash.columns.extensions import extension_of, is_opaque
 from tensorstash.columns.names import field_of
 from tensorstash.columns.types import is_list, unstorable, value_type
 from tensorstash.common.clock import epoch_hint
@@ -84,11 +84,8 @@ def _plain_column(field: pa.Field) -> Iterator[Derived]:
     arrow, inputs, item = plain_type(field.type), (field.name,), field
     while is_list(item.type) or pa.types.is_fixed_size_list(item.type):
         item = item.type.value_field
-    if is_opaque(item) or (item is not field and periods_of(item) is not None):
+    if is_opaque(item):
         yield Derived(field, inputs, partial(_refuse, item.with_name(field.name)))
-    elif (periods := periods_of(field)) is not None:
-        kind, begins = periods
-        yield Derived(pa.field(field.name, kind), inputs, lambda arrays, *_: begins(unwrapped(arrays[0], arrow)))
     else:
         arrow = pa.bool_() if extension_of(field)[0] == "arrow.bool8" else arrow
         if arrow != field.type:

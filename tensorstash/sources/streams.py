@@ -60,7 +60,7 @@ def open_stream(source: Any, wanted: Wanted, condition: Filter | None, progress:
             if name in schema.names or not is_path:
                 field_of(schema, name, label)  # raises before the stream is used up
         with bar_of(None, "reading", progress) as bar:
-            read = _counted(batches(names), bar)
+            read = counted(batches(names), bar)
             units = spooled_parts([(label, read)], pa.schema([schema.field(name) for name in names]), label)
     except SourceError:
         raise
@@ -79,7 +79,8 @@ def open_stream(source: Any, wanted: Wanted, condition: Filter | None, progress:
     return Source(label, whole, units, len(units))
 
 
-def _counted(batches: Iterable[pa.RecordBatch], bar: Bar) -> Iterator[pa.RecordBatch]:
+def counted(batches: Iterable[pa.RecordBatch], bar: Bar) -> Iterator[pa.RecordBatch]:
+    """The batches; their rows advance the bar."""
     for batch in batches:
         yield batch
         bar.update(batch.num_rows)
