@@ -24,7 +24,7 @@ from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
 from tensorstash.ingest.carried import carried_column
 from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.decoders import Decoder, decoder_of
-from tensorstash.ingest.keys import Keys, holds_keys, read_keys, units_of_keys, write_vocabulary
+from tensorstash.ingest.keys import Keys, read_keys, write_vocabulary
 from tensorstash.ingest.memory import check_columns, check_static
 from tensorstash.ingest.row_order import blocks, runs_between
 from tensorstash.ingest.static import Deciding, Settled, StaticColumn, bits_of, deciding_rows, join_table
@@ -149,14 +149,10 @@ def _are_dates(draft: Draft, name: str, keys: Keys) -> bool:
 def _decode_columns(load: _Load) -> tuple[list[Column], list[StaticColumn]]:
     """Decode the columns into the draft; returns them with their counts, and the static ones with their values."""
     choice, keys = load.choice, load.keys
-    of_keys = [column for column in choice.columns if holds_keys(column, choice)]
-    of_rows = [column for column in choice.columns if column not in of_keys]
-    moved = {} if keys.places is None else _mapped(load.draft, [column.name for column in of_rows])
-    from_memory = _decode(load, units_of_keys(choice, keys, load.draft), of_keys, {}) if of_keys else ()
-    from_source = _decode(load, choice.source.units, [*of_rows, *choice.static], moved)
+    moved = {} if keys.places is None else _mapped(load.draft, [column.name for column in choice.columns])
     counts = {column.name: ColumnCounts.of(np.zeros(0), column) for column in (*choice.columns, *choice.static)}
     settled = {c.name: Settled(c, choice.source, keys.entities, load.decoders[c.name]) for c in choice.static}
-    for name, of_batch, deciding in chain(from_memory, from_source):
+    for name, of_batch, deciding in _decode(load, choice.source.units, [*choice.columns, *choice.static], moved):
         counts[name] += of_batch
         if deciding is not None:
             settled[name].add(deciding)
@@ -220,7 +216,7 @@ def _put(load: _Load, column: Column, row: int, values: NDArray[Any], moved: _Ar
     end, places = row + len(values), load.keys.places
     if column in load.choice.static:
         return deciding_rows(np.arange(row, end), _entities(load.keys, row, end), bits_of(values, column))
-    if places is not None and column.name in moved:
+    if places is not None:
         moved[column.name][places[row:end]] = values
     else:
         load.draft.write(column.name, row, values)
