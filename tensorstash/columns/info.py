@@ -4,26 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import cache
 from types import UnionType
-from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
-
-import torch
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tensorstash.columns.codec import PLAIN, Hashed, Validity
 from tensorstash.columns.column import Column
 from tensorstash.common.clock import Clock
 from tensorstash.common.frequency import frequency
-
-
-class Typed(Protocol):
-    """What the header of a segment says of a tensor."""
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Its type."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape, rows first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +75,11 @@ def _as_dict(of: TimeInfo | KnownInfo) -> dict[str, Any]:
     return {name: getattr(of, name) for name in _hints(kind)}
 
 
-def from_header(header: object, tensors: Mapping[str, Typed]) -> StashInfo:
-    """Parse the metadata of a segment with these tensors. A `ValueError` names what is wrong in them."""
+def from_header(header: object, tensors: Mapping[str, Any]) -> StashInfo:
+    """Parse the metadata of a segment with these tensors, which have a dtype and a shape, rows first.
+
+    A `ValueError` names what is wrong in them.
+    """
     fields = _fields(header, _STASH, "the schema")
     columns, static = (tuple(_column(item, part, tensors) for item in fields[part]) for part in ("columns", "static"))
     info = StashInfo(**{**fields, "columns": columns, "static": static})
@@ -122,7 +111,7 @@ def _check_times(times: TimeInfo | KnownInfo) -> None:
         _check_range(name, getattr(times, name), -(1 << 63))
 
 
-def _column(header: object, part: str, tensors: Mapping[str, Typed]) -> Column:
+def _column(header: object, part: str, tensors: Mapping[str, Any]) -> Column:
     fields = _fields(header, _column_hints(), f"a value in {part!r}")
     is_validity, buckets = fields.pop("is_validity"), fields.pop("buckets")
     codec = Validity() if is_validity else Hashed(buckets) if fields["kind"] == "hashed" else PLAIN

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from tensorstash.columns.types import value_type
 from tensorstash.ingest.request import Request
-from tensorstash.sources.locate import is_reordered, kind_of
+from tensorstash.sources.locate import is_reordered
 from tensorstash.sources.read import Source
 
 _INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls a level of an index without a name in files
@@ -29,15 +29,10 @@ def forgotten_time(request: Request, source: Source) -> str:
     times = [name for name, arrow in types if _is_time(arrow) and name not in named]
     if not times or is_reordered(request.source):
         return ""
-    is_frame = (
-        is_index(times[0]) and kind_of(request.source) == "pandas.DataFrame" and request.source.index.nlevels == 1
-    )
-    what = "the index" if is_frame else f"column {times[0]!r}"
-    remedy = "Load frame.rename_axis('time') with time='time'" if is_frame else f"Give time={times[0]!r}"
     return (
-        f"Without time= rows keep the order of the source, and windows follow it; {what} of {source.label} holds "
-        f"times. {remedy}. If the order is right, name the column in columns=, or write "
-        "warnings.filterwarnings('ignore', 'Without time=')."
+        f"Without time= rows keep the order of the source, and windows follow it; column {times[0]!r} of "
+        f"{source.label} holds times. Give time={times[0]!r}. If the order is right, name the column in columns=, or "
+        "write warnings.filterwarnings('ignore', 'Without time=')."
     )
 
 

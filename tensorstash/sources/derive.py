@@ -11,11 +11,10 @@ from tensorstash.columns.expression import Expression, Formula
 from tensorstash.columns.extensions import extension_of, is_opaque
 from tensorstash.columns.names import field_of
 from tensorstash.columns.types import is_list, unstorable, value_type
-from tensorstash.common.clock import epoch_hint
 from tensorstash.errors import SchemaError, SourceError, unknown
 from tensorstash.sources.evaluate import bind
 from tensorstash.sources.pyarrow_texts import may_mention
-from tensorstash.sources.read import Derived, Source, read, with_derived
+from tensorstash.sources.read import Derived, Source, with_derived
 from tensorstash.sources.storage import plain_type, unwrapped
 
 
@@ -35,25 +34,19 @@ def bound(formulas: Mapping[str, Formula], time: str | None, source: Source) -> 
         else:
             assert isinstance(formula, Moment)
             if formula.field != TIME:
-                _check_times(fields[0], source)
+                _check_times(fields[0])
             arrow, compute = formula.bind(fields)
         derived.append(Derived(pa.field(name, arrow), inputs, compute))
     return tuple(derived)
 
 
-def _check_times(field: pa.Field, source: Source) -> None:
+def _check_times(field: pa.Field) -> None:
     """Raise `SchemaError` for integer times, which have no calendar."""
-    plain = value_type(field.type)
-    if not pa.types.is_integer(plain):
-        return
-    batches = (batch.column(0).drop_null() for unit in source.units for _, batch in read(unit, [field.name]))
-    first = next(
-        (pc.min_max(values.cast(plain)).as_py() for values in batches if len(values)), {"min": None, "max": None}
-    )
-    raise SchemaError(
-        f"ts.calendar needs times or dates; time={field.name!r} is {field.type}."
-        f"{epoch_hint(field.name, first['min'], first['max']) or ' Convert it.'}"
-    )
+    if pa.types.is_integer(value_type(field.type)):
+        raise SchemaError(
+            f"ts.calendar needs times or dates; time={field.name!r} is {field.type}. Convert it, such as with "
+            "pl.from_epoch."
+        )
 
 
 def check_utf8(source: Source) -> None:

@@ -139,7 +139,6 @@ ASKED: dict[str, Callable[[pl.DataFrame], object]] = {
     "tolerance": lambda frame: ts.Windows(windows_of(frame).stash, 3, tolerance="5m"),
     "During": lambda frame: windows_of(frame, spans={"y": ts.During("y", "-1d", "0d", max_rows=24)}),
     "every": lambda frame: windows_of(frame, spans={"y": ts.During("y", "-1d", "0d", every="1h")}),
-    "calendar": lambda frame: ts.load(frame, {"when": ts.calendar("hour")}, time="t"),
     "at": lambda frame: windows_of(frame, history=2, at=pl.DataFrame({"t": [datetime(2020, 1, 4)]})),
     "plot": lambda frame: ts.plot.series(windows_of(frame).stash, None, ["y"], start="2020-01-05"),
 }
