@@ -339,12 +339,10 @@ def _facts(planned: "Plan") -> dict[str, Any]:
         "source": planned.source,
         "rows": planned.rows,
         "bytes": planned.choice.row_bytes,
-        "page_table_bytes": planned.page_tables,
         "free_bytes": planned.free,
         "row_groups": planned.choice.source.pieces,
         "row_groups_kept": len(planned.choice.source.units),
         "columns": planned.facts,
-        "read_not_kept": planned.not_kept,
         "skipped": planned.skipped,
         "notes": planned.notes,
     }

@@ -11,20 +11,17 @@ from tensorstash.columns.column import Column
 from tensorstash.common.checks import flag
 from tensorstash.common.html import table
 from tensorstash.common.keywords import made_by, suggests_keywords
-from tensorstash.common.text import aligned, size_text
+from tensorstash.common.text import aligned
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.build import obtain_stash, target_of
 from tensorstash.ingest.found import Found
 from tensorstash.ingest.plan_text import CUTTABLE, HEAD, NUMBERS, cells, facts
 from tensorstash.ingest.request import Request
-from tensorstash.segments.format import PAGE
 from tensorstash.segments.limits import memory_limits, memory_told
 from tensorstash.stash.stash import Stash
 
 if TYPE_CHECKING:
     from tensorstash.ingest.choice import Choice
-
-_WORTH_A_LINE = 1_000_000  # bytes of page tables
 
 
 @made_by("ts.plan(source)", Request)
@@ -75,11 +72,6 @@ class Plan:
         return min(memory_limits()).free
 
     @property
-    def page_tables(self) -> int:
-        """Bytes of page tables in each process that maps the stash, in addition to the memory itself."""
-        return self.nbytes // PAGE * 8
-
-    @property
     def columns(self) -> tuple[Column, ...]:
         """The columns with a value per row."""
         return self.choice.columns
@@ -118,14 +110,6 @@ class Plan:
         return loaded(
             self, share=share, file=file, version=version, overwrite=overwrite, timeout=timeout, progress=progress
         )
-
-    @property
-    def not_kept(self) -> tuple[str, ...]:
-        """Source columns that are read only to compute others."""
-        choice = self.choice
-        read = (*choice.columns, *choice.static, *([choice.entity] if choice.entity else []), *choice.times)
-        kept = {member for column in read for member in column.members}
-        return tuple(dict.fromkeys(name for of in choice.derived.values() for name in of if name not in kept))
 
     @property
     def facts(self) -> list[dict[str, Any]]:
@@ -168,14 +152,10 @@ class Plan:
             lines.append(f"from: {'; '.join(others)}")
         if choice.static or choice.joined:
             lines.append("static: one value per entity; only a load counts the entities")
-        if self.page_tables >= _WORTH_A_LINE:
-            lines.append(f"page tables: {size_text(self.page_tables)} in each process")
         kept, pieces = len(choice.source.units), choice.source.pieces
         if kept != pieces:
             by = " and ".join(name for name in ("filter", "shard") if getattr(request, name) is not None)
             lines.append(f"{by}: keeps rows of {kept:,} of {pieces:,} row groups")
-        if self.not_kept:
-            lines.append(f"read, not kept: {', '.join(self.not_kept)}")
         if self.skipped:
             lines.append(f"skipped: {', '.join(self.skipped)}")
         notes = (*self.notes, *([choice.strangers] if choice.strangers else []))

@@ -1,9 +1,7 @@
 """Decode a source into a segment: first the keys, which determine the place of each row, then the columns."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date
 from itertools import chain
 from typing import Any
 
@@ -35,7 +33,6 @@ from tensorstash.stash.header import CALENDAR, MONTH_DAYS
 from tensorstash.stash.month_days import LAST, kept_days
 from tensorstash.stash.stash import Stash
 
-_FIRST_ROWS = 4096  # whose times are looked at
 _WORTH_A_THREAD = 1 << 20  # values: to decode fewer takes less time than to start a thread and wait for it
 
 
@@ -124,26 +121,6 @@ def _warnings(load: _Load) -> Iterator[str]:
                 'become NaN. Before the cast, .str.replace(",", ".") reads a decimal comma, .str.replace_all(",", "") '
                 "commas between thousands. If they are labels, give them as vocabulary=."
             )
-    for column in choice.times:
-        if column.unit is not None or not _are_dates(load.draft, column.name, load.keys):
-            continue
-        name = column.members[0]
-        yield (
-            f"Times in {name!r} are integers that read as dates, such as 20240131, and their steps are irregular at "
-            f"the end of a month. Load a LazyFrame with dates: frame.with_columns(pl.col({name!r}).cast(pl.String)"
-            ".str.to_date('%Y%m%d'))."
-        )
-
-
-def _are_dates(draft: Draft, name: str, keys: Keys) -> bool:
-    """Whether integer times are dates written as 20240131: the first and last ones, and those of the first rows."""
-    rows = min(_FIRST_ROWS, draft.entries[name].shape[0])
-    numbers = {*keys.ranges[name][2:], *draft.read(name, 0, rows).tolist()} - {None}
-    if len(numbers) < 2 or not all(19_000_101 <= number <= 21_001_231 for number in numbers):
-        return False
-    with suppress(ValueError):
-        return all(date(number // 10_000, number // 100 % 100, number % 100) for number in map(int, numbers))
-    return False
 
 
 def _decode_columns(load: _Load) -> tuple[list[Column], list[StaticColumn]]:

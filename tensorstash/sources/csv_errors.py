@@ -146,15 +146,11 @@ def _quotes(table: Csv) -> str:
 
 def _uneven(table: Csv, line: int, count: int) -> SourceError:
     width = len(table.names)
-    if width == 1:
-        remedy = f"If this line has the names: {_call(table, f'skip_lines={line - 1}')}"
-    elif count > width:
-        remedy = f"Correct it, or leave out what is too much: {_call(table, 'truncate_ragged_lines=True')}"
-    else:
-        remedy = f"Correct it, or take what is absent as missing: {_call(table)}"
+    arguments = f"skip_lines={line - 1}" if width == 1 else "truncate_ragged_lines=True"
+    what = "this line has the names" if width == 1 else "what is absent is missing, and more is too much"
     return SourceError(
         f"Each line of a CSV file has a value for each column; {table.file}, line {line:,} has {count} of {width} "
-        f"values. {remedy}."
+        f"values. Correct it, or if {what}: {_call(table, arguments)}."
     )
 
 

@@ -70,14 +70,10 @@ def ticks_of(times: pa.ChunkedArray, clock: Clock, column: str | None) -> Int64s
     try:
         return integers(times.cast(target))
     except pa.ArrowInvalid as error:
-        if clock.unit is None:
-            raise DataError(
-                f"The times of {argument} must be integers below 2**63, as in the stash; {what} is {kind} "
-                "and has a larger one. Leave such rows out."
-            ) from error
+        whole = "integers below 2**63" if clock.unit is None else f"whole ticks of its unit {clock.unit!r}"
         raise DataError(
-            f"The times of {argument} must be whole ticks of the stash, whose unit is {clock.unit!r}; "
-            f"{what} is {kind}, and one would be rounded. Round them yourself, such as with dt.truncate."
+            f"The times of {argument} must be {whole}, as in the stash; {what} is {kind}, and one is not. Leave such "
+            "rows out, or round them yourself, such as with dt.truncate."
         ) from error
 
 

@@ -32,7 +32,6 @@ from tensorstash.sources.pyarrow_texts import may_mention
 _BINARY = tuple(ending for one in FORMATS if one.footer is not None for ending in one.endings)
 _TEXT = tuple(ending for one in FORMATS if one.footer is None for ending in one.endings)
 _HIDDEN = re.compile(r"(^|/)[._]")
-_COLLAPSED = re.compile(r"([a-z][a-z0-9+.-]+:)/(?!/)")  # what `pathlib.Path` makes of the beginning of a URL
 # by the name of the type, so that no library has to be imported
 _FRAMES = ("polars.DataFrame", "polars.LazyFrame", "pandas.DataFrame")
 _TABLES = (*_FRAMES, "pyarrow.Table", "pyarrow.RecordBatch", "datasets.Dataset")
@@ -118,11 +117,6 @@ def _expand(path: str, given: File | None) -> list[File]:
     place = place_of(path, given)
     files = _local(place.path) if place.system is None else _remote(place)
     if not files:
-        if mistaken := _COLLAPSED.match(path):
-            raise SourceError(
-                f"A URL is a text, because a path keeps one of its slashes; got {path!r}. Write "
-                f"{mistaken[1] + ('///' if mistaken[1] == 'file:' else '//') + path[mistaken.end() :]!r}."
-            )
         problem = f"{str(place)!r} matches no file"
         if place.system is None and os.path.isdir(place.path):
             problem = f"the directory {place.path!r} holds no {', '.join(_BINARY + _TEXT)} file"

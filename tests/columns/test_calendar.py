@@ -149,7 +149,7 @@ def test_beside_other_columns_in_disorder_and_in_other_types() -> None:
     assert stash["phase"][:, 0].tolist() == torch.tensor([5, 3, 1]).mul(2 * torch.pi / 24).sin().half().tolist()
     plan = ts.plan(source, columns, entity="e", time="t")
     assert [*plan.choice.derived] == ["hour of t", "sin of hour of t", "cos of hour of t"]
-    assert plan.not_kept == plan.skipped == ()
+    assert plan.skipped == ()
     text = {"s": ["2024-01-01"], "t": [datetime.datetime(2024, 5, 1)]}
     both: dict[str, Any] = {"c": ts.calendar("month"), "m": pl.col("s").str.to_datetime("%Y-%m-%d").dt.month()}
     stash = ts.load(text, both, time="t")

@@ -124,18 +124,6 @@ def test_a_table_of_ibis_on_its_default_engine() -> None:
 # Paths and URLs
 
 
-def test_a_url_that_a_path_has_shortened(tmp_path: Path) -> None:
-    path = write_parquet(tmp_path / "0.parquet", [pa.table(FRAME)])
-    with pytest.raises(ts.errors.SourceError, match=like("A URL is a text ... got 'file:/")) as refused:
-        ts.load(Path(path.as_uri()))
-    assert ts.load(eval(str(refused.value).rpartition("Write ")[2].removesuffix(".")), ["y"])["y"].tolist() == [
-        1.0,
-        2.0,
-    ]
-    with pytest.raises(ts.errors.SourceError, match=like("Write 's3://bucket/x.parquet'.")):
-        ts.load(Path("s3://bucket/x.parquet"))
-
-
 class Handler(http.server.SimpleHTTPRequestHandler):
     """Hands out files whole, or the part that is asked for."""
 
