@@ -6,11 +6,11 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tensorstash.columns.calendar import TIME, Moment
+from tensorstash.columns.calendar import Moment
 from tensorstash.columns.expression import Expression, Formula
 from tensorstash.columns.extensions import extension_of, is_opaque
 from tensorstash.columns.names import field_of
-from tensorstash.columns.types import is_list, unstorable, value_type
+from tensorstash.columns.types import is_list, unstorable
 from tensorstash.errors import SchemaError, SourceError, unknown
 from tensorstash.sources.evaluate import bind
 from tensorstash.sources.pyarrow_texts import may_mention
@@ -33,20 +33,9 @@ def bound(formulas: Mapping[str, Formula], time: str | None, source: Source) -> 
             arrow, compute = bind(formula, name, fields, source.label)
         else:
             assert isinstance(formula, Moment)
-            if formula.field != TIME:
-                _check_times(fields[0])
             arrow, compute = formula.bind(fields)
         derived.append(Derived(pa.field(name, arrow), inputs, compute))
     return tuple(derived)
-
-
-def _check_times(field: pa.Field) -> None:
-    """Raise `SchemaError` for integer times, which have no calendar."""
-    if pa.types.is_integer(value_type(field.type)):
-        raise SchemaError(
-            f"ts.calendar needs times or dates; time={field.name!r} is {field.type}. Convert it, such as with "
-            "pl.from_epoch."
-        )
 
 
 def check_utf8(source: Source) -> None:

@@ -22,7 +22,6 @@ from tensorstash.sources.file import (
     before_wildcard,
     given_system,
     place_of,
-    why_absent,
     without_secrets,
 )
 from tensorstash.sources.formats import FORMATS
@@ -117,10 +116,10 @@ def _expand(path: str, given: File | None) -> list[File]:
     place = place_of(path, given)
     files = _local(place.path) if place.system is None else _remote(place)
     if not files:
-        problem = f"{str(place)!r} matches no file"
+        problem = f"{str(place)!r} matches no file{' that its server hands out' * place.is_http}"
         if place.system is None and os.path.isdir(place.path):
             problem = f"the directory {place.path!r} holds no {', '.join(_BINARY + _TEXT)} file"
-        where = f" (working directory {os.getcwd()!r})" if place.system is None else why_absent(place)
+        where = f" (working directory {os.getcwd()!r})" if place.system is None else ""
         raise SourceError(f"A source needs at least one file; {problem}{where}.")
     return files
 

@@ -169,8 +169,8 @@ def test_files_of_a_web_server(web: str, tmp_path: Path, monkeypatch: pytest.Mon
         assert ts.load(f"{web}/{name}", ["y"], time="t")["y"].tolist() == [1.0, 2.0]
         assert ts.plan(f"{web}/{name}").source == f"{web}/{name.partition('?')[0]}"
     refusals = {
-        "none.parquet": f"'{web}/none.parquet' matches no file: 404 File not found.",
-        "forbidden.parquet?token=secret": f"'{web}/forbidden.parquet' matches no file: 403 Forbidden.",
+        "none.parquet": f"'{web}/none.parquet' matches no file that its server hands out.",
+        "forbidden.parquet?token=secret": f"'{web}/forbidden.parquet' matches no file that its server hands out.",
         "page.parquet": f"{web}/page.parquet is not a readable Parquet file: it is a web page. Take the",
     }
     for name, said in refusals.items():
@@ -198,7 +198,7 @@ def test_a_web_server_is_not_asked_for_logs_of_tables(
 
 
 def test_a_web_server_that_is_not_there() -> None:
-    with pytest.raises(ts.errors.SourceError, match=like("x.parquet' matches no file: Cannot connect to host")):
+    with pytest.raises(ts.errors.SourceError, match=like("x.parquet' matches no file that its server hands out.")):
         ts.load("http://127.0.0.1:9/x.parquet")
 
 
