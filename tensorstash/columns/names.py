@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from typing import TYPE_CHECKING
 
 from tensorstash.common.checks import shown
@@ -46,14 +46,8 @@ def prefixes(names: Collection[str]) -> set[str]:
 
 def check_key(key: object) -> None:
     """Raise `TypeError` for an object that cannot be a name, such as a list or a slice."""
-    if isinstance(key, slice):
-        raise TypeError(f"stash[name] is one column, got {key}. Take rows of its tensor: stash[name][start:stop].")
-    if isinstance(key, (list, tuple)):
+    if isinstance(key, (slice, list, tuple)) or not isinstance(key, Hashable):
         raise TypeError(
-            f"stash[name] is one column; got the {type(key).__name__} {key!r}. Load columns that you use together as "
-            "one: columns={'name': [...]}."
+            f"stash[name] is one column, got {shown(key)}. Take rows of its tensor: stash[name][start:stop]. Load "
+            "columns that you use together as one: columns={'name': [...]}."
         )
-    try:
-        hash(key)
-    except TypeError:
-        raise TypeError(f"stash[name] is one column, whose name is a text, got {shown(key)}.") from None

@@ -148,12 +148,11 @@ def named(columns: Columns, argument: str = "columns") -> list[tuple[str, Column
         return [(name, _spec(choice)) for name, choice in columns.items()]
     specs = [*map(_spec, columns)]
     for spec in specs:
-        if isinstance(spec.codec, Validity):
+        if isinstance(spec.codec, Validity) or isinstance(spec.source, tuple):
             raise ValueError(
-                f"A mask in a list needs a name, got ts.is_valid({spec.source!r}). Write {{'name': ts.is_valid(...)}}."
+                f"A pack or a mask in a list needs a name, got {list(spec.members)}. Write {{'name': [...]}}, or "
+                "{'name': ts.is_valid(...)}."
             )
-        if isinstance(spec.source, tuple):
-            raise ValueError(f"A pack in a list needs a name, got {list(spec.source)}. Write {{'name': [...]}}.")
     names = [alias_of(spec.source) for spec in specs]
     if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         given = ", ".join(map(repr, twice))

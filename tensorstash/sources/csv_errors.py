@@ -147,10 +147,10 @@ def _quotes(table: Csv) -> str:
 def _uneven(table: Csv, line: int, count: int) -> SourceError:
     width = len(table.names)
     arguments = f"skip_lines={line - 1}" if width == 1 else "truncate_ragged_lines=True"
-    what = "this line has the names" if width == 1 else "what is absent is missing, and more is too much"
+    how = "begin with this line, if it has the names" if width == 1 else "fill short lines and cut long ones"
     return SourceError(
         f"Each line of a CSV file has a value for each column; {table.file}, line {line:,} has {count} of {width} "
-        f"values. Correct it, or if {what}: {_call(table, arguments)}."
+        f"values. Correct it, or {how}: {_call(table, arguments)}."
     )
 
 

@@ -70,7 +70,7 @@ def ticks_of(times: pa.ChunkedArray, clock: Clock, column: str | None) -> Int64s
     try:
         return integers(times.cast(target))
     except pa.ArrowInvalid as error:
-        whole = "integers below 2**63" if clock.unit is None else f"whole ticks of its unit {clock.unit!r}"
+        whole = "integers below 2**63" if clock.unit is None else f"whole ticks, in {clock.unit!r}"
         raise DataError(
             f"The times of {argument} must be {whole}, as in the stash; {what} is {kind}, and one is not. Leave such "
             "rows out, or round them yourself, such as with dt.truncate."

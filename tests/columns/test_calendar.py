@@ -195,7 +195,7 @@ def test_helpful_errors() -> None:
     with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.load(pa.table({"t": pa.array([1], pa.timestamp("s", "Mars/Olympus"))}), hour, time="t")
     with pytest.raises(
-        ValueError, match=r"\AA pack in a list needs a name, got \[Moment\(field='hour', form='number'\)\]\. "
+        ValueError, match=r"\AA pack or a mask in a list needs a name, got \[Moment\(field='hour', form='number'\)\]\. "
     ):
         ts.load({"t": [datetime.datetime(2024, 1, 1)]}, [ts.calendar("hour")], time="t")
     with pytest.raises(ts.errors.DataError, match=r"'t'.* null.* row 1"):

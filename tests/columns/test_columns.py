@@ -344,7 +344,7 @@ def test_a_pack_of_nothing_is_refused() -> None:
 
 
 def test_a_pack_without_a_name_is_refused() -> None:
-    message = "A pack in a list needs a name, got ['a', 'b']"
+    message = "A pack or a mask in a list needs a name, got ['a', 'b']"
     with pytest.raises(ValueError, match=like(message)):
         ts.load({"a": [1], "b": [2]}, [ts.column(["a", "b"])])
 
