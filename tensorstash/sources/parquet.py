@@ -68,7 +68,7 @@ class RowGroups:
     @cached_property
     def _paths(self) -> dict[str, int]:
         """The leaf columns by their paths."""
-        if self.meta.num_columns == len(self.schema):  # none is nested, and to ask for thousands of paths takes long
+        if self.meta.num_columns == len(self.schema):  # one for each; to ask for thousands of paths takes long
             return {name: leaf for leaf, name in reversed([*enumerate(self.schema.names)])}
         return {_path_of(self.meta, leaf): leaf for leaf in reversed(range(self.meta.num_columns))}
 
@@ -106,8 +106,11 @@ class RowGroups:
 
     def _chunk(self, group: int, name: str) -> Any:
         """The metadata of an unnested column in a row group; `None` for any other column."""
-        is_flat = name in self._paths and not pa.types.is_nested(self.schema.field(name).type)
-        return self.meta.row_group(group).column(self._paths[name]) if is_flat else None
+        leaf = self._paths.get(name)
+        if leaf is None or pa.types.is_nested(self.schema.field(name).type):
+            return None
+        is_flat = self.meta.schema.column(leaf).max_repetition_level == 0  # lists may be below an extension type
+        return self.meta.row_group(group).column(leaf) if is_flat else None
 
     def int96(self, names: Sequence[str]) -> list[str]:
         """Which of these columns have times in INT96, also in lists and structs."""
