@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from tensorstash.common.checks import shown
@@ -46,7 +46,12 @@ def prefixes(names: Collection[str]) -> set[str]:
 
 def check_key(key: object) -> None:
     """Raise `TypeError` for an object that cannot be a name, such as a list or a slice."""
-    if isinstance(key, (slice, list, tuple)) or not isinstance(key, Hashable):
+    try:
+        hash(key)
+        is_name = not isinstance(key, (slice, list, tuple))
+    except TypeError:  # also of objects that say that they have a hash, as expressions do
+        is_name = False
+    if not is_name:
         raise TypeError(
             f"stash[name] is one column, got {shown(key)}. Take rows of its tensor: stash[name][start:stop]. Load "
             "columns that you use together as one: columns={'name': [...]}."
