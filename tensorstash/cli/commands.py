@@ -216,7 +216,7 @@ def shard_command(*, to: str, shards: int, engine: Literal["ray"] | None, **opti
 def inspect(as_json: bool, **options: Any) -> None:
     """Print what a load would take, and what its times are like.
 
-    It shows rows, types, nulls, ranges and sizes, for which it reads only schemas and footers, and, with --time, the
+    It shows rows, types and sizes, for which it reads only schemas and footers, and, with --time, the
     zone, frequency, gaps and duplicates, for which it reads the columns of time and entity.
     """
     from tensorstash.cli.times import lines_of, times_of
