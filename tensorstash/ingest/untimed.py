@@ -4,12 +4,12 @@ import re
 
 import pyarrow as pa
 
-from tensorstash.columns.types import value_type
 from tensorstash.ingest.request import Request
 from tensorstash.sources.locate import is_reordered
 from tensorstash.sources.read import Source
 
 _INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls a level of an index without a name in files
+_TIMES = {arrow.id for arrow in (pa.timestamp("s"), pa.date32(), pa.date64())}
 
 
 def is_index(name: str) -> bool:
@@ -26,7 +26,7 @@ def forgotten_time(request: Request, source: Source) -> str:
         return ""
     named = {str(member) for spec in request.specs for member in spec.members}
     types = zip(source.schema.names, source.schema.types)
-    times = [name for name, arrow in types if _is_time(arrow) and name not in named]
+    times = [name for name, arrow in types if arrow.id in _TIMES and name not in named]
     if not times or is_reordered(request.source):
         return ""
     return (
@@ -34,8 +34,3 @@ def forgotten_time(request: Request, source: Source) -> str:
         f"{source.label} holds times. Give time={times[0]!r}. If the order is right, name the column in columns=, or "
         "write warnings.filterwarnings('ignore', 'Without time=')."
     )
-
-
-def _is_time(arrow: pa.DataType) -> bool:
-    plain = value_type(arrow)
-    return bool(pa.types.is_timestamp(plain) or pa.types.is_date(plain))

@@ -58,7 +58,6 @@ class RowGroups:
     def __init__(self, fragment: pads.ParquetFileFragment) -> None:
         self.meta: pq.FileMetaData = fragment.metadata
         self.schema: pa.Schema = fragment.physical_schema
-        self.schema = self._with_intervals(self.schema)
         self.fragment = fragment  # kept because parsing the footer again may take long
 
     def __reduce__(self) -> "tuple[type[RowGroups], tuple[pads.ParquetFileFragment]]":
@@ -71,16 +70,6 @@ class RowGroups:
         if self.meta.num_columns == len(self.schema):  # one for each; to ask for thousands of paths takes long
             return {name: leaf for leaf, name in reversed([*enumerate(self.schema.names)])}
         return {_path_of(self.meta, leaf): leaf for leaf in reversed(range(self.meta.num_columns))}
-
-    def _with_intervals(self, schema: pa.Schema) -> pa.Schema:
-        """The schema with intervals of time, which pyarrow reads as 12 bytes each."""
-        stored = pa.binary(12)
-        for index in [index for index, arrow in enumerate(schema.types) if arrow == stored]:
-            field = schema.field(index)
-            leaf = self._paths.get(field.name)
-            if leaf is not None and self.meta.schema.column(leaf).converted_type == "INTERVAL":
-                schema = schema.set(index, field.with_type(pa.month_day_nano_interval()))
-        return schema
 
     @cached_property
     def _reader(self) -> pq.ParquetFile:
@@ -118,6 +107,16 @@ class RowGroups:
         timed = [name for name, at in indices.items() if at >= 0 and "timestamp[ns]" in str(self.schema.field(at).type)]
         kinds = {name: {self.meta.schema.column(leaf).physical_type for leaf in self._leaves([name])} for name in timed}
         return [name for name in timed if "INT96" in kinds[name]]
+
+    def with_intervals(self, names: Sequence[str]) -> pa.Schema:
+        """The schema in which these columns are intervals of time, if they are: pyarrow reads them as 12 bytes each."""
+        schema, stored = self.schema, pa.binary(12)
+        for index in [index for name in names if (index := schema.get_field_index(name)) >= 0]:
+            field = schema.field(index)
+            leaf = self._paths.get(field.name) if field.type == stored else None
+            if leaf is not None and self.meta.schema.column(leaf).converted_type == "INTERVAL":
+                schema = schema.set(index, field.with_type(pa.month_day_nano_interval()))
+        return schema
 
     def check_counts(self, group: int, names: Sequence[str], place: str) -> None:
         """Raise if a column has another number of values than its row group has rows, which would lose or shift rows.
@@ -169,7 +168,7 @@ class RowGroups:
         return every
 
 
-def parquet_footer(file: File, wanted: Wanted, readers: Readers) -> Footer:  # noqa: ARG001  its schema has all columns
+def parquet_footer(file: File, wanted: Wanted, readers: Readers) -> Footer:
     """The row groups of a Parquet file."""
     groups = RowGroups(_FORMAT.make_fragment(file.path, file.system or here()))
     rows = [groups.meta.row_group(index).num_rows for index in range(groups.meta.num_row_groups)]
@@ -178,7 +177,8 @@ def parquet_footer(file: File, wanted: Wanted, readers: Readers) -> Footer:  # n
             f"{file} is damaged: its row groups have {sum(rows):,} rows, its footer says {groups.meta.num_rows:,}. "
             "Write the file again."
         )
-    return Footer(file, groups.schema, rows, "row group", _batches, readers, groups=groups)
+    schema = groups.with_intervals(wanted.among(groups.schema.names))
+    return Footer(file, schema, rows, "row group", _batches, readers, groups=groups)
 
 
 def _batches(footer: Footer, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
