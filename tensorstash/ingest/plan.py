@@ -30,7 +30,7 @@ class Plan:
 
     A plan looks at its source once, when it is printed, one of its properties is read, or a load needs it. Then schemas
     and footers are read, and no values. The exceptions are one column of Arrow files, because only their batches have
-    the number of rows; the first batch of lists, for their length; times in INT96, which may not fit; CSV files and
+    the number of rows; the first batch of lists, for their length; times in INT96, for their unit; CSV files and
     streams; the columns of a filter; and with `shard=` the entity columns. A stream that can be read only once is then
     loaded with `plan.load()`.
 

@@ -1,12 +1,14 @@
 """Sources of files with footers, and of pyarrow datasets: all footers are read first, then the pieces of the files."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 
 from tensorstash.columns.types import is_text
 from tensorstash.common.threads import each, threads
@@ -16,7 +18,7 @@ from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import Footer, Readers
 from tensorstash.sources.formats import format_of
 from tensorstash.sources.hive_keys import agreeing, constant, kept_files, key_types
-from tensorstash.sources.int96 import check_int96
+from tensorstash.sources.int96 import outside_nanoseconds
 from tensorstash.sources.parquet import RowGroups
 from tensorstash.sources.read import BATCH_ROWS, Source, Wanted, check_unique, in_order
 from tensorstash.sources.streams import open_stream
@@ -34,17 +36,13 @@ def open_files(
     """Read all footers in parallel and unify them. Files and row groups that the filter excludes are left out."""
     types = key_types(files)
     footers = _footers(files, types, wanted, condition, progress)
-    paths, schemas = [str(footer.file) for footer in footers], [_schema(footer, types) for footer in footers]
-    whole, notes = unify(paths, schemas, wanted)
+    names = [str(footer.file) for footer in footers]
+    whole, notes = unify(names, [_schema(footer, types) for footer in footers], wanted)
     kept = [footer.kept(whole, condition) for footer in footers]
-    names = wanted.among(whole.names)
-    times = [
-        (footer.groups.fragment, group, footer.place(group), columns)
-        for footer, groups in zip(footers, kept)
-        if footer.groups and (columns := footer.groups.int96(names))
-        for group in groups
-    ]
-    each(lambda job: check_int96(*job), times, threads(), "times", progress)
+    if wide := _wide_times(whole, wanted, [*zip(footers, kept)], progress):
+        whole = _in_microseconds(whole, wide, footers)
+        footers = [replace(footer, wide=wide) for footer in footers]
+        notes += tuple(f"{n!r} is read as {whole.field(n).type}: its times do not fit into ns" for n in sorted(wide))
     pieces = [
         (footer.place(index), rows, partial(_cast_batches, footer, index, whole) if index in groups else None)
         for footer, groups in zip(footers, kept)
@@ -86,6 +84,28 @@ def _schema(footer: Footer, types: Mapping[str, pa.DataType]) -> pa.Schema:
     """The columns of a file, then the keys of its path, of these types; a column takes precedence over a key."""
     keys = [(key, types[key]) for key in dict(footer.file.keys) if key not in footer.own]
     return pa.schema([*footer.stored, *keys]) if keys else footer.stored  # there may be thousands of columns
+
+
+def _wide_times(
+    schema: pa.Schema, wanted: Wanted, kept: Sequence[tuple[Footer, Collection[int]]], progress: bool | None
+) -> set[str]:
+    """The columns with times in INT96 that do not fit into nanoseconds; reads such columns if there are any."""
+    jobs, names = [], wanted.among(dict.fromkeys(schema.names))
+    for footer, groups in kept:
+        columns = [] if footer.groups is None else footer.groups.int96(names)
+        jobs += [(footer.groups.fragment, group, footer.place(group), columns) for group in groups if columns]
+    return set().union(*each(lambda job: outside_nanoseconds(*job), jobs, threads(), "times", progress))
+
+
+def _in_microseconds(schema: pa.Schema, names: Iterable[str], footers: Sequence[Footer]) -> pa.Schema:
+    """The schema with INT96 of these columns in microseconds."""
+    for name in names:
+        files = (footer.groups for footer in footers if footer.groups and name in footer.own)
+        meta = next(file.meta for file in files if file.int96([name]))
+        read = pq.ParquetFile(pa.BufferReader(b""), metadata=meta, coerce_int96_timestamp_unit="us").schema_arrow
+        index = schema.get_field_index(name)
+        schema = schema.set(index, schema.field(index).with_type(read.field(name).type))
+    return schema
 
 
 def _cast_batches(footer: Footer, index: int, schema: pa.Schema, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -142,13 +162,22 @@ def open_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, 
         kept = footers[-1].kept(schema, condition)
         times = footers[-1].int96(wanted.among(schema.names))
         for group in fragment.row_groups:
-            place = f"{fragment.path}, row group {group.id}"
             if times and group.id in kept:
-                check_int96(fragment, group.id, place, times)
+                _check_int96(fragment, group.id, times)
             batches = partial(_fragment_batches, fragment, group.id, schema) if group.id in kept else None
-            pieces.append((place, group.num_rows, batches))
+            pieces.append((f"{fragment.path}, row group {group.id}", group.num_rows, batches))
     keys = frozenset(schema.names).difference(*(groups.schema.names for groups in footers)) if footers else frozenset()
     return Source(label, schema, in_order(pieces, label), len(pieces), (), keys)
+
+
+def _check_int96(fragment: pads.ParquetFileFragment, group: int, names: Sequence[str]) -> None:
+    """Refuse times that pyarrow would wrap."""
+    if wide := outside_nanoseconds(fragment, group, f"{fragment.path}, row group {group}", names):
+        raise DataError(
+            f"Times must fit into their unit; column {min(wide)!r} of {fragment.path} is INT96 with times that do not "
+            "fit into nanoseconds. Make the dataset with "
+            "format=pyarrow.dataset.ParquetFileFormat(coerce_int96_timestamp_unit='us')."
+        )
 
 
 def _fragment_batches(

@@ -45,6 +45,7 @@ class Footer:
     piece: str  # what a piece is, such as "row group"; empty if the file is one piece
     decode: Callable[["Footer", int, Sequence[str]], Iterator[pa.RecordBatch]]  # the stored columns of a piece
     readers: Readers
+    wide: Collection[str] = ()  # columns of Parquet whose times in INT96 do not fit into nanoseconds
     groups: Any = None  # what the footer of a Parquet file tells of its row groups
 
     @cached_property

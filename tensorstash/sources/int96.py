@@ -1,4 +1,4 @@
-"""Times in INT96, an old type of Parquet: their range is wider than that of nanoseconds, in which they are read."""
+"""Times in INT96, an old type of Parquet: their range is wider than that of nanoseconds in 64 bits."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -11,22 +11,24 @@ import pyarrow.parquet as pq
 from tensorstash.errors import DataError
 from tensorstash.sources.read import BATCH_ROWS, Unit, read
 
-_MOST_SECONDS = (1 << 63) // 10**9  # of nanoseconds in 64 bits; of the seconds at both ends they hold only a part
+_NANOSECONDS, _MICROSECONDS = 10**9, 10**6  # in a second
 
 
-def check_int96(fragment: pads.ParquetFileFragment, group: int, place: str, names: Sequence[str]) -> None:
-    """Refuse times in a row group that nanoseconds do not hold: pyarrow would wrap them."""
-    unit = Unit(place, 0, fragment.metadata.row_group(group).num_rows, partial(_seconds, fragment, group), 0)
+def outside_nanoseconds(fragment: pads.ParquetFileFragment, group: int, place: str, names: Sequence[str]) -> set[str]:
+    """Which columns of a row group have times that nanoseconds do not hold."""
+    rows, found = fragment.metadata.row_group(group).num_rows, set[str]()
+    unit = Unit(place, 0, rows, partial(_seconds, fragment, group), 0)
     for _, batch in read(unit, names):
-        found = [(name, times) for name, array in zip(names, batch.columns) for times in _in_seconds(array)]
-        for name, times in found:
-            low, high = (bound.as_py() or 0 for bound in pc.min_max(times.cast(pa.int64())).values())
-            if max(-low, high + 1) > _MOST_SECONDS:
-                raise DataError(
-                    f"Times in INT96 are read in nanoseconds, from 1677 to 2262; column {name!r} of {place} has "
-                    f"others. Load a dataset in microseconds: pyarrow.dataset.dataset({fragment.path!r}, "
-                    "format=pyarrow.dataset.ParquetFileFormat(coerce_int96_timestamp_unit='us'))."
-                )
+        for name, array in zip(names, batch.columns):
+            for times in _in_seconds(array):
+                low, high = (bound.as_py() or 0 for bound in pc.min_max(times.cast(pa.int64())).values())
+                if not _fits(low, high, _MICROSECONDS):
+                    raise DataError(
+                        f"A time in INT96 fits into microseconds, within 292,000 years of 1970; column {name!r} of "
+                        f"{unit.place} has others. Leave the column out, or correct such times where they are written."
+                    )
+                found |= set() if _fits(low, high, _NANOSECONDS) else {name}
+    return found
 
 
 def _seconds(fragment: pads.ParquetFileFragment, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -37,6 +39,11 @@ def _seconds(fragment: pads.ParquetFileFragment, group: int, names: Sequence[str
         pq.ParquetFile(source, metadata=fragment.metadata, page_checksum_verification=True, **options) as file,
     ):
         yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=[*names], use_threads=False)
+
+
+def _fits(low: int, high: int, per_second: int) -> bool:
+    """Whether 64 bits hold all times from one second to another; of the seconds at both ends they hold only a part."""
+    return max(-low, high + 1) <= (1 << 63) // per_second
 
 
 def _in_seconds(array: pa.Array) -> Iterator[pa.Array]:

@@ -182,6 +182,16 @@ def parquet_footer(file: File, wanted: Wanted, readers: Readers) -> Footer:
 
 
 def _batches(footer: Footer, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The batches of a row group, with INT96 of wide columns in microseconds: a reader has one unit for all."""
+    rows, wide = footer.groups.rows_at_a_time(group, names), footer.wide
+    parts = [("us", [name for name in names if name in wide]), (None, [name for name in names if name not in wide])]
+    readers = [_read(footer, group, part, rows, unit) for unit, part in parts if part]
+    for batches in zip(*readers, strict=True):
+        columns = {name: array for batch in batches for name, array in zip(batch.schema.names, batch.columns)}
+        yield batches[0] if len(batches) == 1 else pa.record_batch(columns)
+
+
+def _read(footer: Footer, group: int, names: Sequence[str], rows: int, unit: str | None) -> Iterator[pa.RecordBatch]:
     file, groups = footer.file, footer.groups
     texts = {*groups.as_dictionaries(group, names)}
 
@@ -195,11 +205,11 @@ def _batches(footer: Footer, group: int, names: Sequence[str]) -> Iterator[pa.Re
             pre_buffer=file.system is not None,
             buffer_size=1 << 20 if file.system is None else 0,
             page_checksum_verification=True,
+            coerce_int96_timestamp_unit=unit,
         )
 
-    fits = lambda made: made[0] == file and made[1].intersection(names) == texts  # noqa: E731
-    with footer.readers.taken(fits, (file, texts), opened) as reader:
-        rows = groups.rows_at_a_time(group, names)
+    fits = lambda made: made[:2] == (file, unit) and made[2].intersection(names) == texts  # noqa: E731
+    with footer.readers.taken(fits, (file, unit, texts), opened) as reader:
         batches = reader.iter_batches(rows, row_groups=[group], columns=names, use_threads=False)
         for number, batch in enumerate(batches):
             if not number:
