@@ -83,11 +83,6 @@ class Moment:
             arrow = pa.int64() if pa.types.is_integer(plain) else plain
             return arrow, lambda arrays, *_: arrays[0].cast(arrow)
         kind = time_column(pa.schema([field]), field.name, "it").kind
-        if kind == "number":
-            raise SchemaError(
-                f"ts.calendar needs times or dates; time={field.name!r} is {field.type}. Convert it, such as with "
-                "pl.from_epoch."
-            )
         if kind == "date" and self.field in ("second", "minute", "hour"):
             raise SchemaError(f"A date has no {self.field}; time={field.name!r} is {field.type}. Leave it out.")
 

@@ -89,8 +89,7 @@ def _conversion(field: pa.Field) -> str:
         )
     if not extension_of(field)[0] and arrow in (pa.binary(), pa.large_binary(), pa.binary_view()):
         return f"load {column}.cast(pl.String), if it is text in UTF-8"
-    is_period = extension_of(field)[0] == "pandas.period"
-    return "load the frame of pandas, such as pd.read_parquet(path)" if is_period else "convert it before loading"
+    return "convert it before loading"
 
 
 def _inside(column: str, arrow: pa.DataType) -> str:

@@ -6,15 +6,16 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tensorstash.columns.calendar import Moment
+from tensorstash.columns.calendar import TIME, Moment
 from tensorstash.columns.expression import Expression, Formula
-from tensorstash.columns.extensions import extension_of, is_opaque
+from tensorstash.columns.extensions import extension_of, is_opaque, periods_of
 from tensorstash.columns.names import field_of
-from tensorstash.columns.types import is_list, unstorable
+from tensorstash.columns.types import is_list, unstorable, value_type
+from tensorstash.common.clock import epoch_hint
 from tensorstash.errors import SchemaError, SourceError, unknown
 from tensorstash.sources.evaluate import bind
 from tensorstash.sources.pyarrow_texts import may_mention
-from tensorstash.sources.read import Derived, Source, with_derived
+from tensorstash.sources.read import Derived, Source, read, with_derived
 from tensorstash.sources.storage import plain_type, unwrapped
 
 
@@ -33,9 +34,26 @@ def bound(formulas: Mapping[str, Formula], time: str | None, source: Source) -> 
             arrow, compute = bind(formula, name, fields, source.label)
         else:
             assert isinstance(formula, Moment)
+            if formula.field != TIME:
+                _check_times(fields[0], source)
             arrow, compute = formula.bind(fields)
         derived.append(Derived(pa.field(name, arrow), inputs, compute))
     return tuple(derived)
+
+
+def _check_times(field: pa.Field, source: Source) -> None:
+    """Raise `SchemaError` for integer times, which have no calendar."""
+    plain = value_type(field.type)
+    if not pa.types.is_integer(plain):
+        return
+    batches = (batch.column(0).drop_null() for unit in source.units for _, batch in read(unit, [field.name]))
+    first = next(
+        (pc.min_max(values.cast(plain)).as_py() for values in batches if len(values)), {"min": None, "max": None}
+    )
+    raise SchemaError(
+        f"ts.calendar needs times or dates; time={field.name!r} is {field.type}."
+        f"{epoch_hint(field.name, first['min'], first['max']) or ' Convert it.'}"
+    )
 
 
 def check_utf8(source: Source) -> None:
@@ -66,8 +84,11 @@ def _plain_column(field: pa.Field) -> Iterator[Derived]:
     arrow, inputs, item = plain_type(field.type), (field.name,), field
     while is_list(item.type) or pa.types.is_fixed_size_list(item.type):
         item = item.type.value_field
-    if is_opaque(item):
+    if is_opaque(item) or (item is not field and periods_of(item) is not None):
         yield Derived(field, inputs, partial(_refuse, item.with_name(field.name)))
+    elif (periods := periods_of(field)) is not None:
+        kind, begins = periods
+        yield Derived(pa.field(field.name, kind), inputs, lambda arrays, *_: begins(unwrapped(arrays[0], arrow)))
     else:
         arrow = pa.bool_() if extension_of(field)[0] == "arrow.bool8" else arrow
         if arrow != field.type:

@@ -128,6 +128,20 @@ def _bounded(url: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}retry_limit_seconds={_RETRY_SECONDS}"
 
 
+def why_absent(place: File) -> str:
+    """What a server of HTTP answers for a file that is not there; empty for other file systems."""
+    handler = getattr(place.system, "handler", None)
+    if not place.is_http or handler is None:
+        return ""
+    try:
+        handler.fs.info(place.path)
+    except Exception as error:  # of aiohttp, behind an error that says nothing
+        cause = error.__cause__ or error
+        status, message = getattr(cause, "status", ""), getattr(cause, "message", "")
+        return f": {f'{status} {message}' if status else cause}"
+    return ""
+
+
 def before_wildcard(pattern: str) -> str:
     """The directory before the first wildcard of a pattern."""
     magic = WILDCARD.search(pattern)

@@ -23,7 +23,9 @@ _PERIOD = re.compile(r"(?P<year>\d{4})(?:-(?P<month>\d\d)|-?Q(?P<quarter>[1-4])|
 _DAYS = "%Y-%m-%d|%Y/%m/%d|%Y.%m.%d|%Y%m%d|%d.%m.%Y|%d/%m/%Y|%m/%d/%Y|%d-%m-%Y|%m-%d-%Y|%d.%m.%y|%d/%m/%y|%m/%d/%y"
 _DAYS += "|%d %B %Y|%d-%B-%Y|%B %d %Y|%B %d, %Y"
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S%.f", " %I:%M %p", " %I:%M:%S %p")
-_FORMATS = [*map("".join, product(_DAYS.split("|"), _CLOCKS)), "%Y/%m", "%m/%Y", "%B %Y", "%Y"]
+_WHOLE = (*map("".join, product(_DAYS.split("|"), _CLOCKS)), "%Y/%m", "%m/%Y", "%B %Y", "%Y")
+# what goes before the texts, and formats to try: a day before those that have none
+_FORMATS = [*product([""], _WHOLE), *product(["2000-01-01 "], [f"%Y-%m-%d{clock}" for clock in _CLOCKS[1:]])]
 _MOST_TRIED = 10_000  # texts
 _FIRST_YEAR = 1000  # an earlier one is a year of two digits, or another number
 
@@ -96,15 +98,17 @@ def _convert(name: str, texts: pa.Array) -> str | None:
 
     known = pl.Series(pc.unique(texts.cast(pa.large_string()).drop_null())[:_MOST_TRIED], dtype=pl.String)
     found = []
-    for form in _FORMATS:
+    for before, form in _FORMATS:
         method = "to_datetime" if ":" in form else "to_date"
         with suppress(pl.exceptions.PolarsError):
-            getattr(known[:1].str, method)(form)  # most formats do not read the first text
-            times = getattr(known.str, method)(form)
+            getattr((before + known[:1]).str, method)(form)  # most formats do not read the first text
+            times = getattr((before + known).str, method)(form)
             if times.dt.year().min() >= _FIRST_YEAR:
-                found.append((form, method, times))
+                found.append((before, f".str.{method}({form!r})", form, times))
     if not found:
         return None
-    form, method, first = found[0]
-    others = [f" ({other!r} reads them too)" for other, _, times in found if not times.equals(first)]
-    return f"Convert it, with polars: frame.with_columns(pl.col({name!r}).str.{method}({form!r})){''.join(others[:1])}."
+    before, how, _, first = found[0]
+    others = [f" ({other!r} reads them too)" for *_, other, times in found if not times.equals(first)]
+    column = f"pl.col({name!r})"
+    how = f"pl.format({before + '{}'!r}, {column}){how}.alias({name!r})" if before else f"{column}{how}"
+    return f"Convert it, with polars: frame.with_columns({how}){''.join(others[:1])}."

@@ -1,11 +1,11 @@
-"""Tables of Delta, Hudi and Iceberg: directories with a log that says which rows of their files count."""
+"""Tables of Delta, Hudi, Iceberg and Lance: directories with a log that says which rows of their files count."""
 
 import re
 from collections.abc import Callable, Collection, Iterable
 
 from tensorstash.errors import SourceError
 
-LOGS = ("_delta_log", ".hoodie", "metadata")  # the directories that hold the logs
+LOGS = ("_delta_log", ".hoodie", "_versions", "metadata")  # the directories that hold the logs
 _METADATA = re.compile(r"\D*(\d*).*\.metadata\.json")  # of an Iceberg table, with its version
 
 # a directory -> the names in it; `None` if there is no such directory
@@ -37,12 +37,14 @@ def with_parents(directories: Iterable[str]) -> set[str]:
 
 def _format_and_line(root: str, names_in: NamesIn, scheme: str) -> tuple[str, str] | None:
     """The format of the table in a directory, and the line that reads it; `None` if there is no table."""
-    delta, hudi, iceberg = (names_in(f"{root}/{log}") for log in LOGS)
+    delta, hudi, lance, iceberg = (names_in(f"{root}/{log}") for log in LOGS)
     if delta is not None:
         return "Delta", f"ts.load(pl.scan_delta({scheme + root!r}))"
     if hudi is not None:
         table = f"hudi.HudiTableBuilder.from_base_uri({scheme + root!r}).build()"
         return "Hudi", f"ts.load(pa.Table.from_batches({table}.read()))"
+    if lance is not None and root.endswith(".lance"):
+        return "Lance", f"ts.load(lance.dataset({scheme + root!r}))"
     versions = [match for match in map(_METADATA.fullmatch, iceberg or ()) if match]
     if versions:
         newest = max(versions, key=lambda match: (int(match[1] or 0), match[0]))[0]

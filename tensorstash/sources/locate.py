@@ -22,6 +22,7 @@ from tensorstash.sources.file import (
     before_wildcard,
     given_system,
     place_of,
+    why_absent,
     without_secrets,
 )
 from tensorstash.sources.formats import FORMATS
@@ -31,6 +32,7 @@ from tensorstash.sources.pyarrow_texts import may_mention
 _BINARY = tuple(ending for one in FORMATS if one.footer is not None for ending in one.endings)
 _TEXT = tuple(ending for one in FORMATS if one.footer is None for ending in one.endings)
 _HIDDEN = re.compile(r"(^|/)[._]")
+_COLLAPSED = re.compile(r"([a-z][a-z0-9+.-]+:)/(?!/)")  # what `pathlib.Path` makes of the beginning of a URL
 # by the name of the type, so that no library has to be imported
 _FRAMES = ("polars.DataFrame", "polars.LazyFrame", "pandas.DataFrame")
 _TABLES = (*_FRAMES, "pyarrow.Table", "pyarrow.RecordBatch", "datasets.Dataset")
@@ -116,10 +118,15 @@ def _expand(path: str, given: File | None) -> list[File]:
     place = place_of(path, given)
     files = _local(place.path) if place.system is None else _remote(place)
     if not files:
-        problem = f"{str(place)!r} matches no file{' that its server hands out' * place.is_http}"
+        if mistaken := _COLLAPSED.match(path):
+            raise SourceError(
+                f"A URL is a text, because a path keeps one of its slashes; got {path!r}. Write "
+                f"{mistaken[1] + ('///' if mistaken[1] == 'file:' else '//') + path[mistaken.end() :]!r}."
+            )
+        problem = f"{str(place)!r} matches no file"
         if place.system is None and os.path.isdir(place.path):
             problem = f"the directory {place.path!r} holds no {', '.join(_BINARY + _TEXT)} file"
-        where = f" (working directory {os.getcwd()!r})" if place.system is None else ""
+        where = f" (working directory {os.getcwd()!r})" if place.system is None else why_absent(place)
         raise SourceError(f"A source needs at least one file; {problem}{where}.")
     return files
 

@@ -86,27 +86,15 @@ def open_pandas(frame: Any, wanted: Wanted) -> Source:
         frame = frame.reset_index(level=levels)
     names = _checked_names(frame.columns, "the pandas frame")
     check_unique(names, wanted, "the pandas frame")
-    convert = lambda columns: pa.Table.from_pandas(_at_begins(frame[columns]), preserve_index=False)  # noqa: E731
+    convert = lambda columns: pa.Table.from_pandas(frame[columns], preserve_index=False)  # noqa: E731
     table, types = _converted(convert, wanted.among(names), frame.dtypes, "the pandas frame"), [*frame.dtypes]
     for k in [k for k, name in enumerate(index.names) if name is None]:
         name, dtype = f"__index_level_{k}__", index.dtype if index.nlevels == 1 else index.levels[k].dtype
         if _is_time(dtype) and name not in names:
             names, types = [*names, name], [*types, dtype]
             for asked in wanted.among([name]):
-                table = table.append_column(asked, pa.array(_as_times(index.get_level_values(k))))
+                table = table.append_column(asked, pa.array(index.get_level_values(k)))
     return _open_wanted(table, names, dict(zip(names, types)), "the pandas frame")
-
-
-def _at_begins(frame: Any) -> Any:
-    """The frame with the times at which its periods begin."""
-    periods = [name for name, dtype in frame.dtypes.items() if str(dtype).startswith("period")]
-    return frame.assign(**{name: _as_times(frame[name]) for name in periods})
-
-
-def _as_times(values: Any) -> Any:
-    """Values of pandas, and of periods the times at which they begin."""
-    is_period = str(getattr(values, "dtype", "")).startswith("period")
-    return getattr(values, "dt", values).to_timestamp() if is_period else values
 
 
 def _converted(convert: Callable[[list[str]], pa.Table], names: list[str], types: Any, where: str) -> pa.Table:
@@ -254,7 +242,7 @@ def _brief(error: Exception) -> str:
 
 def _arrow_of(values: Any) -> tuple[pa.Array, dict[bytes, bytes] | None]:
     """An array or tensor as Arrow; trailing dimensions become fixed-size lists."""
-    metadata, values = None, _as_times(values)
+    metadata = None
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
         if values.dtype == torch.bfloat16:

@@ -5,7 +5,7 @@ from operator import itemgetter
 
 import pyarrow as pa
 
-from tensorstash.columns.extensions import extension_of, is_opaque
+from tensorstash.columns.extensions import extension_of, is_opaque, periods_of
 from tensorstash.columns.types import field_type, is_bfloat16, is_text, marks_bfloat16, value_type
 from tensorstash.errors import SourceError
 from tensorstash.sources.read import Wanted, check_unique
@@ -75,4 +75,4 @@ def wider(left: pa.Field, right: pa.Field) -> pa.Field | None:
 
 def _meaning(field: pa.Field) -> tuple[str, str] | None:
     """The extension type of a field whose stored values mean nothing without it."""
-    return extension_of(field) if is_opaque(field) else None
+    return extension_of(field) if is_opaque(field) or periods_of(field) is not None else None

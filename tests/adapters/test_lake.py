@@ -1,4 +1,4 @@
-"""Real tables of Delta, Hudi and Iceberg: the line that a refusal prints loads the rows that the table has."""
+"""Real tables of Delta, Hudi, Iceberg and Lance: the line that a refusal prints loads the rows that the table has."""
 
 import json
 import re
@@ -84,23 +84,21 @@ def hudi(root: Path) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore")  # those of the packages
-@pytest.mark.parametrize("make", [delta, iceberg, hudi])
+@pytest.mark.parametrize("make", [delta, iceberg, lance, hudi])
 def test_the_line_of_a_refusal_loads_the_rows_of_the_table(make: Any, tmp_path: Path) -> None:
-    root = tmp_path / "table"
+    root = tmp_path / "x.lance"
     table = make(root)
     names: dict[str, Any] = {"ts": ts, "pl": pl, "pa": pa, "table": table}
-    names |= {"hudi": pytest.importorskip("hudi")} if make is hudi else {}
+    names |= {name: pytest.importorskip(name) for name in ("hudi", "lance") if make.__name__ == name}
     with pytest.raises(ts.errors.SourceError, match=r"which rows are in it: ts\.load\(.*\)\.\Z") as refused:
         ts.load(root)
     line = re.search(r"ts\.load\(.*\)(?=\.\Z)", str(refused.value))
     assert line is not None
     assert sorted(eval(line[0], names)["y"].tolist()) == KEPT
+    if make is lance:  # its data sets are read as they are
+        assert ts.load(table, ["y"])["y"].tolist() == KEPT
+        return
     with pytest.raises(TypeError, match=r" Load .*\(table.*\)\.\Z") as refused_table:
         ts.load(table)
     source = eval(str(refused_table.value).rpartition(" Load ")[2].removesuffix("."), names)
     assert sorted(ts.load(source)["y"].tolist()) == KEPT
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_data_set_of_lance_is_a_source(tmp_path: Path) -> None:
-    assert ts.load(lance(tmp_path / "x.lance"), ["y"])["y"].tolist() == KEPT

@@ -126,7 +126,7 @@ def test_one_level_of_several_may_have_no_name() -> None:
 
 def test_a_file_of_such_a_frame_leaves_the_index_out(tmp_path: Path) -> None:
     """As the frame in memory; its times can be named."""
-    for frame in (UNNAMED, TWO):
+    for frame in (UNNAMED, MONTHS, TWO):
         frame.to_parquet(tmp_path / "one.parquet")
         name = f"__index_level_{frame.index.nlevels - 1}__"
         for source in (tmp_path / "one.parquet", pa.Table.from_pandas(frame)):

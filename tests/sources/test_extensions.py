@@ -1,5 +1,6 @@
 """Extension types: periods of pandas are the times at which they begin, and what is no plain number is refused."""
 
+import json
 import re
 import struct
 from datetime import datetime, timezone
@@ -12,56 +13,112 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 import tensorstash as ts
-from tests.oracle_load import like, write_ipc, write_parquet
+from tests.oracle_load import like, run_python, write_ipc, write_parquet
 
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 MARCH = int(datetime(2023, 3, 1, tzinfo=timezone.utc).timestamp())
+UNITS = {"h": "s", "min": "s", "s": "s", "ms": "ms", "us": "us", "ns": "ns"}
 FREQUENCIES = [
     "M",
     "D",
     *(f"{letter}-{month}" for letter in "QY" for month in MONTHS),
     *(f"W-{day}" for day in DAYS),
-    *("h", "min", "s", "ms", "us", "ns"),
-    *("2M", "3Q-MAR", "15min", "2W-MON"),
+    *UNITS,
+    "2M",
+    "3Q-MAR",
+    "15min",
+    "2W-MON",
 ]
 
 
+def metadata_of(frequency: str) -> dict[str, str]:
+    """Of a field, where pandas has not been imported."""
+    parameters = json.dumps({"freq": frequency})
+    return {"ARROW:extension:name": "pandas.period", "ARROW:extension:metadata": parameters}
+
+
 @pytest.mark.parametrize("frequency", FREQUENCIES)
-def test_periods_of_pandas_are_the_times_at_which_they_begin(frequency: str) -> None:
-    numbers = [0, -1, 1, None, 11, 12, 13, -5000, 5000]
+@example([0, -1, 1, None, 11, 12, 13])
+@given(st.lists(st.one_of(st.none(), st.integers(-5000, 5000)), min_size=1, max_size=20))
+@settings(max_examples=10)
+def test_periods_are_the_times_at_which_they_begin(frequency: str, numbers: list[int | None]) -> None:
+    """As pandas says; in a frame, and as integers whose field says what they are."""
     periods = pd.array(
         [pd.NaT if n is None else pd.Period(ordinal=n, freq=frequency) for n in numbers], f"period[{frequency}]"
     )
-    frame = pd.DataFrame({"p": periods})
-    for source in (frame, {"p": periods}, {"p": frame["p"]}, {"p": pd.PeriodIndex(periods)}):
+    unit = UNITS.get(frequency, "s")
+    expected = [
+        7 if one is pd.NaT else int(one.start_time.asm8.astype(f"M8[{unit}]").astype(np.int64)) for one in periods
+    ]
+    table = pa.table(
+        [pa.array(numbers, pa.int64())], pa.schema([pa.field("p", pa.int64(), metadata=metadata_of(frequency))])
+    )
+    for source in (pd.DataFrame({"p": periods}), {"p": periods}, table):
         stash = ts.load(source, {"p": ts.column("p", fill=7)})
-        about = stash.about("p")
-        assert (about.kind, about.nulls) == ("timestamp", 1)
-        starts = [one if one is pd.NaT else one.start_time.asm8.astype(f"M8[{about.unit}]") for one in periods]
-        assert stash["p"].tolist() == [7 if one is pd.NaT else int(one.astype(np.int64)) for one in starts]
+        assert (stash.about("p").kind, stash.about("p").unit) == ("timestamp", unit)
+        assert stash["p"].tolist() == expected
 
 
-def test_months_as_time_of_frames(tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore:Period with BDay freq is deprecated")
+def test_business_days_and_the_names_of_older_releases() -> None:
+    numbers = [-30, -1, 0, 1, 4, 13087]
+    for frequency, same in {"B": "B", "A-DEC": "Y-DEC", "H": "h", "T": "min", "S": "s", "L": "ms", "U": "us"}.items():
+        field = pa.field("p", pa.int64(), metadata=metadata_of(frequency))
+        found = ts.load(pa.table([pa.array(numbers)], pa.schema([field])), ["p"])
+        assert [pd.Timestamp(one, unit=found.about("p").unit) for one in found["p"].tolist()] == [
+            pd.Period(ordinal=n, freq=same).start_time for n in numbers
+        ]
+
+
+def test_months_as_time_of_frames_and_files(tmp_path: Path) -> None:
     """Windows step by months, and forecasts are dated by them."""
     months = pd.period_range("2022-01", periods=14, freq="M", name="month")
     frame = pd.DataFrame({"y": np.arange(14.0)}, index=months)
-    for source in (frame, frame.reset_index()):
+    frame.to_parquet(tmp_path / "0.parquet")
+    write_ipc(tmp_path / "1.arrow", [pa.Table.from_pandas(frame)], None)
+    for source in (
+        frame,
+        frame.reset_index(),
+        tmp_path / "0.parquet",
+        tmp_path / "1.arrow",
+        pa.Table.from_pandas(frame),
+    ):
         stash = ts.load(source, ["y"], time="month")
         windows = ts.Windows(stash, 3, 1)
-        assert (len(windows), windows.latest().anchors([0])["time"].tolist()) == (11, [MARCH * 10**6])
+        assert (len(windows), windows.latest().anchors([0])["time"].tolist()) == (11, [MARCH])
         later = ts.load(source, ["y"], time="month", filter=[("month", ">=", "2023-01-01")])
         assert later["y"].tolist() == [12, 13]
         assert ts.load(source, {"year": pl.col("month").dt.year()})["year"].tolist() == [2022] * 12 + [2023] * 2
-    frame.to_parquet(tmp_path / "0.parquet")
-    write_ipc(tmp_path / "1.arrow", [pa.Table.from_pandas(frame)], None)
-    for source in (tmp_path / "0.parquet", tmp_path / "1.arrow", pa.Table.from_pandas(frame)):
-        with pytest.raises(ts.errors.SchemaError, match=like("'month' is pandas.period ... pd.read_parquet(path)")):
-            ts.load(source, ["month"])
-        assert ts.load(source, ["y"])["y"].tolist() == [*range(14)]
-    assert ts.load(pd.read_parquet(tmp_path / "0.parquet"), ["y"], time="month").rows == 14
+
+
+def test_a_file_of_periods_without_pandas(tmp_path: Path) -> None:
+    """Then nobody has told Arrow the type, and the column is of integers."""
+    pd.DataFrame({"p": pd.period_range("2022-01", periods=2, freq="M")}).to_parquet(tmp_path / "0.parquet")
+    program = (
+        "import sys; sys.modules['pandas'] = None; import tensorstash as ts\n"
+        "print(ts.load(sys.argv[1], ['p'])['p'].tolist())"
+    )
+    assert run_python(program, tmp_path / "0.parquet") == "[1640995200, 1643673600]"
+
+
+def test_files_of_other_periods_are_a_difference(tmp_path: Path) -> None:
+    for k, frequency in enumerate("MD"):
+        pd.DataFrame({"p": pd.period_range("2022-01", periods=2, freq=frequency)}).to_parquet(tmp_path / f"{k}.parquet")
+    with pytest.raises(
+        ts.errors.SourceError, match=like("1.parquet has 'p' as pandas.period ... not pandas.period ... Leave")
+    ):
+        ts.load(tmp_path, ["p"])
+
+
+def test_periods_too_far_away_are_refused() -> None:
+    field = pa.field("p", pa.int64(), metadata=metadata_of("M"))
+    with pytest.raises(ts.errors.DataError, match=like("Periods must begin within 64 bits of seconds")):
+        ts.load(pa.table([pa.array([1 << 40])], pa.schema([field])), ["p"])
 
 
 # What is refused
@@ -91,6 +148,7 @@ OPAQUE = {
     "the same without the type": named("acme.timestamp", pa.array([1, 2])),
     "bytes of a time": named("duckdb.time_tz", pa.array([b"12345678"], pa.binary(8))),
     "a wide integer": named("arrow.opaque", pa.array([b"1234567890123456"], pa.binary(16))),
+    "periods of an unknown kind": named("pandas.period", pa.array([1, 2])),
 }
 if hasattr(pa, "opaque"):  # from pyarrow 18 on
     opaque = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
@@ -120,7 +178,7 @@ def test_what_its_stored_values_do_not_say_is_refused(name: str) -> None:
 
 
 def test_lists_of_such_values_are_refused() -> None:
-    item = pa.field("item", pa.int64(), metadata={"ARROW:extension:name": "pandas.period"})
+    item = pa.field("item", pa.int64(), metadata=metadata_of("M"))
     table = pa.table([pa.array([[1, 2]], pa.list_(item))], pa.schema([pa.field("x", pa.list_(item))]))
     with pytest.raises(ts.errors.SchemaError, match=like("column 'x' is pandas.period")):
         ts.load(table, ["x"])

@@ -1,4 +1,4 @@
-"""Directories that are tables of Delta, Hudi and Iceberg; `tests/adapters/test_lake.py` has real ones."""
+"""Directories that are tables of Delta, Hudi, Iceberg and Lance; `tests/adapters/test_lake.py` has real ones."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +89,17 @@ def test_what_only_looks_like_a_log_is_no_table(tmp_path: Path) -> None:
     pq.write_table(pa.table({"y": [1, 2]}), data / "0.parquet")
     for source in (tmp_path, data, f"{data}/*.parquet"):
         assert ts.load(source)["y"].tolist() == [1, 2]
+
+
+def test_a_directory_of_lance(tmp_path: Path) -> None:
+    root = tmp_path / "x.lance"
+    for name in ("_versions/1.manifest", "data/0.lance"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"LANC")
+    line = like(f"'{root}' is a table of Lance, ... ts.load(lance.dataset('{root}')).")
+    for source in (root, f"{root}/"):
+        with pytest.raises(ts.errors.SourceError, match=line):
+            ts.load(source)
 
 
 def test_inspect_refuses_a_table(tmp_path: Path) -> None:

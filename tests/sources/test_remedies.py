@@ -124,6 +124,18 @@ def test_a_table_of_ibis_on_its_default_engine() -> None:
 # Paths and URLs
 
 
+def test_a_url_that_a_path_has_shortened(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "0.parquet", [pa.table(FRAME)])
+    with pytest.raises(ts.errors.SourceError, match=like("A URL is a text ... got 'file:/")) as refused:
+        ts.load(Path(path.as_uri()))
+    assert ts.load(eval(str(refused.value).rpartition("Write ")[2].removesuffix(".")), ["y"])["y"].tolist() == [
+        1.0,
+        2.0,
+    ]
+    with pytest.raises(ts.errors.SourceError, match=like("Write 's3://bucket/x.parquet'.")):
+        ts.load(Path("s3://bucket/x.parquet"))
+
+
 class Handler(http.server.SimpleHTTPRequestHandler):
     """Hands out files whole, or the part that is asked for."""
 
@@ -169,8 +181,8 @@ def test_files_of_a_web_server(web: str, tmp_path: Path, monkeypatch: pytest.Mon
         assert ts.load(f"{web}/{name}", ["y"], time="t")["y"].tolist() == [1.0, 2.0]
         assert ts.plan(f"{web}/{name}").source == f"{web}/{name.partition('?')[0]}"
     refusals = {
-        "none.parquet": f"'{web}/none.parquet' matches no file that its server hands out.",
-        "forbidden.parquet?token=secret": f"'{web}/forbidden.parquet' matches no file that its server hands out.",
+        "none.parquet": f"'{web}/none.parquet' matches no file: 404 File not found.",
+        "forbidden.parquet?token=secret": f"'{web}/forbidden.parquet' matches no file: 403 Forbidden.",
         "page.parquet": f"{web}/page.parquet is not a readable Parquet file: it is a web page. Take the",
     }
     for name, said in refusals.items():
@@ -198,7 +210,7 @@ def test_a_web_server_is_not_asked_for_logs_of_tables(
 
 
 def test_a_web_server_that_is_not_there() -> None:
-    with pytest.raises(ts.errors.SourceError, match=like("x.parquet' matches no file that its server hands out.")):
+    with pytest.raises(ts.errors.SourceError, match=like("x.parquet' matches no file: Cannot connect to host")):
         ts.load("http://127.0.0.1:9/x.parquet")
 
 

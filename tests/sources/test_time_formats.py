@@ -21,6 +21,7 @@ TEXTS: list[tuple[list[str], list[Any]]] = [
     (["04/30/2021", "05/01/2021"], [date(2021, 4, 30), date(2021, 5, 1)]),
     (["30/04/2021", "01/05/2021"], [date(2021, 4, 30), date(2021, 5, 1)]),
     (["1990/1/1 0:00", "1990/10/11 13:00"], [datetime(1990, 1, 1), datetime(1990, 10, 11, 13)]),
+    (["10:37", "9:05"], [datetime(2000, 1, 1, 10, 37), datetime(2000, 1, 1, 9, 5)]),
     (["1 January 2024", "31 March 2024"], [date(2024, 1, 1), date(2024, 3, 31)]),
     (["1/31/24 3:04 PM", "2/1/24 12:00 AM"], [datetime(2024, 1, 31, 15, 4), datetime(2024, 2, 1)]),
     (["31.12.2021 23:59:59.5", "1.1.2022 0:00:00.25"], [datetime(2021, 12, 31, 23, 59, 59, 500_000), None]),
@@ -133,6 +134,7 @@ def test_the_line_for_points_gives_the_times_of_the_stash(kind: Any, at: pl.Seri
 
 HOURS = pl.DataFrame({"t": 1_577_836_800 + 3600 * np.arange(200), "y": np.arange(200.0)})
 ASKED: dict[str, Callable[[pl.DataFrame], object]] = {
+    "calendar": lambda frame: ts.load(frame, {"when": ts.calendar("hour")}, time="t"),
     "split": lambda frame: windows_of(frame).split("2020-01-05"),
     "folds": lambda frame: windows_of(frame).folds(2, "1d"),
     "frequency": lambda frame: ts.Windows(windows_of(frame).stash, 3, frequency="1h"),
