@@ -216,7 +216,7 @@ def shard_command(*, to: str, shards: int, engine: Literal["ray"] | None, **opti
 def inspect(as_json: bool, **options: Any) -> None:
     """Show a file's columns, its size in memory, and its gaps in time.
 
-    It shows rows, types, nulls, ranges and sizes, for which it reads only schemas and footers, and, with --time, the
+    It shows rows, types and sizes, for which it reads only schemas and footers, and, with --time, the
     zone, frequency, gaps and duplicates, for which it reads the columns of time and entity.
     """
     from tensorstash.cli.times import lines_of, times_of
@@ -339,12 +339,10 @@ def _facts(planned: "Plan") -> dict[str, Any]:
         "source": planned.source,
         "rows": planned.rows,
         "bytes": planned.choice.row_bytes,
-        "page_table_bytes": planned.page_tables,
         "free_bytes": planned.free,
         "row_groups": planned.choice.source.pieces,
         "row_groups_kept": len(planned.choice.source.units),
-        "columns": [column.facts for column in planned.described],
-        "read_not_kept": planned.not_kept,
+        "columns": planned.facts,
         "skipped": planned.skipped,
         "notes": planned.notes,
     }

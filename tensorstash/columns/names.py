@@ -46,14 +46,13 @@ def prefixes(names: Collection[str]) -> set[str]:
 
 def check_key(key: object) -> None:
     """Raise `TypeError` for an object that cannot be a name, such as a list or a slice."""
-    if isinstance(key, slice):
-        raise TypeError(f"stash[name] is one column, got {key}. Take rows of its tensor: stash[name][start:stop].")
-    if isinstance(key, (list, tuple)):
-        raise TypeError(
-            f"stash[name] is one column; got the {type(key).__name__} {key!r}. Load columns that you use together as "
-            "one: columns={'name': [...]}."
-        )
     try:
         hash(key)
-    except TypeError:
-        raise TypeError(f"stash[name] is one column, whose name is a text, got {shown(key)}.") from None
+        is_name = not isinstance(key, (slice, list, tuple))
+    except TypeError:  # also of objects that say that they have a hash, as expressions do
+        is_name = False
+    if not is_name:
+        raise TypeError(
+            f"stash[name] is one column, got {shown(key)}. Take rows of its tensor: stash[name][start:stop]. Load "
+            "columns that you use together as one: columns={'name': [...]}."
+        )

@@ -152,7 +152,7 @@ def time_column(schema: pa.Schema, name: str, where: str, argument: str = "time"
         return Column(f"__{argument}", (field.name,), torch.int64)
     raise SchemaError(
         f"{argument}= must name a timestamp, date or integer column; {name!r} is {field_type(field)}. Convert it "
-        f"before loading{_as_time(field)}."
+        "before loading."
     )
 
 
@@ -170,15 +170,6 @@ def _kind_of_times(column: Column) -> str:
     if column.unit is None:
         return "integers"
     return "dates or timestamps without a zone" if column.zone is None else "timestamps with a zone"
-
-
-def _as_time(field: pa.Field) -> str:
-    column, example = f"pl.col({field.name!r})", ", for example with polars: "
-    if pa.types.is_floating(field.type) or pa.types.is_decimal(field.type):
-        return f"{example}({column} * 1000).round().cast(pl.Datetime('ms')), if it is in seconds since 1970"
-    if pa.types.is_duration(field.type) or pa.types.is_time(field.type):
-        return f"{example}{column}.cast(pl.Int64)"
-    return ""
 
 
 def entity_columns(entity: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -2,9 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Union, cast
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 import torch
@@ -112,11 +111,7 @@ def check_dtype(dtype: object) -> None:
     """Raise if `dtype` is not a `torch.dtype`."""
     if dtype is None or isinstance(dtype, torch.dtype):
         return
-    name = "float32"
-    with suppress(TypeError, ValueError, SyntaxError):  # numpy raises these for an object that is no dtype
-        name = np.dtype(cast("Any", dtype)).name
-    remedy = name if isinstance(getattr(torch, name, None), torch.dtype) else "float32"
-    raise TypeError(f"dtype= must be a torch.dtype, got {shown(dtype)}. Write torch.{remedy}.")
+    raise TypeError(f"dtype= must be a torch.dtype, such as torch.float32, got {shown(dtype)}.")
 
 
 def is_valid(source: "Source | Sequence[Source]") -> ColumnSpec:
@@ -153,12 +148,11 @@ def named(columns: Columns, argument: str = "columns") -> list[tuple[str, Column
         return [(name, _spec(choice)) for name, choice in columns.items()]
     specs = [*map(_spec, columns)]
     for spec in specs:
-        if isinstance(spec.codec, Validity):
+        if isinstance(spec.codec, Validity) or isinstance(spec.source, tuple):
             raise ValueError(
-                f"A mask in a list needs a name, got ts.is_valid({spec.source!r}). Write {{'name': ts.is_valid(...)}}."
+                f"A pack or a mask in a list needs a name, got {list(spec.members)}. Write {{'name': [...]}}, or "
+                "{'name': ts.is_valid(...)}."
             )
-        if isinstance(spec.source, tuple):
-            raise ValueError(f"A pack in a list needs a name, got {list(spec.source)}. Write {{'name': [...]}}.")
     names = [alias_of(spec.source) for spec in specs]
     if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         given = ", ".join(map(repr, twice))

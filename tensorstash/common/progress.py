@@ -28,13 +28,13 @@ class Bar(tqdm):  # type: ignore[misc]
         self.reset()
 
 
-def bar_of(total: int | None, phase: str, shown: bool | None, unit: str = " rows") -> Bar:
-    """A bar of rows or bytes; `shown` is `progress=` of a load, and `None` shows it on a terminal.
+def bar_of(total: int | None, phase: str, shown: bool | None) -> Bar:
+    """A bar of rows; `shown` is `progress=` of a load, and `None` shows it on a terminal.
 
-    Without a total, as of a stream or where it is to be set, it is shown from a second on.
+    Without a total, as of a stream, it is shown from a second on.
     """
     hidden, delay = None if shown is None else not shown, 0 if total else DELAY
-    return Bar(total=total, desc=phase, unit=unit, unit_scale=True, delay=delay, disable=hidden)
+    return Bar(total=total, desc=phase, unit=" rows", unit_scale=True, delay=delay, disable=hidden)
 
 
 class Progress:

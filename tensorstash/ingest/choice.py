@@ -26,7 +26,7 @@ class Choice:
     known: Column | None = None  # when each row became known
     # computed columns and fields of structs, and the source columns that each is computed from
     derived: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    types: Mapping[str, str] = field(default_factory=dict)  # the Arrow type of each source column
+    types: Mapping[str, str] = field(default_factory=dict)  # the Arrow types of the source columns that are used
     skipped: tuple[str, ...] = ()  # source columns that are never decoded
     expressions: Mapping[str, str] = field(default_factory=dict)  # as the header of a stash keeps them
     strangers: str = ""  # what was left out because `like=` lacks it, for a warning
@@ -67,7 +67,7 @@ class Choice:
     @property
     def read(self) -> tuple[str, ...]:
         """Source columns that a load reads."""
-        return tuple(name for name in self.types if name not in self.skipped and name not in self.derived)
+        return tuple(name for name in self.types if name not in self.derived)
 
     @property
     def header_bytes(self) -> int:

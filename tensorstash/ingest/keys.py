@@ -4,16 +4,13 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 
-from tensorstash.columns.arrays import numbers, of_numbers, of_texts
-from tensorstash.columns.calendar import calendar_values
+from tensorstash.columns.arrays import numbers, of_texts
 from tensorstash.columns.codec import Ascending
 from tensorstash.columns.column import Column
 from tensorstash.columns.types import is_text
@@ -32,19 +29,17 @@ from tensorstash.ingest.row_order import (
     Integers,
     Runs,
     ascend,
-    blocks,
     by_entity,
     distinct,
     move,
     offsets_of,
-    runs_between,
     runs_of,
     sort,
     then,
 )
 from tensorstash.ingest.values import values
 from tensorstash.segments.draft import Draft
-from tensorstash.sources.read import Unit, damage_named
+from tensorstash.sources.read import damage_named
 from tensorstash.stash.header import times_checksum
 from tensorstash.stash.steps import check_in_calendar
 
@@ -245,34 +240,6 @@ def _write_entities(choice: Choice, draft: Draft, parts: list[list[Any]]) -> lis
         integers = not is_text(choice.source.schema.field(member).type)
         write_names(draft, f"__entities.{k}" if entity.shape else "__entities", names, integers)
     return [*zip(*parts)] if entity.shape else parts[0]
-
-
-def holds_keys(column: Column, choice: Choice) -> bool:
-    """Whether `units_of_keys` yields a column: it is a key, or computed from the times."""
-    keys = {member for key in (choice.entity, *choice.times) if key for member in key.members}
-    return bool(column.calendar) or (not column.bits and set(column.members) <= keys)
-
-
-def units_of_keys(choice: Choice, keys: Keys, draft: Draft) -> list[Unit]:
-    """Units that yield keys and fields of the calendar in stash order, from memory: the source is not read again."""
-    parts = [*zip(*keys.entities)] if choice.entity and choice.entity.shape else [keys.entities]
-    entities = dict(zip(choice.entity.members, map(as_arrow, parts))) if choice.entity else {}
-    calendar = {name: pair for column in choice.columns for name, pair in zip(column.members, column.calendar)}
-
-    def read(start: int, stop: int, names: Sequence[str]) -> list[pa.RecordBatch]:
-        codes = of_numbers(runs_between(keys.offsets, start, stop))
-        columns = {name: pa.DictionaryArray.from_arrays(codes, values) for name, values in entities.items()}
-        for key in choice.times:
-            columns[key.members[0]] = of_numbers(draft.read(key.name, start, stop - start))
-        if choice.time:
-            times = numbers(columns[choice.time.members[0]])
-            clock = Clock(choice.time.unit, choice.time.zone)
-            for name in calendar.keys() & names:
-                columns[name] = of_numbers(calendar_values([calendar[name]], times, clock)[:, 0])
-        return [pa.RecordBatch.from_arrays([columns[name] for name in names], names=list(names))]
-
-    edges = blocks(0, choice.rows)
-    return [Unit(choice.source.label, start, stop - start, partial(read, start, stop), start) for start, stop in edges]
 
 
 def write_vocabulary(draft: Draft, column: str, names: Sequence[Any] | None) -> None:

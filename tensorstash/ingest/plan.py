@@ -3,7 +3,6 @@
 import html
 import os
 import warnings
-from dataclasses import replace
 from functools import cached_property
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
@@ -12,21 +11,17 @@ from tensorstash.columns.column import Column
 from tensorstash.common.checks import flag
 from tensorstash.common.html import table
 from tensorstash.common.keywords import made_by, suggests_keywords
-from tensorstash.common.text import aligned, size_text
+from tensorstash.common.text import aligned
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.build import obtain_stash, target_of
 from tensorstash.ingest.found import Found
-from tensorstash.ingest.plan_text import CUTTABLE, HEAD, NUMBERS, PlannedColumn, entity_columns, losses, planned_column
+from tensorstash.ingest.plan_text import CUTTABLE, HEAD, NUMBERS, cells, facts
 from tensorstash.ingest.request import Request
-from tensorstash.segments.format import PAGE
 from tensorstash.segments.limits import memory_limits, memory_told
-from tensorstash.sources.read import Range
 from tensorstash.stash.stash import Stash
 
 if TYPE_CHECKING:
     from tensorstash.ingest.choice import Choice
-
-_WORTH_A_LINE = 1_000_000  # bytes of page tables
 
 
 @made_by("ts.plan(source)", Request)
@@ -39,9 +34,8 @@ class Plan:
     streams; the columns of a filter; and with `shard=` the entity columns. A stream that can be read only once is then
     loaded with `plan.load()`.
 
-    When printed, a plan shows the type of each column in the source; its nulls, minimum and maximum, if Parquet files
-    have statistics of them; the number of row groups that remain after a filter; and notes: differences between the
-    files, and reasons for which a load will fail.
+    When printed, a plan shows the type of each column in the source, the number of row groups that remain after a
+    filter, and notes: differences between the files.
     """
 
     def __init__(self, request: Request) -> None:
@@ -78,11 +72,6 @@ class Plan:
         return min(memory_limits()).free
 
     @property
-    def page_tables(self) -> int:
-        """Bytes of page tables in each process that maps the stash, in addition to the memory itself."""
-        return self.nbytes // PAGE * 8
-
-    @property
     def columns(self) -> tuple[Column, ...]:
         """The columns with a value per row."""
         return self.choice.columns
@@ -94,8 +83,8 @@ class Plan:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Differences between files that were unified, and reasons for which a load will fail."""
-        return (*self.choice.source.notes, *(note for column in self._read for note in losses(column, self.ranges)))
+        """Differences between files that were unified."""
+        return self.choice.source.notes
 
     @suggests_keywords
     def load(
@@ -123,44 +112,28 @@ class Plan:
         )
 
     @property
-    def not_kept(self) -> tuple[str, ...]:
-        """Source columns that are read only to compute others."""
-        kept = {member for column in self._read for member in column.members}
-        return tuple(dict.fromkeys(name for of in self.choice.derived.values() for name in of if name not in kept))
-
-    @cached_property
-    def ranges(self) -> dict[str, Range]:
-        """The statistics of source columns before the filter, where the source has them."""
-        names = dict.fromkeys(member for column in self._read for member in column.members)
-        return {name: values for name in names if (values := self.choice.source.range_of(name)) != Range()}
-
-    @property
-    def described(self) -> list[PlannedColumn]:
-        """What is said of each column: those of the stash, the entity and the times."""
-        choice, entity = self.choice, self.choice.entity
-        source = choice.rows, choice.types, self.ranges
-        keys = choice.source.keys  # such a column is the same in all rows of a file
+    def facts(self) -> list[dict[str, Any]]:
+        """What is said of each column, as `plan_text.facts` says it: those of the stash, the entity and the times."""
+        choice, types, keys = self.choice, self.choice.types, self.choice.source.keys
+        # a key of the paths is the same in all rows of a file
         roles = {column.name: "partition key" for column in choice.columns if keys.issuperset(column.members)}
-        found = [planned_column(column, *source, roles.get(column.name, "")) for column in choice.columns]
-        found += [planned_column(column, *source, "static") for column in choice.static]
-        if choice.table is not None:
-            found += [planned_column(c, choice.table.rows, choice.table.types, {}, "static") for c in choice.joined]
-        found += [PlannedColumn(column.name, ("like=",), (), "static") for column in self.request.carried]
-        found += [] if entity is None else entity_columns(entity, choice.types, self.ranges)
+        found = [
+            facts(c.name, c.members, types, roles.get(c.name, ""), column=c, rows=choice.rows) for c in choice.columns
+        ]
+        found += [facts(c.name, c.members, types, "static", column=c, rows=choice.rows) for c in choice.static]
+        if (table := choice.table) is not None:
+            found += [facts(c.name, c.members, table.types, "static", column=c, rows=table.rows) for c in table.columns]
+        found += [facts(column.name, ("like=",), {}, "static") for column in self.request.carried]
+        found += [facts(name, (name,), types, "entity") for name in (choice.entity.members if choice.entity else ())]
         names = (choice.time.members[0] if choice.time else "", str(self.request.known_name))
-        times = zip(choice.times, names, ("time", "known"))
-        return found + [planned_column(replace(key, name=name), *source, role) for key, name, role in times]
-
-    @property
-    def _read(self) -> list[Column]:
-        """The columns and keys that come from the source."""
-        choice = self.choice
-        return [*choice.columns, *choice.static, *([choice.entity] if choice.entity else []), *choice.times]
+        for key, name, role in zip(choice.times, names, ("time", "known")):
+            found.append(facts(name, key.members, types, role, column=key, rows=choice.rows))
+        return found
 
     @property
     def lines(self) -> list[tuple[str, ...]]:
         """A line of cells for each column, under the head `plan_text.HEAD`."""
-        return [column.cells for column in self.described]
+        return [*map(cells, self.facts)]
 
     def _repr_html_(self) -> str:
         caption, *others = html.escape(repr(self)).splitlines()
@@ -169,7 +142,7 @@ class Plan:
 
     def __repr__(self) -> str:
         choice, request = self.choice, self.request
-        least, most = choice.row_bytes, sum(column.nbytes or 0 for column in self.described)
+        least, most = choice.row_bytes, sum(told["bytes"] or 0 for told in self.facts)
         size = f"{least / 1e6:,.1f}" + (f" to {most / 1e6:,.1f}" if most > least else "")
         lines = [
             f"{self.source}: {self.rows:,} rows, {size} MB of {self.free / 1e6:,.0f} MB free",
@@ -179,14 +152,10 @@ class Plan:
             lines.append(f"from: {'; '.join(others)}")
         if choice.static or choice.joined:
             lines.append("static: one value per entity; only a load counts the entities")
-        if self.page_tables >= _WORTH_A_LINE:
-            lines.append(f"page tables: {size_text(self.page_tables)} in each process")
         kept, pieces = len(choice.source.units), choice.source.pieces
         if kept != pieces:
             by = " and ".join(name for name in ("filter", "shard") if getattr(request, name) is not None)
             lines.append(f"{by}: keeps rows of {kept:,} of {pieces:,} row groups")
-        if self.not_kept:
-            lines.append(f"read, not kept: {', '.join(self.not_kept)}")
         if self.skipped:
             lines.append(f"skipped: {', '.join(self.skipped)}")
         notes = (*self.notes, *([choice.strangers] if choice.strangers else []))

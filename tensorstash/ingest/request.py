@@ -16,7 +16,7 @@ from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import Columns, ColumnSpec, named
 from tensorstash.columns.types import is_text
 from tensorstash.common.calendar import Calendar
-from tensorstash.common.checks import is_listed, shown
+from tensorstash.common.checks import shown
 from tensorstash.common.text import cut, type_text
 from tensorstash.errors import SchemaError
 from tensorstash.ingest.plan_text import type_name
@@ -152,19 +152,6 @@ def _table(static: Any, request: Request) -> Request | None:
     chooses = isinstance(static, tuple) and len(static) == 2
     table, columns = static if chooses else (static, None)
     if not is_table(table):
-        given = static if isinstance(static, Mapping) else {}
-        keys_given = [given.get(name) for name in entity_columns(request.entity)]
-        has_values = not all(
-            isinstance(item, str) or is_expression(item)
-            for value in given.values()
-            if is_listed(value)
-            for item in value
-        )
-        if has_values or (keys_given and all(map(is_listed, keys_given))):
-            raise TypeError(
-                "static= as a mapping names columns of the source, such as {'size': 'size'}, and this one has values. "
-                "For a table with a row for each entity write static=pl.DataFrame({...})."
-            )
         return None
     if request.entity is None:
         raise ValueError(

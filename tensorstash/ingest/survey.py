@@ -59,12 +59,12 @@ def choose(request: Request, files: Sequence[File] | None, progress: bool | None
     rows, filter_columns, strangers = _chosen_rows(request, source, progress)
     whole = with_iso_time(shaped(with_derived(rows, formulas), members), request.known)
     choice = _choice(request, whole, specs, derived)
-    types = dict(zip(whole.schema.names, whole.schema.types)) | dict(zip(opened.schema.names, opened.schema.types))
     used = request.keys.union(members, filter_columns, *derived.values())
+    schemas = {name: schema for schema in (whole.schema, opened.schema) for name in schema.names}
     choice = replace(
         choice,
-        skipped=tuple(name for name in types if name not in used),
-        types={name: type_name(arrow) for name, arrow in types.items()},
+        skipped=tuple(name for name in schemas if name not in used),
+        types={name: type_name(schema.field(name).type) for name, schema in schemas.items() if name in used},
         table=table,
         strangers=strangers,
         untimed=forgotten_time(request, source),
@@ -83,8 +83,8 @@ def choose(request: Request, files: Sequence[File] | None, progress: bool | None
 def _check_typed(request: Request, source: Source, files: Sequence[File] | None) -> None:
     """Refuse keys whose type only values would tell, as in CSV files, in a source that has no rows."""
     guessed = (pa.null(), pa.float64()) if files and format_of(files[0].name) is CSV else (pa.null(),)
-    untyped = [field.name for field in source.schema if field.name in request.keys and field.type in guessed]
-    if untyped and not source.rows:
+    keys = [] if source.rows else [name for name in source.schema.names if name in request.keys]
+    if untyped := [name for name in keys if source.schema.field(name).type in guessed]:
         raise SchemaError(
             f"Entities and times need a type; {source.label} has no rows"
             f"{'' if request.filter is None else ', or none that filter= keeps,'} that tell the type of "

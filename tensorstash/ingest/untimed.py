@@ -4,12 +4,12 @@ import re
 
 import pyarrow as pa
 
-from tensorstash.columns.types import value_type
 from tensorstash.ingest.request import Request
-from tensorstash.sources.locate import is_reordered, kind_of
+from tensorstash.sources.locate import is_reordered
 from tensorstash.sources.read import Source
 
 _INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls a level of an index without a name in files
+_TIMES = {arrow.id for arrow in (pa.timestamp("s"), pa.date32(), pa.date64())}
 
 
 def is_index(name: str) -> bool:
@@ -25,21 +25,12 @@ def forgotten_time(request: Request, source: Source) -> str:
     if request.time is not None or request.like is not None or request.argument != "columns":
         return ""
     named = {str(member) for spec in request.specs for member in spec.members}
-    times = [field.name for field in source.schema if field.name not in named and _is_time(field.type)]
+    types = zip(source.schema.names, source.schema.types)
+    times = [name for name, arrow in types if arrow.id in _TIMES and name not in named]
     if not times or is_reordered(request.source):
         return ""
-    is_frame = (
-        is_index(times[0]) and kind_of(request.source) == "pandas.DataFrame" and request.source.index.nlevels == 1
-    )
-    what = "the index" if is_frame else f"column {times[0]!r}"
-    remedy = "Load frame.rename_axis('time') with time='time'" if is_frame else f"Give time={times[0]!r}"
     return (
-        f"Without time= rows keep the order of the source, and windows follow it; {what} of {source.label} holds "
-        f"times. {remedy}. If the order is right, name the column in columns=, or write "
-        "warnings.filterwarnings('ignore', 'Without time=')."
+        f"Without time= rows keep the order of the source, and windows follow it; column {times[0]!r} of "
+        f"{source.label} holds times. Give time={times[0]!r}. If the order is right, name the column in columns=, or "
+        "write warnings.filterwarnings('ignore', 'Without time=')."
     )
-
-
-def _is_time(arrow: pa.DataType) -> bool:
-    plain = value_type(arrow)
-    return bool(pa.types.is_timestamp(plain) or pa.types.is_date(plain))

@@ -1,9 +1,7 @@
 """Decode a source into a segment: first the keys, which determine the place of each row, then the columns."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date
 from itertools import chain
 from typing import Any
 
@@ -24,7 +22,7 @@ from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
 from tensorstash.ingest.carried import carried_column
 from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.decoders import Decoder, decoder_of
-from tensorstash.ingest.keys import Keys, holds_keys, read_keys, units_of_keys, write_vocabulary
+from tensorstash.ingest.keys import Keys, read_keys, write_vocabulary
 from tensorstash.ingest.memory import check_columns, check_static
 from tensorstash.ingest.row_order import blocks, runs_between
 from tensorstash.ingest.static import Deciding, Settled, StaticColumn, bits_of, deciding_rows, join_table
@@ -35,7 +33,6 @@ from tensorstash.stash.header import CALENDAR, MONTH_DAYS
 from tensorstash.stash.month_days import LAST, kept_days
 from tensorstash.stash.stash import Stash
 
-_FIRST_ROWS = 4096  # whose times are looked at
 _WORTH_A_THREAD = 1 << 20  # values: to decode fewer takes less time than to start a thread and wait for it
 
 
@@ -124,39 +121,15 @@ def _warnings(load: _Load) -> Iterator[str]:
                 'become NaN. Before the cast, .str.replace(",", ".") reads a decimal comma, .str.replace_all(",", "") '
                 "commas between thousands. If they are labels, give them as vocabulary=."
             )
-    for column in choice.times:
-        if column.unit is not None or not _are_dates(load.draft, column.name, load.keys):
-            continue
-        name = column.members[0]
-        yield (
-            f"Times in {name!r} are integers that read as dates, such as 20240131, and their steps are irregular at "
-            f"the end of a month. Load a LazyFrame with dates: frame.with_columns(pl.col({name!r}).cast(pl.String)"
-            ".str.to_date('%Y%m%d'))."
-        )
-
-
-def _are_dates(draft: Draft, name: str, keys: Keys) -> bool:
-    """Whether integer times are dates written as 20240131: the first and last ones, and those of the first rows."""
-    rows = min(_FIRST_ROWS, draft.entries[name].shape[0])
-    numbers = {*keys.ranges[name][2:], *draft.read(name, 0, rows).tolist()} - {None}
-    if len(numbers) < 2 or not all(19_000_101 <= number <= 21_001_231 for number in numbers):
-        return False
-    with suppress(ValueError):
-        return all(date(number // 10_000, number // 100 % 100, number % 100) for number in map(int, numbers))
-    return False
 
 
 def _decode_columns(load: _Load) -> tuple[list[Column], list[StaticColumn]]:
     """Decode the columns into the draft; returns them with their counts, and the static ones with their values."""
     choice, keys = load.choice, load.keys
-    of_keys = [column for column in choice.columns if holds_keys(column, choice)]
-    of_rows = [column for column in choice.columns if column not in of_keys]
-    moved = {} if keys.places is None else _mapped(load.draft, [column.name for column in of_rows])
-    from_memory = _decode(load, units_of_keys(choice, keys, load.draft), of_keys, {}) if of_keys else ()
-    from_source = _decode(load, choice.source.units, [*of_rows, *choice.static], moved)
+    moved = {} if keys.places is None else _mapped(load.draft, [column.name for column in choice.columns])
     counts = {column.name: ColumnCounts.of(np.zeros(0), column) for column in (*choice.columns, *choice.static)}
     settled = {c.name: Settled(c, choice.source, keys.entities, load.decoders[c.name]) for c in choice.static}
-    for name, of_batch, deciding in chain(from_memory, from_source):
+    for name, of_batch, deciding in _decode(load, choice.source.units, [*choice.columns, *choice.static], moved):
         counts[name] += of_batch
         if deciding is not None:
             settled[name].add(deciding)
@@ -220,7 +193,7 @@ def _put(load: _Load, column: Column, row: int, values: NDArray[Any], moved: _Ar
     end, places = row + len(values), load.keys.places
     if column in load.choice.static:
         return deciding_rows(np.arange(row, end), _entities(load.keys, row, end), bits_of(values, column))
-    if places is not None and column.name in moved:
+    if places is not None:
         moved[column.name][places[row:end]] = values
     else:
         load.draft.write(column.name, row, values)

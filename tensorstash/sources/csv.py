@@ -1,12 +1,11 @@
 """Sources of CSV files: polars reads them as text, all rows decide the types, and checks find what it would misread."""
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
 from tensorstash.common.forks import check_pool
-from tensorstash.common.progress import Bar, bar_of
+from tensorstash.common.progress import bar_of
 from tensorstash.errors import SourceError
 from tensorstash.sources.csv_errors import bad_line, check_header, check_texts, unreadable
 from tensorstash.sources.csv_file import Csv, open_csv
@@ -15,10 +14,9 @@ from tensorstash.sources.file import File
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.hive_keys import agreeing, constant, kept_files, key_types
 from tensorstash.sources.read import Source, Unit, Wanted
-from tensorstash.sources.streams import collected, kept_type, spooled_parts
+from tensorstash.sources.streams import collected, counted, kept_type, spooled_parts
 
 _FIRST = 10_000  # rows whose types all others are tried with
-_MEASURED = 1 << 20  # bytes whose lines are counted
 
 Types = Mapping[str, pa.DataType]
 
@@ -46,18 +44,16 @@ def open_csv_files(
         whole = _schema(first, types, keys)
         schema = pa.schema([whole.field(name) for name in wanted.among(whole.names)])
         parts = (
-            (str(table.file), _counted(table, agreeing(_batches(table, schema, types), table.file), bar))
-            for table in tables()
+            (str(table.file), counted(agreeing(_batches(table, schema, types), table.file), bar)) for table in tables()
         )
         return spooled_parts(parts, schema, label)
 
-    with bar_of(0, "parsing CSV", progress, "B") as bar:
-        bar.total = 0 if bar.disable else sum(file.size for file in chosen)
+    with bar_of(None, "parsing CSV", progress) as bar:
         try:
             units = spooled(types)
         except MisfitError:
             bar.begin("finding types of CSV")
-            types = _types(tables(), [*types], None, bar)
+            types = _types(tables(), [*types], None)
             bar.begin("parsing CSV")
             units = spooled(types)
     kept = pa.schema([field.with_type(kept_type(field.type)) for field in _schema(first, types, keys)])
@@ -65,7 +61,7 @@ def open_csv_files(
 
 
 def _opened(file: File, files: Sequence[File], wanted: Wanted) -> Csv:
-    with unreadable(file, files):
+    with unreadable(file):
         table = open_csv(file, files)
         check_header(table, wanted)
     return table
@@ -75,21 +71,20 @@ def _first_rows(files: Sequence[File], wanted: Wanted) -> tuple[Csv, Types]:
     """The first file that has rows, and the types of its first ones."""
     for file in files:
         first = _opened(file, files, wanted)
-        with unreadable(file, files, first):
+        with unreadable(file, first):
             if first.frame().head(1).collect().height:
                 break
     return first, _types([first], wanted.among(dict.fromkeys(first.names)), _FIRST)
 
 
-def _types(tables: Iterable[Csv], names: Sequence[str], rows: int | None, bar: Bar | None = None) -> Types:
+def _types(tables: Iterable[Csv], names: Sequence[str], rows: int | None) -> Types:
     """The types of columns that fit the first `rows` of each file, or all of them."""
     columns = {name: Texts() for name in names}
     for table in tables:
         there = [name for name in names if name in table.names]
-        with unreadable(table.file, table.files, table):
+        with unreadable(table.file, table):
             frame = table.frame().select(there)
-            batches = collected(frame if rows is None else frame.head(rows))
-            for batch in batches if bar is None else _counted(table, batches, bar):
+            for batch in collected(frame if rows is None else frame.head(rows)):
                 for name, texts in zip(there, batch.columns):
                     columns[name].add(texts, table)
     check_texts(columns)
@@ -112,7 +107,7 @@ def _batches(table: Csv, schema: pa.Schema, types: Types) -> Iterator[pa.RecordB
         )
     stored = [name for name in dict.fromkeys(table.names) if name in schema.names]
     complete = True
-    with unreadable(table.file, table.files, table):
+    with unreadable(table.file, table):
         chosen = [converted(name, types.get(name, TEXT)) for name in stored or table.names[:1]]
         for batch in collected(table.frame().select(chosen)):
             complete = complete and not (stored and batch.column(len(stored) - 1).null_count)
@@ -123,23 +118,5 @@ def _batches(table: Csv, schema: pa.Schema, types: Types) -> Iterator[pa.RecordB
                 for field in schema
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-    if not complete and table.may_have_bad_line() and (error := bad_line(table, stray_quotes=False)):
+    if not complete and table.may_have_bad_line() and (error := bad_line(table)):
         raise error
-
-
-def _counted(table: Csv, batches: Iterator[pa.RecordBatch], bar: Bar) -> Iterator[pa.RecordBatch]:
-    """The batches of a file; the bar advances by its bytes, for each row as many as its first lines have."""
-    if bar.disable:
-        yield from batches
-        return
-    with open(table.path, "rb") as file:
-        lines = file.read(_MEASURED)
-    size, whole = table.file.size, os.path.getsize(table.path)  # the second one without compression
-    per_row = size / whole * len(lines) / max(lines.count(b"\n"), 1)
-    done = 0.0
-    for batch in batches:
-        yield batch
-        more = min(batch.num_rows * per_row, size - done)
-        bar.update(more)
-        done += more
-    bar.update(size - done)

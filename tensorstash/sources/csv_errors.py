@@ -3,7 +3,7 @@
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
 
 import pyarrow as pa
@@ -14,8 +14,7 @@ from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.csv_file import MISSING, Csv
 from tensorstash.sources.csv_types import FLOATS, INTEGERS, LARGE_INTEGERS, TEXT, MisfitError, Texts
 from tensorstash.sources.evaluate import first_line
-from tensorstash.sources.file import File, here
-from tensorstash.sources.formats import TABS
+from tensorstash.sources.file import File
 from tensorstash.sources.read import Wanted
 
 _ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d(?::\d\d(?::\d\d(?:\.\d+)?)?)?)? ?(Z|[+-]\d\d:?(?:\d\d)?)?")
@@ -23,7 +22,6 @@ _VALUE = re.compile(r"\d|true|false", re.IGNORECASE)  # what a word for a missin
 _FEW = 5  # most files that a remedy lists
 _LINES = 100  # lines that show how numbers are written
 _OLD_MAC = r"eol_char='\r'"
-_HEAD = 1 << 16  # bytes that show what a file is
 
 
 def check_header(table: Csv, wanted: Wanted) -> None:
@@ -124,43 +122,41 @@ def _place(table: Csv, name: str, text: str) -> str:
 # Lines that cannot be read
 
 
-def bad_line(table: Csv, stray_quotes: bool) -> SourceError | None:
-    """The error for the first line with more or fewer values than the header, or with quotes not around a value."""
-    width, mark = len(table.names), re.escape(table.separator)
-    quoted = re.compile(rf'(?<![^{mark}])"(?:[^"]|"")*"(?![^{mark}\r\n])')
-    line, text = 1, ""
-    with suppress(csv.Error):  # a value that is too long for Python's reader
+def bad_line(table: Csv) -> SourceError | None:
+    """The error for the first line with more or fewer values than the header, or for quotes that stay open."""
+    line, is_open = 1, False
+    try:
         for line, text, values in table.records():
-            if len(values) != width:
+            if len(values) != len(table.names):
                 return _uneven(table, line, len(values))
-            if stray_quotes and '"' in text and '"' in quoted.sub("", text):
-                break
-        else:
-            if text.count('"') % 2 == 0:
-                return None
+            is_open = text.count('"') % 2 == 1
+    except csv.Error:  # behind an open quote, a value is too long for Python's reader
+        is_open = True
+    if not is_open:
+        return None
     return SourceError(
-        f"Quotes in a CSV file are around a value, and doubled within one; {table.file}, line {line:,} has others. "
-        f"Correct the file, or read quotes as text: {_call(table, 'quote_char=None')}."
+        f"Quotes in a CSV file are around a value, and doubled within one; those of {table.file}, line {line:,} stay "
+        f"open. {_quotes(table)}"
     )
+
+
+def _quotes(table: Csv) -> str:
+    return f"Correct the file, or read quotes as text: {_call(table, 'quote_char=None')}."
 
 
 def _uneven(table: Csv, line: int, count: int) -> SourceError:
     width = len(table.names)
-    if width == 1:
-        remedy = f"If this line has the names: {_call(table, f'skip_lines={line - 1}')}"
-    elif count > width:
-        remedy = f"Correct it, or leave out what is too much: {_call(table, 'truncate_ragged_lines=True')}"
-    else:
-        remedy = f"Correct it, or take what is absent as missing: {_call(table)}"
+    arguments = f"skip_lines={line - 1}" if width == 1 else "truncate_ragged_lines=True"
+    how = "begin with this line, if it has the names" if width == 1 else "fill short lines and cut long ones"
     return SourceError(
         f"Each line of a CSV file has a value for each column; {table.file}, line {line:,} has {count} of {width} "
-        f"values. {remedy}."
+        f"values. Correct it, or {how}: {_call(table, arguments)}."
     )
 
 
 @contextmanager
-def unreadable(file: File, files: Sequence[File], table: Csv | None = None) -> Iterator[None]:
-    """Re-raise errors of reading one of the files of a source with its name and, if known, the line."""
+def unreadable(file: File, table: Csv | None = None) -> Iterator[None]:
+    """Re-raise errors of reading a file with its name and, if known, the line."""
     import polars as pl
 
     try:
@@ -174,28 +170,13 @@ def unreadable(file: File, files: Sequence[File], table: Csv | None = None) -> I
     except (UnicodeError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         why = first_line(error)
         if "utf-8" in why:
-            raise _not_utf8(file, files) from error
-        bad = None if table is None else bad_line(table, stray_quotes=True)
-        raise bad or SourceError(f"{file} is not a readable CSV file: {why}.") from error
+            raise SourceError(
+                f"A CSV file must be text in UTF-8; {file} is not. Write it anew, give its encoding to pl.read_csv and "
+                "load the frame, or name a file that is no text by its format."
+            ) from error
+        said = f"{file} is not a readable CSV file: {why}."
+        if table is None:
+            raise SourceError(said) from error
+        raise bad_line(table) or SourceError(f"{said} {_quotes(table)}") from error
     except (pa.ArrowException, OSError, csv.Error) as error:
         raise SourceError(f"{file} is not a readable CSV file: {error}") from error
-
-
-def _not_utf8(file: File, files: Sequence[File]) -> SourceError:
-    with (file.system or here()).open_input_stream(file.path, compression="detect") as stream:
-        head = stream.read(_HEAD)
-    encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin-1"
-    if encoding == "latin-1" and b"\0" in head:
-        return SourceError(f"A CSV file must be text; {file} is binary. Name it by its format, such as .parquet.")
-    separator = "\t" if file.name.endswith(TABS) else ","
-    lines = head.decode(encoding, "replace").splitlines()
-    mark = _mark(lines[0], separator) or separator
-    arguments = f"encoding={encoding!r}, {_separated(lines, mark)}, infer_schema_length=None"
-    read = f"pl.read_csv({str(file)!r}, {arguments})"
-    if not file.path.lower().endswith((".csv", ".tsv")):  # polars decompresses only what it need not decode
-        read = f"pl.read_csv(pa.input_stream({str(file)!r}).read(), {arguments})"
-    if len(files) > 1:
-        read = f"pl.concat([pl.read_csv(path, {arguments}) for path in {_given(files)}], how='vertical_relaxed')"
-    return SourceError(
-        f"A CSV file must be text in UTF-8; {file} is not. Write it anew, or read it with polars: ts.load({read}, ...)."
-    )

@@ -59,11 +59,13 @@ def _check_times(field: pa.Field, source: Source) -> None:
 def check_utf8(source: Source) -> None:
     """Raise if the name of a column, or of a field of a column, is not UTF-8."""
     try:
-        waiting = [*source.schema]
+        source.schema.names  # noqa: B018  pyarrow decodes them here
+        waiting = [arrow for arrow in source.schema.types if arrow.num_fields]
         while waiting:
-            field = waiting.pop()
-            field.name  # noqa: B018  pyarrow decodes it here
-            waiting += [field.type.field(k) for k in range(field.type.num_fields)]
+            arrow = waiting.pop()
+            for field in map(arrow.field, range(arrow.num_fields)):
+                field.name  # noqa: B018
+                waiting.append(field.type)
     except UnicodeDecodeError as error:
         raise SourceError(
             f"Names of columns and of their fields must be UTF-8; {source.label} has others: {error}. Rename them."

@@ -18,8 +18,8 @@ from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import Footer, Readers
 from tensorstash.sources.formats import format_of
 from tensorstash.sources.hive_keys import agreeing, constant, kept_files, key_types
-from tensorstash.sources.int96 import int96_columns, outside_nanoseconds
-from tensorstash.sources.parquet import RowGroups, range_of
+from tensorstash.sources.int96 import outside_nanoseconds
+from tensorstash.sources.parquet import RowGroups
 from tensorstash.sources.read import BATCH_ROWS, Source, Wanted, check_unique, in_order
 from tensorstash.sources.streams import open_stream
 from tensorstash.sources.unify import unify
@@ -49,8 +49,7 @@ def open_files(
         for index, rows in enumerate(footer.rows)
     ]
     of_paths = frozenset(types).difference(*(footer.own for footer in footers))
-    ranges = partial(range_of, [footer.groups for footer in footers])
-    return Source(label, whole, in_order(pieces, label), len(pieces), notes, ranges, of_paths)
+    return Source(label, whole, in_order(pieces, label), len(pieces), notes, of_paths)
 
 
 def _footers(
@@ -93,8 +92,7 @@ def _wide_times(
     """The columns with times in INT96 that do not fit into nanoseconds; reads such columns if there are any."""
     jobs, names = [], wanted.among(dict.fromkeys(schema.names))
     for footer, groups in kept:
-        own = [name for name in names if name in footer.own]
-        columns = [] if footer.groups is None else int96_columns(footer.groups.meta, footer.stored, own)
+        columns = [] if footer.groups is None else footer.groups.int96(names)
         jobs += [(footer.groups.fragment, group, footer.place(group), columns) for group in groups if columns]
     return set().union(*each(lambda job: outside_nanoseconds(*job), jobs, threads(), "times", progress))
 
@@ -103,7 +101,7 @@ def _in_microseconds(schema: pa.Schema, names: Iterable[str], footers: Sequence[
     """The schema with INT96 of these columns in microseconds."""
     for name in names:
         files = (footer.groups for footer in footers if footer.groups and name in footer.own)
-        meta = next(file.meta for file in files if int96_columns(file.meta, file.schema, [name]))
+        meta = next(file.meta for file in files if file.int96([name]))
         read = pq.ParquetFile(pa.BufferReader(b""), metadata=meta, coerce_int96_timestamp_unit="us").schema_arrow
         index = schema.get_field_index(name)
         schema = schema.set(index, schema.field(index).with_type(read.field(name).type))
@@ -162,14 +160,14 @@ def open_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, 
         except (pa.ArrowException, OSError) as error:
             raise SourceError(f"{fragment.path} is not a readable Parquet file: {error}") from error
         kept = footers[-1].kept(schema, condition)
-        times = int96_columns(footers[-1].meta, footers[-1].schema, wanted.among(footers[-1].schema.names))
+        times = footers[-1].int96(wanted.among(schema.names))
         for group in fragment.row_groups:
             if times and group.id in kept:
                 _check_int96(fragment, group.id, times)
             batches = partial(_fragment_batches, fragment, group.id, schema) if group.id in kept else None
             pieces.append((f"{fragment.path}, row group {group.id}", group.num_rows, batches))
     keys = frozenset(schema.names).difference(*(groups.schema.names for groups in footers)) if footers else frozenset()
-    return Source(label, schema, in_order(pieces, label), len(pieces), (), partial(range_of, footers), keys)
+    return Source(label, schema, in_order(pieces, label), len(pieces), (), keys)
 
 
 def _check_int96(fragment: pads.ParquetFileFragment, group: int, names: Sequence[str]) -> None:

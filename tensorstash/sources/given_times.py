@@ -4,19 +4,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tensorstash.columns.arrays import integers
-from tensorstash.columns.types import is_text, value_type
+from tensorstash.columns.types import value_type
 from tensorstash.common.calendar import Calendar
-from tensorstash.common.clock import Clock, epoch_unit
+from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import DataError, SchemaError
 from tensorstash.sources.derive import stored
 from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.read import Wanted, read
 from tensorstash.sources.source import open_source
-from tensorstash.sources.time_formats import reading
 
 _NAME = "frequency="
 
@@ -62,7 +60,7 @@ def ticks_of(times: pa.ChunkedArray, clock: Clock, column: str | None) -> Int64s
     if not fits:
         raise SchemaError(
             f"The times of {argument} must be {wanted}, as in the stash; {what} is {kind}. Convert it"
-            f"{_conversion(times, clock, column)}.{clock.hint}"
+            f"{_conversion(kind, clock, column)}.{clock.hint}"
         )
     if times.null_count:
         row = int(np.argmax(times.is_null().to_numpy()))
@@ -72,36 +70,19 @@ def ticks_of(times: pa.ChunkedArray, clock: Clock, column: str | None) -> Int64s
     try:
         return integers(times.cast(target))
     except pa.ArrowInvalid as error:
-        if clock.unit is None:
-            raise DataError(
-                f"The times of {argument} must be integers below 2**63, as in the stash; {what} is {kind} "
-                "and has a larger one. Leave such rows out."
-            ) from error
+        whole = "integers below 2**63" if clock.unit is None else f"whole ticks, in {clock.unit!r}"
         raise DataError(
-            f"The times of {argument} must be whole ticks of the stash, whose unit is {clock.unit!r}; "
-            f"{what} is {kind}, and one would be rounded. Round them yourself, such as with dt.truncate."
+            f"The times of {argument} must be {whole}, as in the stash; {what} is {kind}, and one is not. Leave such "
+            "rows out, or round them yourself, such as with dt.truncate."
         ) from error
 
 
-def _conversion(times: pa.ChunkedArray, clock: Clock, column: str | None) -> str:
-    """How polars converts times to those of a clock, if that is known."""
-    how, other, kind = f"pl.col({column!r})", "", times.type
-    is_date, has_zone = pa.types.is_date(kind), getattr(kind, "tz", None) is not None
-    if column is None and (pa.types.is_integer(kind) or has_zone):
-        how = "pl.Series(times)"
-    elif column is None:  # numpy reads texts too
-        how, is_date = "pl.Series(np.array(times, 'M8[us]'))", False
-    if is_text(kind) and (found := reading(str(column), times)):
-        how, other = found
-        is_date = "to_date(" in how
-    elif pa.types.is_integer(kind) and (unit := epoch_unit(*pc.min_max(times).as_py().values())):
-        how = f"pl.from_epoch({how}, {unit!r})"
-    elif not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+def _conversion(kind: pa.DataType, clock: Clock, column: str | None) -> str:
+    """How polars converts timestamps to the times of a clock."""
+    if clock.unit is None or not pa.types.is_timestamp(kind):
         return ""
-    if clock.unit is None or "%z" in how:
-        return ""
-    if clock.unit == "d":
-        how += "" if is_date else ".dt.date()"
-    elif clock.zone or pa.types.is_timestamp(kind):
-        how += ".cast(pl.Datetime('us'))" * is_date + f".dt.replace_time_zone({clock.zone!r})"
-    return f", with polars: {how if column is None else f'frame.with_columns({how})'}{other}"
+    how = ".dt.date()" if clock.unit == "d" else f".dt.replace_time_zone({clock.zone!r})"
+    if column is not None:
+        return f", with polars: frame.with_columns(pl.col({column!r}){how})"
+    times = "times" if kind.tz else "np.array(times, 'M8[us]')"  # numpy reads texts too
+    return f", with polars: pl.Series({times}){how}"

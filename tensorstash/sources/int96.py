@@ -1,6 +1,6 @@
 """Times in INT96, an old type of Parquet: their range is wider than that of nanoseconds in 64 bits."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -12,24 +12,6 @@ from tensorstash.errors import DataError
 from tensorstash.sources.read import BATCH_ROWS, Unit, read
 
 _NANOSECONDS, _MICROSECONDS = 10**9, 10**6  # in a second
-
-
-def int96_columns(meta: pq.FileMetaData, schema: pa.Schema, names: Iterable[str]) -> list[str]:
-    """The columns with times in INT96, also in lists and structs; `schema` has them in nanoseconds."""
-    names = [name for name in names if "timestamp[ns]" in str(schema.field(name).type)]
-    leaves = [
-        leaf for leaf in range(meta.num_columns if names else 0) if meta.schema.column(leaf).physical_type == "INT96"
-    ]
-    paths = {path_of(meta, leaf) for leaf in leaves}
-    return [name for name in names if "" in paths or any(f"{path}.".startswith(f"{name}.") for path in paths)]
-
-
-def path_of(meta: pq.FileMetaData, leaf: int) -> str:
-    """The dotted path of a leaf column; empty if a name in it is not UTF-8, which a stash need not know."""
-    try:
-        return str(meta.schema.column(leaf).path)
-    except UnicodeDecodeError:
-        return ""
 
 
 def outside_nanoseconds(fragment: pads.ParquetFileFragment, group: int, place: str, names: Sequence[str]) -> set[str]:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import date
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +17,17 @@ from tensorstash.columns.types import is_text
 from tensorstash.errors import DataError, SchemaError
 from tensorstash.sources.read import Derived, Source, read, with_derived
 from tensorstash.sources.storage import decoded
-from tensorstash.sources.time_formats import reading
 
 _PERIOD = re.compile(r"(?P<year>\d{4})(?:-(?P<month>\d\d)|-?Q(?P<quarter>[1-4])|-?W(?P<week>\d\d))")
+
+_DAYS = "%Y-%m-%d|%Y/%m/%d|%Y.%m.%d|%Y%m%d|%d.%m.%Y|%d/%m/%Y|%m/%d/%Y|%d-%m-%Y|%m-%d-%Y|%d.%m.%y|%d/%m/%y|%m/%d/%y"
+_DAYS += "|%d %B %Y|%d-%B-%Y|%B %d %Y|%B %d, %Y"
+_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S%.f", " %I:%M %p", " %I:%M:%S %p")
+_WHOLE = (*map("".join, product(_DAYS.split("|"), _CLOCKS)), "%Y/%m", "%m/%Y", "%B %Y", "%Y")
+# what goes before the texts, and formats to try: a day before those that have none
+_FORMATS = [*product([""], _WHOLE), *product(["2000-01-01 "], [f"%Y-%m-%d{clock}" for clock in _CLOCKS[1:]])]
+_MOST_TRIED = 10_000  # texts
+_FIRST_YEAR = 1000  # an earlier one is a year of two digits, or another number
 
 
 def with_iso_time(source: Source, time: str | None) -> Source:
@@ -83,7 +92,23 @@ def _times(
     return parsed.take(texts.indices)
 
 
-def _convert(name: str, texts: pa.Array) -> str:
-    """How to convert a column with these texts, if it is known."""
-    how = reading(name, texts)
-    return "" if how is None else f"Convert it, with polars: frame.with_columns({how[0]}){how[1]}."
+def _convert(name: str, texts: pa.Array) -> str | None:
+    """The line of polars that reads a column with these texts; `None` if no format reads all of them."""
+    import polars as pl
+
+    known = pl.Series(pc.unique(texts.cast(pa.large_string()).drop_null())[:_MOST_TRIED], dtype=pl.String)
+    found = []
+    for before, form in _FORMATS:
+        method = "to_datetime" if ":" in form else "to_date"
+        with suppress(pl.exceptions.PolarsError):
+            getattr((before + known[:1]).str, method)(form)  # most formats do not read the first text
+            times = getattr((before + known).str, method)(form)
+            if times.dt.year().min() >= _FIRST_YEAR:
+                found.append((before, f".str.{method}({form!r})", form, times))
+    if not found:
+        return None
+    before, how, _, first = found[0]
+    others = [f" ({other!r} reads them too)" for *_, other, times in found if not times.equals(first)]
+    column = f"pl.col({name!r})"
+    how = f"pl.format({before + '{}'!r}, {column}){how}.alias({name!r})" if before else f"{column}{how}"
+    return f"Convert it, with polars: frame.with_columns({how}){''.join(others[:1])}."

@@ -10,7 +10,6 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
@@ -20,10 +19,8 @@ from tensorstash.errors import SourceError
 from tensorstash.sources.file import File, here
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import Footer, Readers
-from tensorstash.sources.int96 import path_of
-from tensorstash.sources.read import BATCH_ROWS, Range, Wanted
+from tensorstash.sources.read import BATCH_ROWS, Wanted
 
-_MOST_GROUPS = 4096  # row groups whose statistics are read for a plan
 _FEW_ROWS = 4096  # in a smaller row group, reading texts is faster than looking up their encodings
 _MOST_BYTES = 1 << 30  # the most bytes of such texts, if each were as long as the whole row group
 _CODE_BYTES, _DICTIONARY_BYTES = 4, 1 << 20  # the most bytes that writers give to a code, and to a dictionary
@@ -60,7 +57,7 @@ class RowGroups:
 
     def __init__(self, fragment: pads.ParquetFileFragment) -> None:
         self.meta: pq.FileMetaData = fragment.metadata
-        self.schema = self._with_intervals(fragment.physical_schema)
+        self.schema: pa.Schema = fragment.physical_schema
         self.fragment = fragment  # kept because parsing the footer again may take long
 
     def __reduce__(self) -> "tuple[type[RowGroups], tuple[pads.ParquetFileFragment]]":
@@ -70,16 +67,9 @@ class RowGroups:
     @cached_property
     def _paths(self) -> dict[str, int]:
         """The leaf columns by their paths."""
-        return {path_of(self.meta, leaf): leaf for leaf in reversed(range(self.meta.num_columns))}
-
-    def _with_intervals(self, schema: pa.Schema) -> pa.Schema:
-        """The schema with intervals of time, which pyarrow reads as 12 bytes each."""
-        stored = pa.binary(12)
-        for index, field in enumerate(schema):
-            leaf = self._paths.get(field.name) if field.type == stored else None
-            if leaf is not None and self.meta.schema.column(leaf).converted_type == "INTERVAL":
-                schema = schema.set(index, field.with_type(pa.month_day_nano_interval()))
-        return schema
+        if self.meta.num_columns == len(self.schema):  # one for each; to ask for thousands of paths takes long
+            return {name: leaf for leaf, name in reversed([*enumerate(self.schema.names)])}
+        return {_path_of(self.meta, leaf): leaf for leaf in reversed(range(self.meta.num_columns))}
 
     @cached_property
     def _reader(self) -> pq.ParquetFile:
@@ -105,8 +95,28 @@ class RowGroups:
 
     def _chunk(self, group: int, name: str) -> Any:
         """The metadata of an unnested column in a row group; `None` for any other column."""
-        is_flat = name in self._paths and not pa.types.is_nested(self.schema.field(name).type)
-        return self.meta.row_group(group).column(self._paths[name]) if is_flat else None
+        leaf = self._paths.get(name)
+        if leaf is None or pa.types.is_nested(self.schema.field(name).type):
+            return None
+        is_flat = self.meta.schema.column(leaf).max_repetition_level == 0  # lists may be below an extension type
+        return self.meta.row_group(group).column(leaf) if is_flat else None
+
+    def int96(self, names: Sequence[str]) -> list[str]:
+        """Which of these columns have times in INT96, also in lists and structs."""
+        indices = {name: self.schema.get_field_index(name) for name in names}
+        timed = [name for name, at in indices.items() if at >= 0 and "timestamp[ns]" in str(self.schema.field(at).type)]
+        kinds = {name: {self.meta.schema.column(leaf).physical_type for leaf in self._leaves([name])} for name in timed}
+        return [name for name in timed if "INT96" in kinds[name]]
+
+    def with_intervals(self, names: Sequence[str]) -> pa.Schema:
+        """The schema in which these columns are intervals of time, if they are: pyarrow reads them as 12 bytes each."""
+        schema, stored = self.schema, pa.binary(12)
+        for index in [index for name in names if (index := schema.get_field_index(name)) >= 0]:
+            field = schema.field(index)
+            leaf = self._paths.get(field.name) if field.type == stored else None
+            if leaf is not None and self.meta.schema.column(leaf).converted_type == "INTERVAL":
+                schema = schema.set(index, field.with_type(pa.month_day_nano_interval()))
+        return schema
 
     def check_counts(self, group: int, names: Sequence[str], place: str) -> None:
         """Raise if a column has another number of values than its row group has rows, which would lose or shift rows.
@@ -157,20 +167,8 @@ class RowGroups:
             return {group.id for group in self.fragment.subset(asked, schema=schema).row_groups}
         return every
 
-    def ranges(self, name: str) -> Iterator[tuple[Range, bool]]:
-        """The range of a column in each row group, and whether it may hold values that are not null."""
-        for group in range(self.meta.num_row_groups):
-            chunk = self._chunk(group, name) if name in self.schema.names and self._is_sound(group, [name]) else None
-            statistics = None if chunk is None else chunk.statistics
-            nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
-            bounds = None, None
-            if statistics is not None and statistics.has_min_max:
-                with suppress(ValueError, OverflowError, pa.ArrowException):  # invalid UTF-8, years out of range
-                    bounds = _bounds(statistics.min, statistics.max, self.schema.field(name).type)
-            yield Range(nulls, *bounds), chunk is None or nulls != chunk.num_values
 
-
-def parquet_footer(file: File, wanted: Wanted, readers: Readers) -> Footer:  # noqa: ARG001  its schema has all columns
+def parquet_footer(file: File, wanted: Wanted, readers: Readers) -> Footer:
     """The row groups of a Parquet file."""
     groups = RowGroups(_FORMAT.make_fragment(file.path, file.system or here()))
     rows = [groups.meta.row_group(index).num_rows for index in range(groups.meta.num_row_groups)]
@@ -179,7 +177,8 @@ def parquet_footer(file: File, wanted: Wanted, readers: Readers) -> Footer:  # n
             f"{file} is damaged: its row groups have {sum(rows):,} rows, its footer says {groups.meta.num_rows:,}. "
             "Write the file again."
         )
-    return Footer(file, groups.schema, rows, "row group", _batches, readers, groups=groups)
+    schema = groups.with_intervals(wanted.among(groups.schema.names))
+    return Footer(file, schema, rows, "row group", _batches, readers, groups=groups)
 
 
 def _batches(footer: Footer, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -219,31 +218,17 @@ def _read(footer: Footer, group: int, names: Sequence[str], rows: int, unit: str
             yield batch
 
 
+def _path_of(meta: pq.FileMetaData, leaf: int) -> str:
+    """The dotted path of a leaf column; empty if a name in it is not UTF-8, which a stash need not know."""
+    try:
+        return str(meta.schema.column(leaf).path)
+    except UnicodeDecodeError:
+        return ""
+
+
 def _has_codes(chunk: Any) -> bool:
     """Whether most texts of a column are codes: writers give up a dictionary that grows too large."""
     if chunk is None:
         return True
     size = chunk.total_uncompressed_size - chunk.num_values * _CODE_BYTES
     return size < _DICTIONARY_BYTES and _NO_DICTIONARIES.isdisjoint(chunk.encodings)
-
-
-def range_of(files: Sequence[RowGroups | None], name: str) -> Range:
-    """Nulls, minimum and maximum of a column over files that all have them; `None` stands for a file without."""
-    known = [file for file in files if file is not None]
-    if len(known) < len(files) or sum(file.meta.num_row_groups for file in known) > _MOST_GROUPS:
-        return Range()
-    ranges = [found for file in known for found in file.ranges(name)]
-    nulls = None if any(one.nulls is None for one, _ in ranges) else sum(one.nulls or 0 for one, _ in ranges)
-    bounded = [one for one, has_values in ranges if has_values]
-    if not bounded or any(one.low is None for one in bounded):
-        return Range(nulls)
-    with suppress(TypeError):  # times with a zone and without
-        return Range(nulls, min(one.low for one in bounded), max(one.high for one in bounded))
-    return Range(nulls)
-
-
-def _bounds(low: Any, high: Any, arrow: pa.DataType) -> tuple[Any, Any]:
-    """Minimum and maximum as values of the column; `None` if a writer has let NaN into them."""
-    if pa.types.is_float16(arrow) and isinstance(low, bytes):  # pyarrow hands out the bytes that Parquet stores
-        low, high = (np.frombuffer(value, "<f2").item() for value in (low, high))
-    return (None, None) if low != low or high != high else (low, high)  # noqa: PLR0124  only NaN differs from itself

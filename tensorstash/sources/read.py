@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -101,15 +100,6 @@ def _inputs(names: Iterable[str], derived: Sequence[Derived]) -> tuple[list[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """The statistics of a column over all row groups; `None` if a row group lacks them."""
-
-    nulls: int | None = None
-    low: Any = None
-    high: Any = None
-
-
-@dataclass(frozen=True, slots=True)
 class Source:
     """A source that is ready to be read."""
 
@@ -120,7 +110,6 @@ class Source:
     units: tuple[Unit, ...]
     pieces: int  # the number of row groups, record batches or slices, with those that a filter excludes
     notes: tuple[str, ...] = ()  # which columns were widened or parsed
-    range_of: Callable[[str], Range] = lambda _: Range()  # of a column, by its name
     keys: frozenset[str] = frozenset()  # the columns that come from the paths of the files
 
     @property

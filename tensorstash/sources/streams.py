@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tensorstash.columns.names import check_for_polars, field_of
-from tensorstash.columns.types import is_list, is_text, value_type
+from tensorstash.columns.types import is_text, value_type
 from tensorstash.common.forks import check_pool
 from tensorstash.common.progress import Bar, bar_of
 from tensorstash.errors import SchemaError, SourceError, TensorstashError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _ROWS = (
     65_536  # rows of each batch in the file, whatever batches the producer makes, so that equal rows have equal keys
 )
-_VALUES = 1 << 20  # most values of each batch, estimated from the first row: a limit for wide rows
+_BYTES = 1 << 23  # most bytes of each batch, estimated from the first row: a limit for wide rows
 
 # types of which DuckDB hands out other values, and types that it does not: from 2**127 on, and without the zone
 _HANDED_OUT = {"UHUGEINT": "DOUBLE", "TIME WITH TIME ZONE": "TIME"}
@@ -60,7 +60,7 @@ def open_stream(source: Any, wanted: Wanted, condition: Filter | None, progress:
             if name in schema.names or not is_path:
                 field_of(schema, name, label)  # raises before the stream is used up
         with bar_of(None, "reading", progress) as bar:
-            read = _counted(batches(names), bar)
+            read = counted(batches(names), bar)
             units = spooled_parts([(label, read)], pa.schema([schema.field(name) for name in names]), label)
     except SourceError:
         raise
@@ -79,7 +79,8 @@ def open_stream(source: Any, wanted: Wanted, condition: Filter | None, progress:
     return Source(label, whole, units, len(units))
 
 
-def _counted(batches: Iterable[pa.RecordBatch], bar: Bar) -> Iterator[pa.RecordBatch]:
+def counted(batches: Iterable[pa.RecordBatch], bar: Bar) -> Iterator[pa.RecordBatch]:
+    """The batches; their rows advance the bar."""
     for batch in batches:
         yield batch
         bar.update(batch.num_rows)
@@ -212,7 +213,7 @@ def _in_equal_pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> It
     waiting: list[pa.RecordBatch] = []
     count = rows = 0
     for batch in filter(len, batches):
-        rows = rows or _rows_of(batch)
+        rows = rows or max(1, min(_ROWS, _BYTES // max(plain(batch.slice(0, 1)).nbytes, 1)))
         for start in range(0, batch.num_rows, rows):
             waiting.append(plain(batch.slice(start, rows)))
             count += waiting[-1].num_rows
@@ -222,17 +223,6 @@ def _in_equal_pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> It
                 waiting, count = whole.slice(rows).to_batches(), count - rows
     if count:
         yield _encoded(pa.Table.from_batches(waiting), schema)
-
-
-def _rows_of(batch: pa.RecordBatch) -> int:
-    """The number of rows of a piece: fewer than usual if the first row has many columns or long lists."""
-    values = 0
-    for column in batch.columns:
-        array = column.slice(0, 1)
-        while is_list(array.type) or pa.types.is_fixed_size_list(array.type):
-            array = array.flatten()
-        values += len(array)
-    return max(1, min(_ROWS, _VALUES // max(values, 1)))
 
 
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:

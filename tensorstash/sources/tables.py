@@ -215,7 +215,7 @@ def open_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Source:
                 f"Integers in a list must fit into 64 bits with a sign; {name!r} has larger ones. For integers below "
                 f"2**64 write {{{name!r}: np.array(..., np.uint64)}}."
             ) from error
-        except (pa.ArrowException, TypeError, ValueError, AttributeError, NotImplementedError) as error:
+        except (*_UNCONVERTED, AttributeError) as error:
             raise SchemaError(
                 f"A column must be an array or a list of values of one type; {name!r} "
                 f"({getattr(values, 'dtype', type_text(values))}) is not: {_brief(error)}. "

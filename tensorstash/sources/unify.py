@@ -1,6 +1,5 @@
 """One schema for several files: different types are widened if that keeps all values."""
 
-from collections import Counter
 from collections.abc import Sequence
 from operator import itemgetter
 
@@ -40,12 +39,9 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
                 why = f"has {name!r} as {field_type(field)}, not {field_type(whole)}"
                 differences += [(file, f"{names[file]} {why}") for file in which]
         unified[name] = whole
-        counts = Counter[str]()
-        for field, which in having:
-            counts[field_type(field)] += len(which)
-        if len(counts) > 1 and not is_text(whole.type):
-            shares = ", ".join(f"{kind} in {count:,} files" for kind, count in counts.items())
-            notes.append(f"{name!r} is read as {whole.type}: {shares}")
+        kinds_of = dict.fromkeys(field_type(field) for field, _ in having)
+        if len(kinds_of) > 1 and not is_text(whole.type):
+            notes.append(f"{name!r} is read as {whole.type}: the files have it as {', '.join(kinds_of)}")
     if differences:
         shown = "; ".join(text for _, text in sorted(differences, key=itemgetter(0))[:_MOST_SHOWN])
         more = f"; and {len(differences) - _MOST_SHOWN} more" if len(differences) > _MOST_SHOWN else ""

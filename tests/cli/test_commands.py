@@ -275,15 +275,6 @@ def test_several_entity_columns_make_tuples(tmp_path: Path) -> None:
     )
 
 
-def test_inspect_shows_the_range_of_half_precision(tmp_path: Path) -> None:
-    columns = {"h": pa.array(np.array([1.5, -2.5, 3.0], np.float16)), "f": pa.array([1.0, 2.0, 3.25], pa.float32())}
-    path = str(write_parquet(tmp_path / "half.parquet", [pa.table(columns)]))
-    (line,) = (line.split() for line in run("inspect", path).splitlines() if line.startswith("  h "))
-    assert line == ["h", "halffloat", "number", "float16", "0", "-2.5", "3", "0.0"]
-    (line,) = (line.split() for line in run("inspect", path, "--columns", "x=h,f").splitlines()[2:] if "x" in line[:3])
-    assert line[-4:] == ["0", "-2.5", "3.25", "0.0"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

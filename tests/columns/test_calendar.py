@@ -149,7 +149,7 @@ def test_beside_other_columns_in_disorder_and_in_other_types() -> None:
     assert stash["phase"][:, 0].tolist() == torch.tensor([5, 3, 1]).mul(2 * torch.pi / 24).sin().half().tolist()
     plan = ts.plan(source, columns, entity="e", time="t")
     assert [*plan.choice.derived] == ["hour of t", "sin of hour of t", "cos of hour of t"]
-    assert plan.not_kept == plan.skipped == ()
+    assert plan.skipped == ()
     text = {"s": ["2024-01-01"], "t": [datetime.datetime(2024, 5, 1)]}
     both: dict[str, Any] = {"c": ts.calendar("month"), "m": pl.col("s").str.to_datetime("%Y-%m-%d").dt.month()}
     stash = ts.load(text, both, time="t")
@@ -195,7 +195,7 @@ def test_helpful_errors() -> None:
     with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.load(pa.table({"t": pa.array([1], pa.timestamp("s", "Mars/Olympus"))}), hour, time="t")
     with pytest.raises(
-        ValueError, match=r"\AA pack in a list needs a name, got \[Moment\(field='hour', form='number'\)\]\. "
+        ValueError, match=r"\AA pack or a mask in a list needs a name, got \[Moment\(field='hour', form='number'\)\]\. "
     ):
         ts.load({"t": [datetime.datetime(2024, 1, 1)]}, [ts.calendar("hour")], time="t")
     with pytest.raises(ts.errors.DataError, match=r"'t'.* null.* row 1"):

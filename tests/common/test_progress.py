@@ -73,21 +73,17 @@ def advances(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
 
 
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
-def test_bytes_of_csv_are_counted_while_it_is_parsed(
+def test_rows_of_csv_are_counted_while_it_is_parsed(
     tmp_path: Path, ending: str, advances: dict[str, list[float]], capfd: pytest.CaptureFixture[str]
 ) -> None:
     frame = pl.DataFrame({"t": np.arange(200_000), "y": np.random.default_rng(0).random(200_000)})
-    sizes = []
     for part in (1, 2):
-        path = tmp_path / f"{part}{ending}"
         text = frame.with_columns(pl.col("t") + part * len(frame)).write_csv().encode()
-        path.write_bytes(gzip.compress(text, 1) if ending.endswith(".gz") else text)
-        sizes.append(path.stat().st_size)
+        (tmp_path / f"{part}{ending}").write_bytes(gzip.compress(text, 1) if ending.endswith(".gz") else text)
     ts.load(str(tmp_path / f"*{ending}"), ["y"], time="t", progress=True)
-    assert sum(advances["parsing CSV"]) == pytest.approx(sum(sizes), rel=1e-9)
+    assert sum(advances["parsing CSV"]) == 400_000
     assert len(advances["parsing CSV"]) >= 6
-    assert max(advances["parsing CSV"]) < 0.9 * max(sizes)
-    assert "parsing CSV: 100%" in capfd.readouterr().err
+    assert "parsing CSV: 400k rows" in capfd.readouterr().err
 
 
 def test_rows_of_a_stream_are_counted_while_it_is_read(

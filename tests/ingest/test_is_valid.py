@@ -63,7 +63,7 @@ def test_masks_are_packed_and_static_and_refused_in_lists() -> None:
     assert stash["ok"].tolist() == [[True, True], [False, True], [True, False]]
     assert stash.static["known"].tolist() == [True, False]
     assert (stash.about("ok").missing, stash.about("ok").low, stash.about("ok").high) == (0, False, True)
-    message = "in a list needs a name, got ts.is_valid('a')"
+    message = "in a list needs a name, got ['a']. ... {'name': ts.is_valid(...)}."
     with pytest.raises(ValueError, match=like(message)):
         ts.load(source, ["a", ts.is_valid("a")])
     message = "'m' is made of ['l', 'l']"

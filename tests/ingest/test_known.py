@@ -13,7 +13,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given, settings
@@ -208,23 +207,6 @@ def test_the_known_time_may_be_a_column_too() -> None:
     assert stash["there"].all()
     named = ts.load(RUNS, {"known": AFTER, "wind": "wind"}, known=AFTER, **KEYS)
     assert named.to_polars().columns == ["site", "valid", "known", "wind"]
-
-
-def test_known_times_that_are_columns_too_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_parquet(tmp_path / "runs.parquet", [RUNS.to_arrow()])
-    decoded, real = [], pq.ParquetFile.iter_batches
-
-    def counted(file: Any, *arguments: Any, columns: list[str], **options: Any) -> Any:
-        decoded.append(columns)
-        return real(file, *arguments, columns=columns, **options)
-
-    monkeypatch.setattr(pq.ParquetFile, "iter_batches", counted)
-    for known in ("issued", AFTER):
-        decoded.clear()
-        stash = ts.load(path, {"k": known, "when": "valid", "wind": "wind"}, known=known, progress=False, **KEYS)
-        assert decoded == [["site", "valid", "issued"], ["wind"]]
-        assert stash.known is not None
-        assert stash["k"].tolist() == stash.known.tolist()
 
 
 def test_a_field_of_a_struct_may_say_it() -> None:
@@ -439,16 +421,6 @@ def test_a_plan_counts_the_bytes_of_the_known_times(tmp_path: Path) -> None:
     assert (plan.choice.known.members, plan.choice.known.dtype) == (("k",), torch.int64)
     assert (plan.skipped, ts.plan(frame, ["y"], time="t").skipped) == ((), ("k",))
     assert plan.load().known_name == "k"
-
-
-def test_statistics_of_known_times_are_in_a_plan(tmp_path: Path) -> None:
-    path = write_parquet(tmp_path / "runs.parquet", [RUNS.to_arrow()])
-    line = next(
-        line for line in repr(ts.plan(path, ["wind"], known="issued", **KEYS)).splitlines() if "known" in line.split()
-    )
-    assert line.split()[0] == "issued"
-    assert "2024-01-01 00:00" in line
-    assert "2024-01-01 06:00" in line
 
 
 def test_a_stash_shows_when_its_rows_became_known() -> None:

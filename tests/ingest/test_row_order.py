@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import example, given, settings
@@ -293,33 +292,6 @@ def test_keys_may_be_columns_too(tmp_path: Path) -> None:
     }
     cast = ts.load(path, columns, entity=["e", "n"], time="t")
     assert [cast[name].dtype for name in columns] == [torch.int8, torch.float32, torch.float64]
-
-
-def test_keys_that_are_columns_too_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = 60
-    times = pa.array(np.arange(rows) // 2 * 3_600_000, pa.timestamp("ms"))
-    table = pa.table({"e": ["b", "a"] * (rows // 2), "t": times, "y": np.arange(rows)})
-    path = write_parquet(tmp_path / "one.parquet", [table[:20], table[20:40], table[40:]])
-    decoded, real = [], pq.ParquetFile.iter_batches
-
-    def counted(file: Any, *arguments: Any, columns: list[str], **options: Any) -> Any:
-        decoded.append(columns)
-        return real(file, *arguments, columns=columns, **options)
-
-    monkeypatch.setattr(pq.ParquetFile, "iter_batches", counted)
-    columns: dict[str, Any] = {"who": "e", "when": "t", "hour": ts.calendar("hour"), "y": "y"}
-    columns |= {"code": ts.column("e", vocabulary=["b"]), "there": ts.is_valid("t"), "h": ts.hashed("e", 9)}
-    stash = ts.load(path, columns, entity="e", time="t", progress=False)
-    assert sorted(decoded) == [["e", "t"]] * 3 + [["y"]] * 3
-    assert stash["y"].tolist() == [*range(1, rows, 2), *range(0, rows, 2)]
-    assert stash["who"].tolist() == [0] * 30 + [1] * 30
-    assert stash["code"].tolist() == [1] * 30 + [0] * 30
-    assert stash["when"].tolist() == [*range(0, 108_000_000, 3_600_000)] * 2
-    assert stash["hour"][:, 0].tolist() == [hour % 24 for hour in range(30)] * 2
-    assert stash["there"].all()
-    hashes = ts.load(table.select(["e"]), [ts.hashed("e", 9)])["e"].tolist()
-    assert stash["h"].tolist() == [hashes[1]] * 30 + [hashes[0]] * 30
-    assert (stash.about("code").unknown, stash.about("who").high, stash.about("when").high) == (30, 1, 29 * 3_600_000)
 
 
 def test_entities_that_read_as_numbers_are_labels() -> None:

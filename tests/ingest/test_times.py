@@ -1,7 +1,6 @@
 """The time column: duplicates, and numbers that are no times."""
 
 import re
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -49,29 +48,6 @@ def test_a_duplicate_time_of_any_size_is_refused_with_both_rows() -> None:
     times = pa.array([2**50, 1, 2**50], pa.timestamp("s"))
     with pytest.raises(ts.errors.DataError, match=r"has t .+ in source rows 0 and 2\. Drop one, "):
         ts.load({"t": times, "y": [1, 2, 3]}, ["y"], time="t")
-
-
-@pytest.mark.parametrize(
-    ("times", "are_dates"),
-    [
-        ([20_240_130, 20_240_131, 20_240_201], True),
-        ([20_240_131, 20_231_231], True),
-        ([20_240_130, 20_240_131, 20_240_132], False),
-        ([20_240_229, 20_230_229], False),
-        ([20_240_131], False),
-        ([1_700_000_000, 1_700_003_600], False),
-        ([0, 20_240_131], False),
-        ([], False),
-    ],
-)
-def test_integer_times_that_read_as_dates_are_warned_of(times: list[int], are_dates: bool) -> None:
-    table = pa.table({"t": pa.array(times, pa.int64()), "y": np.ones(len(times))})
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        ts.load(table, ["y"], time="t")
-    said = [str(warning.message) for warning in caught]
-    assert len(said) == are_dates
-    assert not are_dates or "pl.col('t').cast(pl.String).str.to_date('%Y%m%d')" in said[0]
 
 
 def test_a_duplicate_time_is_found_across_files(tmp_path: Path) -> None:

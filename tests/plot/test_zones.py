@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import matplotlib.pyplot as plt
@@ -13,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.dates import num2date
 
 import tensorstash as ts
-from tests.oracle_load import write_parquet
 
 plt.switch_backend("Agg")
 HOURS = 40
@@ -99,21 +97,3 @@ def test_a_zone_that_this_machine_does_not_know_is_shown_in_utc(monkeypatch: pyt
     axes = ts.plot.coverage(stash)
     assert axes.get_xlabel() == "hour (UTC)"
     assert all(text == f"{moment:%H:%M}" for text, moment in clocks(axes))
-
-
-@pytest.mark.parametrize(
-    ("zone", "low", "high"),
-    [
-        ("America/New_York", "2013-11-02 21:00-04:00", "2013-11-04 11:00-05:00"),
-        ("Asia/Kolkata", "2013-11-03 06:30+05:30", "2013-11-04 21:30+05:30"),
-        ("UTC", "2013-11-03 01:00Z", "2013-11-04 16:00Z"),
-        (None, "2013-11-03 01:00", "2013-11-04 16:00"),
-    ],
-)
-def test_the_range_of_times_in_a_plan_is_in_their_zone(tmp_path: Path, zone: str | None, low: str, high: str) -> None:
-    frame = pl.DataFrame(hourly(zone).to_polars()).with_columns(also=pl.col("hour"))
-    path = write_parquet(tmp_path / "hourly.parquet", [frame.to_arrow()])
-    plan = ts.plan(path, ["also", "y"], time="hour")
-    shown = {line[0]: line[6:8] for line in plan.lines}
-    days = low[:10], high[:10]  # as they are on different ones
-    assert shown == {"also": days, "y": ("0", "39"), "hour": days}

@@ -484,10 +484,7 @@ print(stash["y"].item())
 
 def test_wrong_names_are_named() -> None:
     stash = ts.load({"e": ["a", "b"], "y": [1.0, 2.0]}, ["y"], entity="e")
-    message = (
-        "stash[name] is one column; got the list ['y']. Load columns that you use together as one: "
-        "columns={'name': [...]}."
-    )
+    message = "stash[name] is one column, got ['y']. ... use together as one: columns={'name': [...]}."
     with pytest.raises(TypeError, match=like(message)):
         stash[["y"]]  # type: ignore[index]
     with pytest.raises(ts.errors.ColumnError, match=like("the stash has no column ['y']; it has 'y'.")):
