@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import tensorstash as ts
+from tensorstash.windows import selection
 from tests import processes
 from tests.oracle_load import descriptors
 
@@ -61,6 +62,12 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """At the end of the process everything is freed again."""
     gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def latest_has_not_warned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning that is given once per process is given in each test."""
+    monkeypatch.setitem(selection._has_warned, "short", False)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ from numpy.typing import NDArray
 from tensorstash.columns.arrays import filled, nulls
 from tensorstash.columns.codec import Ascending, Given, Hashed, Plain, Validity
 from tensorstash.columns.column import Column
+from tensorstash.columns.name_list import Names
 from tensorstash.columns.types import is_text
 from tensorstash.common.dtypes import Int32s, from_bfloat16
 from tensorstash.errors import DataError
-from tensorstash.ingest.codes import Piece, Vocabulary, bucket_codes, given_codes, piece_of
+from tensorstash.ingest.codes import Piece, Places, Vocabulary, bucket_codes, given_codes, only, piece_of
 from tensorstash.ingest.values import flatten, values
 from tensorstash.sources.storage import decoded
 
@@ -51,36 +53,37 @@ def decoder_of(column: Column) -> Decoder:
         case Ascending(known, unknown):
             fill, empty = (name if isinstance(name, str) else None for name in (column.fill, column.empty))
             ascending = Vocabulary(known, fill, empty)
-            if unknown != "keep":
-                return _closed(column, ascending, unknown)
+            if known is not None and unknown != "keep":
+                return _closed(column, ascending, known, unknown)
             return Decoder(lambda arrays, _: ascending.encode(piece_of(arrays[0])), ascending)
         case Given(vocabulary):
-            code_of = {name: code for code, name in enumerate(vocabulary)}
-            return Decoder(lambda arrays, _: given_codes(piece_of(arrays[0]), code_of, column.fill), given=vocabulary)
+            places = Places(vocabulary)
+            return Decoder(lambda arrays, _: given_codes(piece_of(arrays[0]), places, column.fill), given=vocabulary)
         case Hashed(count):
             assert count is not None
             return Decoder(lambda arrays, _: bucket_codes(piece_of(arrays[0]), count))
 
 
-def _closed(column: Column, vocabulary: Vocabulary, unknown: str) -> Decoder:
+def _closed(column: Column, vocabulary: Vocabulary, known: Names, unknown: str) -> Decoder:
     """The decoder of texts to which the vocabulary gives no new codes."""
-    code_of = {name: code for code, name in enumerate(vocabulary.names)}
+    places, filled_in = Places(known), {column.fill, column.empty}
     decoder = Decoder(lambda arrays, place: encode(piece_of(arrays[0]), place), vocabulary)
 
     def encode(piece: Piece, place: str) -> tuple[Int32s, int]:
-        codes, nulls = given_codes(piece, code_of, column.fill)
-        strange = codes == len(code_of)
-        if not strange.any():
-            return codes, nulls
-        first = min(text for text in piece.values.to_pylist() if text not in code_of)
+        texts = piece.values.to_pylist()
+        taken = (places.of(texts) >= 0) | np.array([text in filled_in for text in texts], np.bool_)
+        if taken.all():
+            return vocabulary.encode(piece)
+        first = min(compress(texts, ~taken))
         if unknown == "error":
             raise DataError(
                 f"unknown='error' takes only texts that like= has; column {column.name!r} has {first!r} in {place}, "
                 "which like= lacks. Correct it, or take unknown='drop' or 'keep'."
             )
-        decoder.dropped.append((int(np.count_nonzero(strange)), first))
-        codes[strange] = code_of.get(column.fill, -1)
-        return codes, nulls
+        count = int(np.count_nonzero(np.append(~taken, False)[piece.indices]))
+        decoder.dropped.append((count, first))
+        codes, nulls = vocabulary.encode(only(piece, taken))
+        return codes, nulls - count
 
     return decoder
 

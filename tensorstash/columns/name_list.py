@@ -1,0 +1,99 @@
+"""The entities of a stash, and the texts of codes, as they lie in its segment: objects are made only of some."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorstash.common.dtypes import Int64s
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Texts:
+    """Texts by their UTF-8 bytes, and where each begins in them: `(texts + 1,)`, at last the number of bytes."""
+
+    def __init__(self, letters: NDArray[np.uint8], bounds: Int64s, damaged: Callable[[str], Exception] = ValueError):
+        """`damaged` makes the error for bytes that are no text."""
+        self.letters, self.bounds, self._damaged = letters, bounds, damaged
+        self._letters, self._bounds = letters.data, bounds.data  # items of numpy take three times as long
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    def __getitem__(self, k: int) -> str:
+        try:
+            return str(self._letters[self._bounds[k] : self._bounds[k + 1]], "utf-8")
+        except UnicodeDecodeError as error:
+            raise self._damaged(f"a text cannot be decoded: {error}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.__getitem__, range(len(self)))
+
+
+Part = Texts | memoryview  # texts or integers
+
+
+@dataclass(frozen=True, eq=False)
+class Names(Sequence[Any]):
+    """Names in the order of their numbers."""
+
+    parts: tuple[Part, ...]  # the columns that names are made of
+    are_tuples: bool = False
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    def __getitem__(self, k: Any) -> Any:
+        values = tuple(part[k] for part in self.parts)
+        return values if self.are_tuples else values[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return zip(*self.parts) if self.are_tuples else iter(self.parts[0])
+
+    def __contains__(self, name: object) -> bool:
+        return self.find(name) >= 0
+
+    def __repr__(self) -> str:
+        return repr((*self,))  # as of a tuple, for the key of a shared segment
+
+    @cached_property
+    def arrow(self) -> "tuple[pa.Array, ...]":
+        """The columns as Arrow arrays over the same memory."""
+        import pyarrow as pa  # here, because a process that attaches a stash does without it
+
+        from tensorstash.columns.arrays import of_numbers
+
+        return tuple(
+            pa.Array.from_buffers(pa.large_string(), len(part), [None, *map(pa.py_buffer, (part.bounds, part.letters))])
+            if isinstance(part, Texts)
+            else of_numbers(np.asarray(part))
+            for part in self.parts
+        )
+
+    @cached_property
+    def stretches(self) -> list[int]:
+        """Where names that ascend begin, and at last the number of names; a load with `like=` adds one stretch."""
+        import pyarrow.compute as pc
+
+        from tensorstash.columns.arrays import numbers
+
+        falls = np.zeros(max(len(self) - 1, 0), np.bool_)
+        for column in reversed(self.arrow):
+            after, before = column[1:], column[:-1]
+            falls = numbers(pc.less(after, before)) | (numbers(pc.equal(after, before)) & falls)
+        return [0, *(np.flatnonzero(falls) + 1).tolist(), len(self)]
+
+    def find(self, name: Any) -> int:
+        """The number of a name, by bisection of each stretch; -1 if there is none."""
+        for low, high in pairwise(self.stretches):
+            k = bisect_left(self, name, low, high)
+            if k < high and self[k] == name:
+                return k
+        return -1
