@@ -190,37 +190,32 @@ class Places:
         return {name: place for place, name in enumerate(self.known)}
 
 
-def numbered(known: Names | None, names: Callable[[], Sequence[Any]], order: Int64s) -> tuple[Int64s, Int64s]:
-    """The numbers of names: those that known ones have, and behind these, in their order, those of the others.
-
-    `names` are asked for only if there are known ones. Returns `(names,)`, and which names are new, in their order.
-    """
-    found = np.full(len(order), -1) if known is None else Places(known).of(names())
-    new = order[found[order] < 0]
-    found[new] = np.arange(len(new)) + (0 if known is None else len(known))
-    return found, new
-
-
-def extended(known: Names | None, columns: Sequence[pa.Array], *, are_tuples: bool = False) -> Names:
-    """The known names and, behind them, new ones by the values of their columns."""
-    if known is None:
-        return Names(tuple(map(_part, columns)), are_tuples)
-    if not len(columns[0]):
-        return known
-    return Names(tuple(map(_joined, known.arrow, columns)), are_tuples)
+def numbered(known: Names | None, names: Names, order: Int64s) -> tuple[Int64s, Names]:
+    """The numbers of distinct names, and all names: known ones keep their numbers, others follow in `order`."""
+    found = np.full(len(names), -1) if known is None else Places(known).of(names)
+    new, first = order[found[order] < 0], 0 if known is None else len(known)
+    found[new] = first + np.arange(len(new))
+    if not len(new):
+        return found, names if known is None else known
+    columns = (column.take(of_numbers(new)) for column in names.arrow)
+    columns = columns if known is None else map(_joined, known.arrow, columns)
+    return found, names_of(columns, are_tuples=names.are_tuples)
 
 
-def _joined(known: pa.Array, new: pa.Array) -> Part:
+def _joined(known: pa.Array, new: pa.Array) -> pa.Array:
     if known.type != new.type:  # integers, of which some need all 64 bits
-        return _part(as_arrow([*known.to_pylist(), *new.to_pylist()]))
-    return _part(pa.concat_arrays([known, new]))
+        return as_arrow([*known.to_pylist(), *new.to_pylist()])
+    return pa.concat_arrays([known, new])
+
+
+def names_of(columns: Iterable[pa.Array], *, are_tuples: bool = False) -> Names:
+    """Names by the values of their columns, over the same memory."""
+    return Names(tuple(map(_part, columns)), are_tuples)
 
 
 def _part(column: pa.Array) -> Part:
     if not is_text(column.type):
         return numbers(column).data
-    if not len(column):
-        return Texts(np.empty(0, np.uint8), np.zeros(1, np.int64))
     _, bounds, letters = column.buffers()
     return Texts(np.frombuffer(letters, np.uint8), np.frombuffer(bounds, np.int64, len(column) + 1))
 
@@ -271,9 +266,8 @@ class Vocabulary:
 
         Afterwards `names` is in the new order, and nothing more is encoded. `None` if nothing changes.
         """
-        names = as_arrow(self._coder.names)
-        codes, new = numbered(self.known, lambda: self._coder.names, ascending(names))
-        self._sorted = extended(self.known, [names.take(of_numbers(new))])
+        names = names_of([as_arrow(self._coder.names)])
+        codes, self._sorted = numbered(self.known, names, ascending(*names.arrow))
         return None if (codes == np.arange(len(codes))).all() else np.append(codes, -1).astype(np.int32)
 
     @property

@@ -14,7 +14,7 @@ from tensorstash.columns.sharding import shard_of
 from tensorstash.common.dtypes import Bools, Int32s, Int64s
 from tensorstash.common.text import counted
 from tensorstash.errors import DataError
-from tensorstash.ingest.codes import Piece, Places, Vocabulary, as_arrow, ascending, inverse, piece_of
+from tensorstash.ingest.codes import Piece, Places, Vocabulary, as_arrow, ascending, inverse, names_of, piece_of
 from tensorstash.sources.read import Source, Unit, read, with_rows
 from tensorstash.sources.storage import decoded
 
@@ -47,9 +47,10 @@ class Entities:
         parts = zip(self._parts, self._codes())
         return np.lexsort([inverse(ascending(as_arrow(part.names)))[codes] for part, codes in parts][::-1])
 
-    def columns(self) -> list[pa.Array]:
-        """For each entity column, its values in the entities as they came."""
-        return [as_arrow(part.names).take(of_numbers(codes)) for part, codes in zip(self._parts, self._codes())]
+    def names(self, *, are_tuples: bool) -> Names:
+        """The entities as they came."""
+        parts = zip(self._parts, self._codes())
+        return names_of((as_arrow(part.names).take(of_numbers(of)) for part, of in parts), are_tuples=are_tuples)
 
     def _codes(self) -> list[Int32s]:
         """For each entity column, `(entities,)` places in its names."""
@@ -92,13 +93,7 @@ def entities_of_rows(source: Source, entity: Entity, arrays: Sequence[pa.Array],
     names = entity_columns(entity)
     entities = Entities(len(names))
     places = entities.encode([piece_of(without_nulls(*column, source, row)) for column in zip(arrays, names)])
-    return named(entities.columns(), are_tuples=not isinstance(entity, str)), places
-
-
-def named(columns: Sequence[pa.Array], *, are_tuples: bool) -> list[Any]:
-    """Names by the values of their columns."""
-    values = [column.to_pylist() for column in columns]
-    return [*zip(*values)] if are_tuples else values[0]
+    return [*entities.names(are_tuples=not isinstance(entity, str))], places
 
 
 def known_rows(source: Source, entity: Entity, known: Names, progress: bool | None) -> tuple[Source, str]:

@@ -26,8 +26,8 @@ from tensorstash.common.threads import in_threads
 from tensorstash.errors import DataError
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
 from tensorstash.ingest.choice import Choice
-from tensorstash.ingest.codes import as_arrow, extended, numbered, piece_of
-from tensorstash.ingest.entities import Entities, named, without_nulls
+from tensorstash.ingest.codes import as_arrow, names_of, numbered, piece_of
+from tensorstash.ingest.entities import Entities, without_nulls
 from tensorstash.ingest.memory import SORT_BYTES, check_sorting
 from tensorstash.ingest.row_order import (
     Integers,
@@ -230,20 +230,16 @@ def _write_entities(choice: Choice, draft: Draft, entities: Entities) -> tuple[N
     entity = choice.entity
     assert entity is not None
     assert isinstance(entity.codec, Ascending)
-    known, columns, are_tuples = entity.codec.known, entities.columns(), bool(entity.shape)
-    numbers, new = numbered(known, lambda: named(columns, are_tuples=are_tuples), entities.order())
-    others = [column.take(of_numbers(new)) for column in columns]
-    if choice.request.unknown == "error" and len(new):
+    known, found = entity.codec.known, entities.names(are_tuples=bool(entity.shape))
+    numbers, names = numbered(known, found, entities.order())
+    if choice.request.unknown == "error" and known is not None and len(names) > len(known):
         raise DataError(
-            f"unknown='error' takes only entities that like= has; {len(new):,} of the source are unknown, such as "
-            f"{named(others, are_tuples=are_tuples)[0]!r}. Leave them out with unknown='drop', or take 'keep'."
+            f"unknown='error' takes only entities that like= has; {len(names) - len(known):,} of the source are "
+            f"unknown, such as {names[len(known)]!r}. Leave them out with unknown='drop', or take 'keep'."
         )
-    if not choice.rows:  # which tell the types
-        types = [choice.source.schema.field(member).type for member in entity.members]
-        others = [column if is_text(arrow) else column.cast(pa.int64()) for column, arrow in zip(others, types)]
-    names = extended(known, others, are_tuples=are_tuples)
-    for k, part in enumerate(names.parts):
-        write_names(draft, f"__entities.{k}" if are_tuples else "__entities", part)
+    for k, (member, part) in enumerate(zip(entity.members, names.parts)):
+        integers = not is_text(choice.source.schema.field(member).type)
+        write_names(draft, f"__entities.{k}" if entity.shape else "__entities", part, integers=integers)
     return names, numbers
 
 
@@ -278,15 +274,15 @@ def units_of_keys(choice: Choice, keys: Keys, draft: Draft) -> list[Unit]:
 def write_vocabulary(draft: Draft, column: str, names: Sequence[Any] | None) -> None:
     """Write the names that the codes of a column stand for, if they stand for names."""
     if names is not None:
-        names = names if isinstance(names, Names) else extended(None, [as_arrow(names)])
-        write_names(draft, f"{column}.__vocabulary", names.parts[0])
+        (names,) = names.parts if isinstance(names, Names) else names_of([as_arrow(names)]).parts
+        write_names(draft, f"{column}.__vocabulary", names, integers=not isinstance(names, Texts))
 
 
-def write_names(draft: Draft, name: str, names: Part) -> None:
+def write_names(draft: Draft, name: str, names: Part, *, integers: bool) -> None:
     """Write integers, or texts as two blobs: their UTF-8 bytes, and the end of each text."""
-    if isinstance(names, Texts):
+    if integers:
+        values = np.asarray(names if len(names) else np.empty(0, np.int64))
+        draft.blob(f"{name}.integers", values, torch.uint64 if values.dtype == np.uint64 else torch.int64)
+    elif isinstance(names, Texts):
         draft.blob(f"{name}.text", names.letters, torch.uint8)
         draft.blob(f"{name}.ends", names.bounds[1:], torch.int64)
-        return
-    values = np.asarray(names)
-    draft.blob(f"{name}.integers", values, torch.uint64 if values.dtype == np.uint64 else torch.int64)

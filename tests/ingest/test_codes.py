@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tensorstash.errors import SourceError
 from tensorstash.ingest import codes as codes_module
-from tensorstash.ingest.codes import Vocabulary, as_arrow, extended, piece_of
+from tensorstash.ingest.codes import Vocabulary, as_arrow, names_of, piece_of
 from tests import processes
 
 TYPES = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
@@ -52,7 +52,7 @@ def test_codes_ascend_after_the_known_names(
     data: st.DataObject,
 ) -> None:
     """`many` is the number of names from which they are in a table of polars; with `bisected` 0 none is looked up."""
-    vocabulary = Vocabulary(extended(None, [as_arrow(known)]) if known else None, fill, empty)
+    vocabulary = Vocabulary(names_of([as_arrow(known)]) if known else None, fill, empty)
     pieces = [piece_of(array) for array in arrays(arrow, rows)]
     order = data.draw(st.permutations(range(len(rows))))
     with patch.object(codes_module, "_MANY", many):
