@@ -28,13 +28,17 @@ class Texts:
         return len(self._bounds) - 1
 
     def __getitem__(self, k: int) -> str:
-        try:
-            return str(self._letters[self._bounds[k] : self._bounds[k + 1]], "utf-8")
-        except UnicodeDecodeError as error:
-            raise self._damaged(f"a text cannot be decoded: {error}") from None
+        return self._decoded(self._letters[self._bounds[k] : self._bounds[k + 1]])
 
     def __iter__(self) -> Iterator[str]:
-        return map(self.__getitem__, range(len(self)))
+        letters = self.letters.tobytes()  # whose slices take less time than those of the memory
+        return (self._decoded(letters[start:stop]) for start, stop in pairwise(self.bounds.tolist()))
+
+    def _decoded(self, letters: bytes | memoryview) -> str:
+        try:
+            return str(letters, "utf-8")
+        except UnicodeDecodeError as error:
+            raise self._damaged(f"a text cannot be decoded: {error}") from None
 
 
 Part = Texts | memoryview  # texts or integers

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
+from itertools import count, repeat
 from threading import Lock
 from typing import Any
 
@@ -50,18 +50,13 @@ def piece_of(array: pa.Array) -> Piece:
     indices = filled(array.indices.cast(pa.int32()), -1)
     occurs = np.zeros(len(array.dictionary) + 1, np.bool_)
     occurs[indices] = True  # the last item is for null
-    piece = Piece(indices, array.dictionary)
-    piece = piece if occurs[:-1].all() else only(piece, occurs[:-1])
-    piece.values.validate(full=True)  # polars trusts that texts are UTF-8
-    return piece
-
-
-def only(piece: Piece, kept: Bools) -> Piece:
-    """The piece with some of its values, and null in place of the others."""
-    used = np.flatnonzero(kept)
-    compact = np.full(len(kept) + 1, -1, np.int32)
-    compact[used] = np.arange(len(used), dtype=np.int32)
-    return Piece(compact[piece.indices], piece.values.take(of_numbers(used)))
+    used, values = np.flatnonzero(occurs[:-1]), array.dictionary
+    if len(used) < len(values):
+        compact = np.full(len(occurs), -1, np.int32)
+        compact[used] = np.arange(len(used), dtype=np.int32)
+        indices, values = compact[indices], values.take(of_numbers(used))
+    values.validate(full=True)  # polars trusts that texts are UTF-8
+    return Piece(indices, values)
 
 
 def _repeated(firsts: pa.Array, starts: Int64s, rows: int) -> Piece:
@@ -182,24 +177,41 @@ class Places:
         self._asked += len(names)
         known = self.known
         if isinstance(known, Names) and self._asked * len(known.stretches) * _BISECTED < len(known):
-            return np.array([*map(known.find, names)], np.int64)
-        return np.array([self._places.get(name, -1) for name in names], np.int64)
+            return np.fromiter(map(known.find, names), np.int64, len(names))
+        return np.fromiter(map(self._places.get, names, repeat(-1)), np.int64, len(names))
+
+    def code_of(self, name: Any) -> int:
+        """The place of a name; -1 also for `None`."""
+        return -1 if name is None else int(self.of([name])[0])
 
     @cached_property
     def _places(self) -> dict[Any, int]:
-        return {name: place for place, name in enumerate(self.known)}
+        return dict(zip(self.known, count()))
 
 
-def numbered(known: Names | None, names: Names, order: Int64s) -> tuple[Int64s, Names]:
-    """The numbers of distinct names, and all names: known ones keep their numbers, others follow in `order`."""
-    found = np.full(len(names), -1) if known is None else Places(known).of(names)
-    new, first = order[found[order] < 0], 0 if known is None else len(known)
-    found[new] = first + np.arange(len(new))
+def numbered(known: Names | None, names: Names, values: Sequence[Any]) -> tuple[Int64s, Names]:
+    """The numbers of distinct names, whose `values` are equal, and all names.
+
+    Known ones keep their numbers, and others follow in ascending order.
+    """
+    found = np.full(len(names), -1) if known is None else Places(known).of(values)
+    new, first = np.flatnonzero(found < 0), 0 if known is None else len(known)
     if not len(new):
         return found, names if known is None else known
-    columns = (column.take(of_numbers(new)) for column in names.arrow)
-    columns = columns if known is None else map(_joined, known.arrow, columns)
+    columns = [column.take(of_numbers(new)) for column in names.arrow]
+    order = _order(columns)
+    found[new[order]] = first + np.arange(len(new))
+    columns = [column.take(of_numbers(order)) for column in columns]
+    columns = columns if known is None else [*map(_joined, known.arrow, columns)]
     return found, names_of(columns, are_tuples=names.are_tuples)
+
+
+def _order(columns: Sequence[pa.Array]) -> Int64s:
+    """The order in which tuples of these values ascend."""
+    if len(columns) == 1:
+        return ascending(columns[0])
+    parts = [column.dictionary_encode() for column in columns]
+    return np.lexsort([inverse(ascending(part.dictionary))[numbers(part.indices)] for part in parts][::-1])
 
 
 def _joined(known: pa.Array, new: pa.Array) -> pa.Array:
@@ -266,8 +278,8 @@ class Vocabulary:
 
         Afterwards `names` is in the new order, and nothing more is encoded. `None` if nothing changes.
         """
-        names = names_of([as_arrow(self._coder.names)])
-        codes, self._sorted = numbered(self.known, names, ascending(*names.arrow))
+        names = self._coder.names
+        codes, self._sorted = numbered(self.known, names_of([as_arrow(names)]), names)
         return None if (codes == np.arange(len(codes))).all() else np.append(codes, -1).astype(np.int32)
 
     @property
@@ -283,7 +295,7 @@ def given_codes(piece: Piece, places: Places, fill: object) -> tuple[Int32s, int
     """
     found = places.of(piece.values.to_pylist())
     codes, nulls = _by_value(piece, np.where(found < 0, len(places.known), found))
-    codes[codes < 0] = -1 if fill is None else places.of([fill])[0]
+    codes[codes < 0] = places.code_of(fill)
     return codes, nulls
 
 

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from tensorstash.columns.arrays import filled, nulls
 from tensorstash.columns.codec import Ascending, Given, Hashed, Plain, Validity
 from tensorstash.columns.column import Column
-from tensorstash.columns.name_list import Names
 from tensorstash.columns.types import is_text
 from tensorstash.common.dtypes import Int32s, from_bfloat16
 from tensorstash.errors import DataError
-from tensorstash.ingest.codes import Piece, Places, Vocabulary, bucket_codes, given_codes, only, piece_of
+from tensorstash.ingest.codes import Piece, Places, Vocabulary, bucket_codes, given_codes, piece_of
 from tensorstash.ingest.values import flatten, values
 from tensorstash.sources.storage import decoded
 
@@ -29,7 +28,7 @@ class Decoder:
     # number of nulls among them
     decode: Callable[[Sequence[pa.Array], str], tuple[NDArray[Any], int]]
     vocabulary: Vocabulary | None = None  # of texts; ascending only after all batches have been decoded
-    given: Sequence[Any] | None = None  # the vocabulary that the caller of a load gave
+    given: Sequence[Any] | None = None  # names to which no row adds another
     # of each batch with texts that are taken as missing because `like=` lacks them: how many, and the first of them
     dropped: list[tuple[int, str]] = field(default_factory=list)
 
@@ -53,8 +52,9 @@ def decoder_of(column: Column) -> Decoder:
         case Ascending(known, unknown):
             fill, empty = (name if isinstance(name, str) else None for name in (column.fill, column.empty))
             ascending = Vocabulary(known, fill, empty)
-            if known is not None and unknown != "keep":
-                return _closed(column, ascending, known, unknown)
+            if unknown != "keep":
+                ascending.renumbering()
+                return _closed(column, ascending.names, unknown)
             return Decoder(lambda arrays, _: ascending.encode(piece_of(arrays[0])), ascending)
         case Given(vocabulary):
             places = Places(vocabulary)
@@ -64,26 +64,26 @@ def decoder_of(column: Column) -> Decoder:
             return Decoder(lambda arrays, _: bucket_codes(piece_of(arrays[0]), count))
 
 
-def _closed(column: Column, vocabulary: Vocabulary, known: Names, unknown: str) -> Decoder:
-    """The decoder of texts to which the vocabulary gives no new codes."""
-    places, filled_in = Places(known), {column.fill, column.empty}
-    decoder = Decoder(lambda arrays, place: encode(piece_of(arrays[0]), place), vocabulary)
+def _closed(column: Column, names: Sequence[Any], unknown: str) -> Decoder:
+    """The decoder of texts of which no others than these names have codes."""
+    places = Places(names)
+    decoder = Decoder(lambda arrays, place: encode(piece_of(arrays[0]), place), given=names)
 
     def encode(piece: Piece, place: str) -> tuple[Int32s, int]:
+        codes, nulls = given_codes(piece, places, column.fill)
+        strange = codes == len(names)
+        if not strange.any():
+            return codes, nulls
         texts = piece.values.to_pylist()
-        taken = (places.of(texts) >= 0) | np.array([text in filled_in for text in texts], np.bool_)
-        if taken.all():
-            return vocabulary.encode(piece)
-        first = min(compress(texts, ~taken))
+        first = min(compress(texts, places.of(texts) < 0))
         if unknown == "error":
             raise DataError(
                 f"unknown='error' takes only texts that like= has; column {column.name!r} has {first!r} in {place}, "
                 "which like= lacks. Correct it, or take unknown='drop' or 'keep'."
             )
-        count = int(np.count_nonzero(np.append(~taken, False)[piece.indices]))
-        decoder.dropped.append((count, first))
-        codes, nulls = vocabulary.encode(only(piece, taken))
-        return codes, nulls - count
+        decoder.dropped.append((int(np.count_nonzero(strange)), first))
+        codes[strange] = places.code_of(column.fill)
+        return codes, nulls
 
     return decoder
 

@@ -11,10 +11,10 @@ from tensorstash.columns.arrays import of_numbers
 from tensorstash.columns.name_list import Names
 from tensorstash.columns.resolve import entity_column, entity_columns
 from tensorstash.columns.sharding import shard_of
-from tensorstash.common.dtypes import Bools, Int32s, Int64s
+from tensorstash.common.dtypes import Bools, Int32s
 from tensorstash.common.text import counted
 from tensorstash.errors import DataError
-from tensorstash.ingest.codes import Piece, Places, Vocabulary, as_arrow, ascending, inverse, names_of, piece_of
+from tensorstash.ingest.codes import Piece, Places, Vocabulary, as_arrow, names_of, piece_of
 from tensorstash.sources.read import Source, Unit, read, with_rows
 from tensorstash.sources.storage import decoded
 
@@ -41,11 +41,6 @@ class Entities:
                 part_codes, _ = self._pairs[k - 1].encode(piece_of(pairs))
             codes = part_codes
         return codes
-
-    def order(self) -> Int64s:
-        """The order in which the entities ascend."""
-        parts = zip(self._parts, self._codes())
-        return np.lexsort([inverse(ascending(as_arrow(part.names)))[codes] for part, codes in parts][::-1])
 
     def names(self, *, are_tuples: bool) -> Names:
         """The entities as they came."""

@@ -231,7 +231,7 @@ def _write_entities(choice: Choice, draft: Draft, entities: Entities) -> tuple[N
     assert entity is not None
     assert isinstance(entity.codec, Ascending)
     known, found = entity.codec.known, entities.names(are_tuples=bool(entity.shape))
-    numbers, names = numbered(known, found, entities.order())
+    numbers, names = numbered(known, found, found)
     if choice.request.unknown == "error" and known is not None and len(names) > len(known):
         raise DataError(
             f"unknown='error' takes only entities that like= has; {len(names) - len(known):,} of the source are "
