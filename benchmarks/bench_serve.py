@@ -72,7 +72,7 @@ def main() -> None:
         for names, kind in product((50, 300) if arguments.quick else (3000, 1_000_000), ("texts", "integers", "codes")):
             with tempfile.TemporaryDirectory() as folder:
                 digest, title = prepare_names(Path(folder), kind, names), f"{names:,} {kind}"
-                rows += compare(roots, Path(folder), title, digest, rounds=1 if arguments.quick else 7, starts=2)
+                rows += compare(roots, Path(folder), title, digest, rounds=1 if arguments.quick else 5, starts=2)
         record.save("bench_serve_references", rows, quick=arguments.quick)
         return
     for series in (20, 7) if arguments.quick else (1000, 20):

@@ -14,7 +14,7 @@ from tensorstash.columns.sharding import shard_of
 from tensorstash.common.dtypes import Bools, Int32s
 from tensorstash.common.text import counted
 from tensorstash.errors import DataError
-from tensorstash.ingest.codes import Piece, Places, Vocabulary, as_arrow, names_of, piece_of
+from tensorstash.ingest.codes import Piece, Places, Vocabulary, piece_of
 from tensorstash.sources.read import Source, Unit, read, with_rows
 from tensorstash.sources.storage import decoded
 
@@ -42,10 +42,10 @@ class Entities:
             codes = part_codes
         return codes
 
-    def names(self, *, are_tuples: bool) -> Names:
-        """The entities as they came."""
-        parts = zip(self._parts, self._codes())
-        return names_of((as_arrow(part.names).take(of_numbers(of)) for part, of in parts), are_tuples=are_tuples)
+    def values(self) -> list[list[Any]]:
+        """For each entity column, its values in the entities as they came."""
+        parts = zip([part.names for part in self._parts], self._codes())
+        return [[*map(names.__getitem__, codes.tolist())] for names, codes in parts]
 
     def _codes(self) -> list[Int32s]:
         """For each entity column, `(entities,)` places in its names."""
@@ -88,7 +88,8 @@ def entities_of_rows(source: Source, entity: Entity, arrays: Sequence[pa.Array],
     names = entity_columns(entity)
     entities = Entities(len(names))
     places = entities.encode([piece_of(without_nulls(*column, source, row)) for column in zip(arrays, names)])
-    return [*entities.names(are_tuples=not isinstance(entity, str))], places
+    parts = entities.values()
+    return parts[0] if isinstance(entity, str) else [*zip(*parts)], places
 
 
 def known_rows(source: Source, entity: Entity, known: Names, progress: bool | None) -> tuple[Source, str]:

@@ -230,7 +230,7 @@ def _write_entities(choice: Choice, draft: Draft, entities: Entities) -> tuple[N
     entity = choice.entity
     assert entity is not None
     assert isinstance(entity.codec, Ascending)
-    known, found = entity.codec.known, entities.names(are_tuples=bool(entity.shape))
+    known, found = entity.codec.known, names_of(map(as_arrow, entities.values()), are_tuples=bool(entity.shape))
     numbers, names = numbered(known, found, found)
     if choice.request.unknown == "error" and known is not None and len(names) > len(known):
         raise DataError(
@@ -274,8 +274,8 @@ def units_of_keys(choice: Choice, keys: Keys, draft: Draft) -> list[Unit]:
 def write_vocabulary(draft: Draft, column: str, names: Sequence[Any] | None) -> None:
     """Write the names that the codes of a column stand for, if they stand for names."""
     if names is not None:
-        (names,) = names.parts if isinstance(names, Names) else names_of([as_arrow(names)]).parts
-        write_names(draft, f"{column}.__vocabulary", names, integers=not isinstance(names, Texts))
+        (part,) = names.parts if isinstance(names, Names) else names_of([as_arrow(names)]).parts
+        write_names(draft, f"{column}.__vocabulary", part, integers=not isinstance(part, Texts))
 
 
 def write_names(draft: Draft, name: str, names: Part, *, integers: bool) -> None:
