@@ -1,4 +1,7 @@
-"""Options of the long tests, and the place for shared segments of a test, which must leave nothing behind."""
+"""Options of the long tests, and the place for shared segments of a test, which must leave nothing behind.
+
+Of the inside, it resets what is warned of once per process.
+"""
 
 import gc
 import multiprocessing

@@ -1,4 +1,4 @@
-"""`windows.on(stash)`: the arguments of windows on other data."""
+"""`windows.on(stash)`: the arguments of windows on other data; one test resets what the inside has warned of."""
 
 import pickle
 import warnings
