@@ -22,26 +22,30 @@ class Texts:
     def __init__(self, letters: NDArray[np.uint8], bounds: Int64s, damaged: Callable[[str], Exception] = ValueError):
         """`damaged` makes the error for bytes that are no text."""
         self.letters, self.bounds, self._damaged = letters, bounds, damaged
-        self._letters, self._bounds = letters.data, bounds.data  # items of numpy take three times as long
 
     def __len__(self) -> int:
-        return len(self._bounds) - 1
+        return len(self.bounds) - 1
 
-    def __getitem__(self, k: int) -> str:
-        return self._decoded(self._letters[self._bounds[k] : self._bounds[k + 1]])
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Texts, (self.letters, self.bounds)
 
-    def __iter__(self) -> Iterator[str]:
-        letters = self.letters.tobytes()  # whose slices take less time than those of the memory
-        return (self._decoded(letters[start:stop]) for start, stop in pairwise(self.bounds.tolist()))
+    def item(self, k: int) -> str:
+        """A text by its number."""
+        return self._decoded(self.letters[self.bounds.item(k) : self.bounds.item(k + 1)].tobytes())
 
-    def _decoded(self, letters: bytes | memoryview) -> str:
+    def tolist(self) -> list[str]:
+        """All texts."""
+        letters = self.letters.tobytes()
+        return [self._decoded(letters[start:stop]) for start, stop in pairwise(self.bounds.tolist())]
+
+    def _decoded(self, letters: bytes) -> str:
         try:
-            return str(letters, "utf-8")
+            return letters.decode()
         except UnicodeDecodeError as error:
             raise self._damaged(f"a text cannot be decoded: {error}") from None
 
 
-Part = Texts | memoryview  # texts or integers
+Part = Texts | NDArray[Any]  # texts or integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +59,12 @@ class Names(Sequence[Any]):
         return len(self.parts[0])
 
     def __getitem__(self, k: Any) -> Any:
-        values = tuple(part[k] for part in self.parts)
+        values = tuple(part.item(k) for part in self.parts)
         return values if self.are_tuples else values[0]
 
     def __iter__(self) -> Iterator[Any]:
-        return zip(*self.parts) if self.are_tuples else iter(self.parts[0])
+        columns = [part.tolist() for part in self.parts]
+        return zip(*columns) if self.are_tuples else iter(columns[0])
 
     def __contains__(self, name: object) -> bool:
         return self.find(name) >= 0
@@ -77,7 +82,7 @@ class Names(Sequence[Any]):
         return tuple(
             pa.Array.from_buffers(pa.large_string(), len(part), [None, *map(pa.py_buffer, (part.bounds, part.letters))])
             if isinstance(part, Texts)
-            else of_numbers(np.asarray(part))
+            else of_numbers(part)
             for part in self.parts
         )
 

@@ -227,7 +227,7 @@ def names_of(columns: Iterable[pa.Array], *, are_tuples: bool = False) -> Names:
 
 def _part(column: pa.Array) -> Part:
     if not is_text(column.type):
-        return numbers(column).data
+        return numbers(column)
     _, bounds, letters = column.buffers()
     return Texts(np.frombuffer(letters, np.uint8), np.frombuffer(bounds, np.int64, len(column) + 1))
 

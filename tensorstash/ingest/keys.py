@@ -280,9 +280,9 @@ def write_vocabulary(draft: Draft, column: str, names: Sequence[Any] | None) -> 
 
 def write_names(draft: Draft, name: str, names: Part, *, integers: bool) -> None:
     """Write integers, or texts as two blobs: their UTF-8 bytes, and the end of each text."""
-    if integers:
-        values = np.asarray(names if len(names) else np.empty(0, np.int64))
-        draft.blob(f"{name}.integers", values, torch.uint64 if values.dtype == np.uint64 else torch.int64)
-    elif isinstance(names, Texts):
+    if isinstance(names, Texts) and not integers:
         draft.blob(f"{name}.text", names.letters, torch.uint8)
         draft.blob(f"{name}.ends", names.bounds[1:], torch.int64)
+    else:
+        values = np.empty(0, np.int64) if isinstance(names, Texts) else names  # without rows nothing tells integers
+        draft.blob(f"{name}.integers", values, torch.uint64 if values.dtype == np.uint64 else torch.int64)

@@ -140,8 +140,8 @@ def entity_like(column: Column, like: Stash | None, schema: pa.Schema, where: st
         arrow = schema.field(member).type
         if is_text(arrow) != isinstance(part, Texts):
             raise SchemaError(
-                f"Entity columns have one kind of values; {member!r} is {arrow} in {where}, and like= has {part[0]!r} "
-                "there. Convert the column."
+                f"Entity columns have one kind of values; {member!r} is {arrow} in {where}, and like= has "
+                f"{part.item(0)!r} there. Convert the column."
             )
     return replace(column, codec=Ascending(known))
 

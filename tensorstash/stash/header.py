@@ -119,7 +119,7 @@ def checked_offsets(segment: Segment, rows: int) -> torch.Tensor:
 def read_names(segment: Segment, name: str) -> Part:
     """A column of the entity names, or a vocabulary, in a segment."""
     if f"{name}.integers" in segment.entries:
-        return segment.blob(f"{name}.integers").numpy().data
+        return segment.blob(f"{name}.integers").numpy()
     letters = segment.blob(f"{name}.text").numpy().view(np.uint8).reshape(-1)
     bounds = np.append(0, segment.blob(f"{name}.ends").numpy())
     if bounds.dtype != np.int64 or (bounds[1:] < bounds[:-1]).any() or bounds[-1] != len(letters):

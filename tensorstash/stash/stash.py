@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
@@ -104,7 +103,7 @@ class Stash(Mapping[str, torch.Tensor]):
         if not isinstance(name, str) or name not in self.entity_names:
             raise unknown(name, self.entity_names, "the stash", "entity column")
         part = self.names().parts[self.entity_names.index(name)]
-        return [*part] if isinstance(part, Texts) else np.asarray(part)
+        return part.tolist() if isinstance(part, Texts) else part
 
     def names(self, column: str | None = None) -> Names:
         """The entities, or the vocabulary of a column; objects are made only of those that are asked for."""

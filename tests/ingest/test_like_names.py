@@ -4,6 +4,7 @@ How many names are bisected is patched inside.
 """
 
 import gc
+import pickle
 import sys
 import warnings
 from itertools import pairwise
@@ -110,6 +111,22 @@ def test_a_given_vocabulary_keeps_its_order(vocabulary: list[Any], bisected: int
     assert part["x"].tolist() == [2, 1, len(vocabulary), 0]
     assert part.vocabulary("x") == vocabulary
     assert (part.about("x").unknown, part.about("x").nulls) == (1, 1)
+
+
+@pytest.mark.parametrize("entity", ["e", ["e", "f"]])
+def test_a_plan_with_a_reference_is_pickled(entity: Any, tmp_path: Path) -> None:
+    frame = pl.DataFrame({"e": ["b", "é"], "f": [7, 2**40], "s": ["x", "y"], "g": [3, 1], "y": [1.0, 2.0]})
+    columns = ["f", "s", "y"] if entity == "e" else ["s", "y"]
+    given = {**{name: name for name in columns}, "g": ts.column("g", vocabulary=[3, 1])}
+    ts.load(frame, given, entity=entity).save(tmp_path / "reference.safetensors")
+    frame[1:].write_parquet(tmp_path / "rows.parquet")
+    plan = ts.plan(tmp_path / "rows.parquet", like=tmp_path / "reference.safetensors")
+    other = pickle.loads(pickle.dumps(plan))
+    assert plan.rows == pickle.loads(pickle.dumps(plan)).rows == 1  # plans have looked at the source
+    for one in (plan, other, pickle.loads(pickle.dumps(plan))):
+        stash = one.load(progress=False)
+        assert stash.entities == (["b", "é"] if entity == "e" else [("b", 7), ("é", 2**40)])
+        assert (stash.vocabulary("s"), stash["s"].tolist(), stash["g"].tolist()) == (["x", "y"], [1], [1])
 
 
 def test_integers_of_64_bits_without_a_sign_follow_smaller_ones() -> None:
