@@ -1,6 +1,6 @@
 """Options of the long tests, the device of a test, and its place for shared segments, which must leave nothing behind.
 
-It reaches inside for the device that a name means.
+Of the inside, it resets what is warned of once per process, and asks for the device that a name means.
 """
 
 import gc
@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 import tensorstash as ts
 from tensorstash.batches.devices import device_of
+from tensorstash.windows import selection
 from tests import processes
 from tests.oracle_load import descriptors
 
@@ -67,6 +68,12 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """At the end of the process everything is freed again."""
     gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def latest_has_not_warned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning that is given once per process is given in each test."""
+    monkeypatch.setitem(selection._has_warned, "short", False)
 
 
 @pytest.fixture(scope="session")

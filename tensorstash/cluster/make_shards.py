@@ -162,7 +162,7 @@ def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool 
         index=write_index(store, arguments, pa.schema([rows.schema.field(n) for n in choice.entity.members]), reports),
         frequency=frequency_of(reports) if choice.step is None else choice.written_step,
         vocabularies={
-            column.name: column.given_vocabulary for column in columns if column.given_vocabulary is not None
+            column.name: tuple(column.given_vocabulary) for column in columns if column.given_vocabulary is not None
         },
         types={c.name: " x ".join([str(c.dtype).removeprefix("torch."), *map(str, c.shape)]) for c in columns},
     )

@@ -3,8 +3,11 @@
 For each class, `columns/resolve.py` has a case that makes the column, and `ingest/decoders.py` one that decodes it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from tensorstash.columns.name_list import Names
 
 Unknown = Literal["keep", "error", "drop"]  # what becomes of a name that a vocabulary lacks
 
@@ -23,7 +26,7 @@ class Validity:
 class Ascending:
     """Codes for texts, in ascending order of the texts."""
 
-    known: tuple[Any, ...] = field(default=(), repr=False)  # names that keep their codes; new names follow them
+    known: Names | None = field(default=None, repr=False)  # names that keep their codes; new names follow them
     unknown: Unknown = "keep"
 
 
@@ -31,7 +34,7 @@ class Ascending:
 class Given:
     """Codes for texts or integers: their indices in a given vocabulary."""
 
-    vocabulary: tuple[str, ...] | tuple[int, ...]
+    vocabulary: Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)

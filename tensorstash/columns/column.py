@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -92,7 +93,7 @@ class Column:
         return self.codec.buckets if isinstance(self.codec, Hashed) else None
 
     @property
-    def given_vocabulary(self) -> tuple[str, ...] | tuple[int, ...] | None:
+    def given_vocabulary(self) -> Sequence[Any] | None:
         """The vocabulary that the caller of a load gave."""
         return self.codec.vocabulary if isinstance(self.codec, Given) else None
 

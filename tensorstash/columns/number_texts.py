@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 # a sign, a currency, digits with marks between thousands or an exponent, and a unit; "007" is a label
 _NUMBER = re.compile(
@@ -24,8 +25,9 @@ def number_share(texts: Sequence[str]) -> float:
     return (bare + max(units.values(), default=0)) / max(len(values), 1)
 
 
-def look_like_numbers(texts: Sequence[str]) -> bool:
+def look_like_numbers(texts: Sequence[Any]) -> bool:
     """Whether 90% of distinct texts are numbers. Fewer than ten are labels, unless one marks a missing value."""
-    sample = texts[:: 1 + len(texts) // _SAMPLE]  # texts are sorted, digits before letters: take some of all
+    # texts are sorted, digits before letters: take some of all
+    sample = [texts[k] for k in range(0, len(texts), 1 + len(texts) // _SAMPLE)]
     is_marked = any(text.strip().lower() in _MISSING for text in sample)
     return (is_marked or len(sample) >= _FEWEST) and number_share(sample) >= 0.9

@@ -1,5 +1,6 @@
 """Static columns that a load takes over from `like=`, with the values that its entities have there."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,12 @@ from tensorstash.ingest.static import StaticColumn
 from tensorstash.stash.stash import Stash
 
 
-def carried_column(column: Column, like: Stash, entities: list[Any]) -> StaticColumn:
+def carried_column(column: Column, like: Stash, entities: Sequence[Any]) -> StaticColumn:
     """The column for `entities`.
 
     The entities of `like` come first. The others have a missing value: NaN, code -1 or `fill=`, or else an error.
     """
-    names = like.vocabulary(column.name) if column.kind == "category" else None
+    names = like.names(column.name) if column.kind == "category" else None
     known, others = as_array(like.static[column.name]), len(entities) - len(like.offsets) + 1
     if not others:
         return StaticColumn(column, known, names)
@@ -37,7 +38,7 @@ def _missing(column: Column, like: Stash) -> float | int | bool | None:
     if column.is_validity:
         return False
     if column.is_coded:
-        return -1 if column.fill is None else like.vocabulary(column.name).index(column.fill)
+        return -1 if column.fill is None else like.names(column.name).find(column.fill)
     if column.fill is not None:
         assert not isinstance(column.fill, str)
         return column.fill

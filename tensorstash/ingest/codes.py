@@ -1,9 +1,10 @@
 """Text and integers as codes: in ascending order, by a given vocabulary, or hashed."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count
+from functools import cached_property
+from itertools import count, repeat
 from threading import Lock
 from typing import Any
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from tensorstash.columns.arrays import filled, numbers, of_numbers, of_texts
 from tensorstash.columns.hashing import digests
+from tensorstash.columns.name_list import Names, Part, Texts
 from tensorstash.columns.types import is_text
 from tensorstash.common.dtypes import Bools, Int32s, Int64s
 from tensorstash.common.forks import has_pool
@@ -91,7 +93,7 @@ def _long_runs(rows: int, differs: Callable[[int], Bools]) -> Int64s | None:
 
 def as_arrow(names: Sequence[Any]) -> pa.Array:
     """Texts or integers as an Arrow array, with 64-bit offsets or integers."""
-    if names and isinstance(names[0], str):
+    if not names or isinstance(names[0], str):
         return of_texts(names)
     large = max(names, default=0) > np.iinfo(np.int64).max
     return of_numbers(np.array(names, np.uint64 if large else np.int64))
@@ -160,18 +162,87 @@ class _PolarsCoder:
             return self._codes[numbers]
 
 
+_BISECTED = 64  # names of which a dictionary is made in the time in which one is bisected
 _MANY = 1 << 14  # names, from which a table of polars is faster, and worth the import
+
+
+class Places:
+    """The places of names among known ones. A few are bisected; a dictionary is made once that takes less time."""
+
+    def __init__(self, known: Sequence[Any]) -> None:
+        self.known, self._asked = known, 0
+
+    def of(self, names: Sequence[Any]) -> Int64s:
+        """`(names,)`; -1 for a name that is not known."""
+        self._asked += len(names)
+        known = self.known
+        if isinstance(known, Names) and self._asked * len(known.stretches) * _BISECTED < len(known):
+            return np.fromiter(map(known.find, names), np.int64, len(names))
+        return np.fromiter(map(self._places.get, names, repeat(-1)), np.int64, len(names))
+
+    def code_of(self, name: Any) -> int:
+        """The place of a name; -1 also for `None`."""
+        return -1 if name is None else int(self.of([name])[0])
+
+    @cached_property
+    def _places(self) -> dict[Any, int]:
+        return dict(zip(self.known, count()))
+
+
+def numbered(known: Names | None, names: Names, values: Sequence[Any]) -> tuple[Int64s, Names]:
+    """The numbers of distinct names, whose `values` are equal, and all names.
+
+    Known ones keep their numbers, and others follow in ascending order.
+    """
+    found = np.full(len(names), -1) if known is None else Places(known).of(values)
+    new, first = np.flatnonzero(found < 0), 0 if known is None else len(known)
+    if not len(new):
+        return found, names if known is None else known
+    columns = [column.take(of_numbers(new)) for column in names.arrow]
+    order = _order(columns)
+    found[new[order]] = first + np.arange(len(new))
+    columns = [column.take(of_numbers(order)) for column in columns]
+    columns = columns if known is None else [*map(_joined, known.arrow, columns)]
+    return found, names_of(columns, are_tuples=names.are_tuples)
+
+
+def _order(columns: Sequence[pa.Array]) -> Int64s:
+    """The order in which tuples of these values ascend."""
+    if len(columns) == 1:
+        return ascending(columns[0])
+    parts = [column.dictionary_encode() for column in columns]
+    return np.lexsort([inverse(ascending(part.dictionary))[numbers(part.indices)] for part in parts][::-1])
+
+
+def _joined(known: pa.Array, new: pa.Array) -> pa.Array:
+    if known.type != new.type:  # integers, of which some need all 64 bits
+        return as_arrow([*known.to_pylist(), *new.to_pylist()])
+    return pa.concat_arrays([known, new])
+
+
+def names_of(columns: Iterable[pa.Array], *, are_tuples: bool = False) -> Names:
+    """Names by the values of their columns, over the same memory."""
+    return Names(tuple(map(_part, columns)), are_tuples)
+
+
+def _part(column: pa.Array) -> Part:
+    if not is_text(column.type):
+        return numbers(column)
+    _, bounds, letters = column.buffers()
+    return Texts(np.frombuffer(letters, np.uint8), np.frombuffer(bounds, np.int64, len(column) + 1))
 
 
 class Vocabulary:
     """The texts or integers that codes stand for. Threads bring pieces in any order; `renumbering` sorts the names."""
 
-    def __init__(self, known: Sequence[Any] = (), fill: str | None = None, empty: str | None = None) -> None:
+    def __init__(self, known: Names | None = None, fill: str | None = None, empty: str | None = None) -> None:
         """Names in `known` keep their codes. They, `fill` and `empty` have codes even if no row has them."""
         self.fill = fill
-        self._known = len(known)
-        others = dict.fromkeys(name for name in (fill, empty) if name is not None)
-        self._coder: _DictCoder | _PolarsCoder = _DictCoder(dict.fromkeys((*known, *others)))
+        self.known = known
+        self._sorted: Names | None = None
+        self._coder: _DictCoder | _PolarsCoder = _DictCoder(
+            dict.fromkeys(name for name in (fill, empty) if name is not None)
+        )
         self._first = len(self)  # later names come from rows
         self._lock = Lock()
 
@@ -205,29 +276,26 @@ class Vocabulary:
     def renumbering(self) -> Int32s | None:
         """The new code of each code, `(names + 1,)`, the last one for -1, so that codes ascend after the known ones.
 
-        Afterwards `names` is in the new order. `None` if nothing changes.
+        Afterwards `names` is in the new order, and nothing more is encoded. `None` if nothing changes.
         """
         names = self._coder.names
-        order = np.append(np.arange(self._known), self._known + ascending(as_arrow(names[self._known :])))
-        if (order[1:] > order[:-1]).all():
-            return None
-        changed = np.append(inverse(order), -1).astype(np.int32)
-        self._coder = _DictCoder(map(names.__getitem__, order.tolist()))
-        return changed
+        codes, self._sorted = numbered(self.known, names_of([as_arrow(names)]), names)
+        return None if (codes == np.arange(len(codes))).all() else np.append(codes, -1).astype(np.int32)
 
     @property
-    def names(self) -> list[Any]:
+    def names(self) -> Sequence[Any]:
         """All names in the order of their codes."""
-        return self._coder.names
+        return self._coder.names if self._sorted is None else self._sorted
 
 
-def given_codes(piece: Piece, code_of: Mapping[Any, int], fill: object) -> tuple[Int32s, int]:
+def given_codes(piece: Piece, places: Places, fill: object) -> tuple[Int32s, int]:
     """`(n,)` codes of a given vocabulary, and the number of nulls.
 
-    An unknown value has the code `len(code_of)`, null that of `fill`, or -1.
+    An unknown value has the code `len(places.known)`, null that of `fill`, or -1.
     """
-    codes, nulls = _by_value(piece, [code_of.get(value, len(code_of)) for value in piece.values.to_pylist()])
-    codes[codes < 0] = code_of.get(fill, -1)
+    found = places.of(piece.values.to_pylist())
+    codes, nulls = _by_value(piece, np.where(found < 0, len(places.known), found))
+    codes[codes < 0] = places.code_of(fill)
     return codes, nulls
 
 

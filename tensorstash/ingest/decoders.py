@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tensorstash.columns.column import Column
 from tensorstash.columns.types import is_text
 from tensorstash.common.dtypes import Int32s, from_bfloat16
 from tensorstash.errors import DataError
-from tensorstash.ingest.codes import Piece, Vocabulary, bucket_codes, given_codes, piece_of
+from tensorstash.ingest.codes import Piece, Places, Vocabulary, bucket_codes, given_codes, piece_of
 from tensorstash.ingest.values import flatten, values
 from tensorstash.sources.storage import decoded
 
@@ -27,7 +28,7 @@ class Decoder:
     # number of nulls among them
     decode: Callable[[Sequence[pa.Array], str], tuple[NDArray[Any], int]]
     vocabulary: Vocabulary | None = None  # of texts; ascending only after all batches have been decoded
-    given: Sequence[Any] | None = None  # the vocabulary that the caller of a load gave
+    given: Sequence[Any] | None = None  # names to which no row adds another
     # of each batch with texts that are taken as missing because `like=` lacks them: how many, and the first of them
     dropped: list[tuple[int, str]] = field(default_factory=list)
 
@@ -52,34 +53,36 @@ def decoder_of(column: Column) -> Decoder:
             fill, empty = (name if isinstance(name, str) else None for name in (column.fill, column.empty))
             ascending = Vocabulary(known, fill, empty)
             if unknown != "keep":
-                return _closed(column, ascending, unknown)
+                ascending.renumbering()
+                return _closed(column, ascending.names, unknown)
             return Decoder(lambda arrays, _: ascending.encode(piece_of(arrays[0])), ascending)
         case Given(vocabulary):
-            code_of = {name: code for code, name in enumerate(vocabulary)}
-            return Decoder(lambda arrays, _: given_codes(piece_of(arrays[0]), code_of, column.fill), given=vocabulary)
+            places = Places(vocabulary)
+            return Decoder(lambda arrays, _: given_codes(piece_of(arrays[0]), places, column.fill), given=vocabulary)
         case Hashed(count):
             assert count is not None
             return Decoder(lambda arrays, _: bucket_codes(piece_of(arrays[0]), count))
 
 
-def _closed(column: Column, vocabulary: Vocabulary, unknown: str) -> Decoder:
-    """The decoder of texts to which the vocabulary gives no new codes."""
-    code_of = {name: code for code, name in enumerate(vocabulary.names)}
-    decoder = Decoder(lambda arrays, place: encode(piece_of(arrays[0]), place), vocabulary)
+def _closed(column: Column, names: Sequence[Any], unknown: str) -> Decoder:
+    """The decoder of texts of which no others than these names have codes."""
+    places = Places(names)
+    decoder = Decoder(lambda arrays, place: encode(piece_of(arrays[0]), place), given=names)
 
     def encode(piece: Piece, place: str) -> tuple[Int32s, int]:
-        codes, nulls = given_codes(piece, code_of, column.fill)
-        strange = codes == len(code_of)
+        codes, nulls = given_codes(piece, places, column.fill)
+        strange = codes == len(names)
         if not strange.any():
             return codes, nulls
-        first = min(text for text in piece.values.to_pylist() if text not in code_of)
+        texts = piece.values.to_pylist()
+        first = min(compress(texts, places.of(texts) < 0))
         if unknown == "error":
             raise DataError(
                 f"unknown='error' takes only texts that like= has; column {column.name!r} has {first!r} in {place}, "
                 "which like= lacks. Correct it, or take unknown='drop' or 'keep'."
             )
         decoder.dropped.append((int(np.count_nonzero(strange)), first))
-        codes[strange] = code_of.get(column.fill, -1)
+        codes[strange] = places.code_of(column.fill)
         return codes, nulls
 
     return decoder

@@ -1,18 +1,20 @@
 """The entities of rows: their numbers, and the rows of one shard."""
 
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from tensorstash.columns.arrays import of_numbers
+from tensorstash.columns.name_list import Names
 from tensorstash.columns.resolve import entity_column, entity_columns
 from tensorstash.columns.sharding import shard_of
-from tensorstash.common.dtypes import Bools, Int32s, Int64s
+from tensorstash.common.dtypes import Bools, Int32s
 from tensorstash.common.text import counted
 from tensorstash.errors import DataError
-from tensorstash.ingest.codes import Piece, Vocabulary, as_arrow, ascending, inverse, piece_of
+from tensorstash.ingest.codes import Piece, Places, Vocabulary, piece_of
 from tensorstash.sources.read import Source, Unit, read, with_rows
 from tensorstash.sources.storage import decoded
 
@@ -22,13 +24,9 @@ Entity = str | Sequence[str]  # `entity=` of a load
 class Entities:
     """Numbers the entities as they come, by the values of one column or the tuples of several."""
 
-    def __init__(self, columns: int, known: Sequence[Any]) -> None:
-        """Entities in `known` exist even without rows."""
-        self._parts = [Vocabulary(known)] if columns == 1 else [Vocabulary() for _ in range(columns)]
+    def __init__(self, columns: int) -> None:
+        self._parts = [Vocabulary() for _ in range(columns)]
         self._pairs = [Vocabulary() for _ in range(columns - 1)]  # of (number of leading parts, next part)
-        several = columns > 1 and len(known) > 0
-        of_known = self.encode([piece_of(as_arrow(part)) for part in zip(*known)]) if several else range(len(self))
-        self._known: Int64s = np.array(of_known, np.int64)
 
     def __len__(self) -> int:
         return len((self._pairs or self._parts)[-1])
@@ -44,19 +42,10 @@ class Entities:
             codes = part_codes
         return codes
 
-    def order(self) -> Int64s:
-        """The entities in the order of the stash: first the known ones, then the others by their values."""
-        parts = zip(self._parts, self._codes())
-        ranks = [inverse(ascending(as_arrow(part.names)))[codes] for part, codes in parts]
-        is_new = np.ones(len(self), np.bool_)
-        is_new[self._known] = False
-        order = np.lexsort(ranks[::-1])
-        return np.append(self._known, order[is_new[order]])
-
-    def values(self, order: Int64s) -> list[list[Any]]:
-        """For each entity column, its values in these entities."""
-        names = [part.names for part in self._parts]
-        return [[*map(of_part.__getitem__, codes[order].tolist())] for of_part, codes in zip(names, self._codes())]
+    def values(self) -> list[list[Any]]:
+        """For each entity column, its values in the entities as they came."""
+        parts = zip([part.names for part in self._parts], self._codes())
+        return [[*map(names.__getitem__, codes.tolist())] for names, codes in parts]
 
     def _codes(self) -> list[Int32s]:
         """For each entity column, `(entities,)` places in its names."""
@@ -97,19 +86,20 @@ def entities_of_rows(source: Source, entity: Entity, arrays: Sequence[pa.Array],
     `arrays` are those of the entity columns; a null in them is refused.
     """
     names = entity_columns(entity)
-    entities = Entities(len(names), ())
+    entities = Entities(len(names))
     places = entities.encode([piece_of(without_nulls(*column, source, row)) for column in zip(arrays, names)])
-    parts = entities.values(np.arange(len(entities)))
+    parts = entities.values()
     return parts[0] if isinstance(entity, str) else [*zip(*parts)], places
 
 
-def known_rows(source: Source, entity: Entity, known: Sequence[Any], progress: bool | None) -> tuple[Source, str]:
+def known_rows(source: Source, entity: Entity, known: Names, progress: bool | None) -> tuple[Source, str]:
     """The source with the rows whose entity is known, and a warning that counts the others; empty if there are none."""
-    names, strangers = {*known}, set[Any]()
+    places, strangers = Places(known), set[Any]()
 
     def are_known(found: list[Any]) -> Bools:
-        strangers.update(name for name in found if name not in names)
-        return np.array([name in names for name in found], np.bool_)
+        flags = places.of(found) >= 0
+        strangers.update(compress(found, ~flags))
+        return flags
 
     kept = _of_entities(source, entity, are_known, "like", progress)
     if not strangers:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorstash.columns.arrays import numbers, of_texts
 from tensorstash.columns.codec import Ascending
 from tensorstash.columns.column import Column
+from tensorstash.columns.name_list import Names, Part, Texts
 from tensorstash.columns.types import is_text
 from tensorstash.common.calendar import Calendar
 from tensorstash.common.clock import Clock
@@ -22,7 +22,7 @@ from tensorstash.common.threads import in_threads
 from tensorstash.errors import DataError
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
 from tensorstash.ingest.choice import Choice
-from tensorstash.ingest.codes import as_arrow, inverse, piece_of
+from tensorstash.ingest.codes import as_arrow, names_of, numbered, piece_of
 from tensorstash.ingest.entities import Entities, without_nulls
 from tensorstash.ingest.memory import SORT_BYTES, check_sorting
 from tensorstash.ingest.row_order import (
@@ -52,7 +52,7 @@ TimeRange = tuple[str | None, str | None, int | None, int | None]  # unit and zo
 class Keys:
     """The entities of the rows, and where in the stash each row of the source belongs."""
 
-    entities: list[Any]  # tuples for several entity columns, `[None]` for none
+    entities: Sequence[Any]  # tuples for several entity columns, `[None]` for none
     offsets: Int64s  # `(entities + 1,)`, where the rows of each begin in the stash
     places: Integers | None  # `(rows,)`; `None`: the rows of the source come in the order of the stash
     repeats: bool  # whether an entity has several rows of one time
@@ -68,14 +68,10 @@ class Keys:
 
 def read_keys(choice: Choice, draft: Draft, progress: Progress) -> Keys:
     """Decode the keys, and write entities, offsets and times to the segment."""
-    known = choice.entity.codec.known if choice.entity and isinstance(choice.entity.codec, Ascending) else ()
-    entities = Entities(len(choice.entity.members), known) if choice.entity else None
-    edges, numbered = _read(choice, draft, progress, entities)
-    order = np.arange(1) if entities is None else entities.order()
-    if entities is not None and choice.request.unknown == "error" and len(order) > len(known):
-        raise _unknown_entity(entities, order[len(known) :])
-    names = [None] if entities is None else _write_entities(choice, draft, entities.values(order))
-    runs = edges, inverse(order).astype(np.int32)[numbered]
+    entities = Entities(len(choice.entity.members)) if choice.entity else None
+    edges, found = _read(choice, draft, progress, entities)
+    names, numbers = ([None], np.zeros(1, np.int32)) if entities is None else _write_entities(choice, draft, entities)
+    runs = edges, numbers.astype(np.int32)[found]
     offsets = offsets_of(runs, len(names))
     times = {column.name: draft.array(column.name) for column in choice.times}
     places, repeats, known_first = _in_order(choice, runs, offsets, names, [*times.values()])
@@ -223,37 +219,36 @@ def _read_bundle(  # noqa: PLR0917
     return runs
 
 
-def _unknown_entity(entities: Entities, strangers: Int64s) -> DataError:
-    """The error for entities that `like=` lacks."""
-    parts = entities.values(strangers[:1])
-    first = parts[0][0] if len(parts) == 1 else tuple(part[0] for part in parts)
-    return DataError(
-        f"unknown='error' takes only entities that like= has; {len(strangers):,} of the source are unknown, such as "
-        f"{first!r}. Leave them out with unknown='drop', or take 'keep'."
-    )
-
-
-def _write_entities(choice: Choice, draft: Draft, parts: list[list[Any]]) -> list[Any]:
+def _write_entities(choice: Choice, draft: Draft, entities: Entities) -> tuple[Names, Int64s]:
+    """Write the entities of `like=` and those that it lacks; returns them, and the number of each as it came."""
     entity = choice.entity
     assert entity is not None
-    for k, (member, names) in enumerate(zip(entity.members, parts)):
+    assert isinstance(entity.codec, Ascending)
+    known, found = entity.codec.known, names_of(map(as_arrow, entities.values()), are_tuples=bool(entity.shape))
+    numbers, names = numbered(known, found, found)
+    if choice.request.unknown == "error" and known is not None and len(names) > len(known):
+        raise DataError(
+            f"unknown='error' takes only entities that like= has; {len(names) - len(known):,} of the source are "
+            f"unknown, such as {names[len(known)]!r}. Leave them out with unknown='drop', or take 'keep'."
+        )
+    for k, (member, part) in enumerate(zip(entity.members, names.parts)):
         integers = not is_text(choice.source.schema.field(member).type)
-        write_names(draft, f"__entities.{k}" if entity.shape else "__entities", names, integers)
-    return [*zip(*parts)] if entity.shape else parts[0]
+        write_names(draft, f"__entities.{k}" if entity.shape else "__entities", part, integers=integers)
+    return names, numbers
 
 
 def write_vocabulary(draft: Draft, column: str, names: Sequence[Any] | None) -> None:
     """Write the names that the codes of a column stand for, if they stand for names."""
     if names is not None:
-        write_names(draft, f"{column}.__vocabulary", names, bool(names) and isinstance(names[0], int))
+        (part,) = names.parts if isinstance(names, Names) else names_of([as_arrow(names)]).parts
+        write_names(draft, f"{column}.__vocabulary", part, integers=not isinstance(part, Texts))
 
 
-def write_names(draft: Draft, name: str, names: Sequence[Any], integers: bool) -> None:
+def write_names(draft: Draft, name: str, names: Part, *, integers: bool) -> None:
     """Write integers, or texts as two blobs: their UTF-8 bytes, and the end of each text."""
-    if integers:
-        values = numbers(as_arrow(names))
+    if isinstance(names, Texts) and not integers:
+        draft.blob(f"{name}.text", names.letters, torch.uint8)
+        draft.blob(f"{name}.ends", names.bounds[1:], torch.int64)
+    else:
+        values = np.empty(0, np.int64) if isinstance(names, Texts) else names  # without rows nothing tells integers
         draft.blob(f"{name}.integers", values, torch.uint64 if values.dtype == np.uint64 else torch.int64)
-        return
-    _, ends, letters = of_texts(names).buffers()
-    draft.blob(f"{name}.text", np.frombuffer(letters, np.uint8), torch.uint8)
-    draft.blob(f"{name}.ends", np.frombuffer(ends, np.int64)[1:], torch.int64)

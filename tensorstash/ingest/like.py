@@ -11,6 +11,7 @@ from tensorstash.columns.calendar import Moment
 from tensorstash.columns.codec import PLAIN, Ascending, Codec, Given, Unknown, Validity
 from tensorstash.columns.column import Column
 from tensorstash.columns.expression import Formula, restored
+from tensorstash.columns.name_list import Names, Texts
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import ColumnSpec
 from tensorstash.columns.types import is_text
@@ -84,7 +85,7 @@ def _codec_like(like: Stash, about: Column) -> Codec:
             "ts.hashed."
         )
     if about.kind == "category" and about.unknown is not None:
-        return Given(tuple(like.vocabulary(about.name)))
+        return Given(like.names(about.name))
     return about.codec if about.kind == "hashed" or isinstance(about.codec, Validity) else PLAIN
 
 
@@ -122,25 +123,27 @@ def column_like(
     if column.dtype.is_floating_point and about.dtype.is_floating_point and dtype is spec.dtype is None:
         return replace(column, dtype=about.dtype, digits=False)
     if isinstance(column.codec, Ascending) and about.kind == "category":
-        texts = tuple(like.vocabulary(column.name))
-        if not texts or isinstance(texts[0], str):
-            return replace(column, codec=Ascending(texts, unknown))
+        known = like.names(column.name)
+        if isinstance(known.parts[0], Texts):
+            return replace(column, codec=Ascending(known, unknown))
     return column
 
 
 def entity_like(column: Column, like: Stash | None, schema: pa.Schema, where: str) -> Column:
     """The entity column, with the entities that keep their numbers."""
-    if like is None or not like.entities:
+    if like is None or not len(like.names()):
         return column
-    first = like.entities[0] if column.shape else like.entities[:1]
-    for member, value in zip(column.members, first):
+    known = like.names()
+    if known.are_tuples != bool(column.shape):  # of one column
+        known = Names(known.parts, are_tuples=not known.are_tuples)
+    for member, part in zip(column.members, known.parts):
         arrow = schema.field(member).type
-        if is_text(arrow) != isinstance(value, str):
+        if is_text(arrow) != isinstance(part, Texts):
             raise SchemaError(
-                f"Entity columns have one kind of values; {member!r} is {arrow} in {where}, and like= has {value!r} "
-                "there. Convert the column."
+                f"Entity columns have one kind of values; {member!r} is {arrow} in {where}, and like= has "
+                f"{part.item(0)!r} there. Convert the column."
             )
-    return replace(column, codec=Ascending(tuple(like.entities)))
+    return replace(column, codec=Ascending(known))
 
 
 def key_of_like(like: Stash) -> list[tuple[str, int]]:

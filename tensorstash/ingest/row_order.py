@@ -23,10 +23,10 @@ def runs_of(entities: Int32s) -> Runs:
 def offsets_of(runs: Runs, count: int) -> Int64s:
     """`(count + 1,)`, where the rows of each entity begin in a stash."""
     edges, entities = runs
-    sizes = np.zeros(count)  # float64 is exact up to 2**53
+    ends = np.zeros(count + 1, np.int64)
     for first, end in blocks(0, len(entities)):
-        sizes += np.bincount(entities[first:end], np.diff(edges[first : end + 1]), count)
-    return np.append(0, np.cumsum(sizes)).astype(np.int64)
+        np.add.at(ends, entities[first:end] + 1, np.diff(edges[first : end + 1]))
+    return np.cumsum(ends, out=ends)
 
 
 def by_entity(runs: Runs, offsets: Int64s) -> Integers | None:

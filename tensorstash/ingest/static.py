@@ -52,7 +52,7 @@ def deciding_rows(rows: Int64s, codes: Int64s, bits: Bits) -> Deciding:
 class Settled:
     """The values of a static column, as the rows that decide them are read in the order of the source."""
 
-    def __init__(self, column: Column, source: Source, entities: list[Any], decoder: Decoder) -> None:
+    def __init__(self, column: Column, source: Source, entities: Sequence[Any], decoder: Decoder) -> None:
         self._column, self._source, self._entities, self._decoder = column, source, entities, decoder
         self._rows = np.full(len(entities), -1)  # of each entity, the row that had its value; -1: none so far
         self._bits: Bits = np.zeros((len(entities), math.prod(column.shape)), f"i{column.dtype.itemsize}")

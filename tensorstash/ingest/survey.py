@@ -132,7 +132,7 @@ def _chosen_rows(request: Request, source: Source, progress: bool | None) -> tup
     if request.shard is not None and request.entity is not None:
         rows = of_shard(rows, request.entity, request.shard, progress)
     if request.like is not None and request.entity is not None and request.unknown == "drop":
-        rows, strangers = known_rows(rows, request.entity, request.like.entities, progress)
+        rows, strangers = known_rows(rows, request.entity, request.like.names(), progress)
     return rows, filter_columns, strangers
 
 

@@ -114,7 +114,9 @@ def _warnings(load: _Load) -> Iterator[str]:
             )
     labels = {c.name for c in choice.columns if choice.entity and c.members[0] in choice.entity.members}
     for name, decoder in load.decoders.items():
-        if decoder.vocabulary is not None and name not in labels and look_like_numbers(decoder.vocabulary.names):
+        # texts that `like=` has were warned of when it was loaded
+        is_new = decoder.vocabulary is not None and decoder.vocabulary.known is None
+        if is_new and name not in labels and look_like_numbers(decoder.names or ()):
             yield (
                 f"Column {name!r} is text, which is stored as codes, but most of its distinct values read as numbers. "
                 f"Load the numbers: ts.column(pl.col({name!r}).cast(pl.Float64, strict=False)), where other texts "

@@ -117,8 +117,9 @@ class Segment:
             self.memory.madvise(mmap.MADV_WILLNEED, start, end - start)
 
     def populate(self) -> None:
-        """Map all pages at once, in a third of the time that page faults would take."""
-        populate(self.memory, POPULATE_READ, 0, self.size)
+        """Map the pages of the columns at once, in a third of the time that page faults would take."""
+        end = min([self.size, *(self.entries[name].start for name in self.checksums)])
+        populate(self.memory, POPULATE_READ, 0, end)
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:
         """The bytes of the file in chunks, each with its first byte, without in-place changes of this process."""

@@ -1,14 +1,14 @@
 """The header of a stash, its offsets, entity names and vocabularies, each checked before it is used."""
 
 import zlib
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from tensorstash.columns.column import Column, fits
+from tensorstash.columns.column import fits
 from tensorstash.columns.info import StashInfo, from_header
+from tensorstash.columns.name_list import Part, Texts
 from tensorstash.common.dtypes import Int64s
 from tensorstash.segments.segment import Segment
 
@@ -62,21 +62,11 @@ def _check_tensors(segment: Segment, info: StashInfo) -> None:
 
 
 def _check_fills(segment: Segment, info: StashInfo) -> None:
-    """Raise `ValueError` if a fill does not fit its column; `checked_vocabulary` checks the fills of codes."""
+    """Raise `ValueError` if a fill does not fit its column; `Stash.vocabulary` checks the fills of codes."""
     numbers = [column for column in (*info.columns, *info.static) if not column.is_coded]
     for name, fill in [(column.name, fill) for column in numbers for fill in (column.fill, column.empty)]:
         if fill is not None and (isinstance(fill, str) or not fits(fill, segment.entries[name].dtype)):
             raise ValueError(f"column {name!r} is filled with {fill!r}")
-
-
-def checked_vocabulary(segment: Segment, column: Column) -> list[Any]:
-    """The values that the codes of a column stand for; `SegmentError` if a fill is not among them."""
-    values = read_names(segment, f"{column.name}.__vocabulary")
-    vocabulary = values if isinstance(values, list) else values.tolist()
-    for fill in (column.fill, column.empty):
-        if fill is not None and fill not in vocabulary:
-            raise segment.damaged(f"column {column.name!r} is filled with {fill!r}, which is not in its vocabulary")
-    return vocabulary
 
 
 def checked_offsets(segment: Segment, rows: int) -> torch.Tensor:
@@ -88,19 +78,15 @@ def checked_offsets(segment: Segment, rows: int) -> torch.Tensor:
     return offsets
 
 
-def read_names(segment: Segment, name: str) -> "NDArray[Any] | list[str]":
-    """The entity names or vocabulary in a segment: an array of integers, or a list of texts."""
+def read_names(segment: Segment, name: str) -> Part:
+    """A column of the entity names, or a vocabulary, in a segment."""
     if f"{name}.integers" in segment.entries:
         return segment.blob(f"{name}.integers").numpy()
-    text = segment.blob(f"{name}.text").numpy().tobytes()
-    bounds = [0, *segment.blob(f"{name}.ends").tolist()]
-    try:
-        texts = [text[start:end].decode() for start, end in pairwise(bounds)]
-    except (UnicodeDecodeError, TypeError) as error:
-        raise segment.damaged(f"the texts of {name!r} cannot be decoded: {error}") from None
-    if bounds != sorted(bounds) or bounds[-1] != len(text):
+    letters = segment.blob(f"{name}.text").numpy().view(np.uint8).reshape(-1)
+    bounds = np.append(0, segment.blob(f"{name}.ends").numpy())
+    if bounds.dtype != np.int64 or (bounds[1:] < bounds[:-1]).any() or bounds[-1] != len(letters):
         raise segment.damaged(f"the texts of {name!r} do not fill their bytes")
-    return texts
+    return Texts(letters, bounds, segment.damaged)
 
 
 def times_checksum(times: Int64s) -> int:

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.columns.column import Column
+from tensorstash.columns.name_list import Names, Texts
 from tensorstash.columns.names import check_key
 from tensorstash.common.checks import path_of
 from tensorstash.common.clock import Clock, epoch_hint
@@ -18,7 +19,7 @@ from tensorstash.segments.directory import check_label
 from tensorstash.segments.on_disk import save
 from tensorstash.segments.publish import share_copy
 from tensorstash.segments.segment import Segment
-from tensorstash.stash.header import checked_offsets, checked_vocabulary, info_of, read_names, times_checksum
+from tensorstash.stash.header import checked_offsets, info_of, read_names, times_checksum
 from tensorstash.stash.printed import as_html, as_text
 from tensorstash.stash.without_rows import without_rows
 
@@ -40,6 +41,7 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
+        self._kept_names: dict[str | None, Names] = {}
         self._tensors: dict[str, torch.Tensor] = {}  # made on first use: hundreds take longer than attaching
         self.info = info = info_of(segment)
         self._names = {column.name: segment.entries[column.name] for column in info.columns}
@@ -94,19 +96,28 @@ class Stash(Mapping[str, torch.Tensor]):
     @cached_property
     def entities(self) -> list[Any]:
         """The entities in the order of their rows: names, tuples of several columns, or `[None]` without a column."""
-        if not self.entity_names:
-            return [None]
-        values = map(self.entity_values, self.entity_names)
-        parts = [names if isinstance(names, list) else names.tolist() for names in values]
-        return parts[0] if isinstance(self.info.entity, str) else [*zip(*parts)]
+        return [*self.names()] if self.entity_names else [None]
 
     def entity_values(self, name: str) -> "NDArray[Any] | list[str]":
         """The values of the entities in one of `entity_names`: an array of integers, or texts."""
         if not isinstance(name, str) or name not in self.entity_names:
             raise unknown(name, self.entity_names, "the stash", "entity column")
-        is_single = isinstance(self.info.entity, str)
-        key = "__entities" if is_single else f"__entities.{self.entity_names.index(name)}"
-        return read_names(self.segment, key)
+        part = self.names().parts[self.entity_names.index(name)]
+        return part.tolist() if isinstance(part, Texts) else part
+
+    def names(self, column: str | None = None) -> Names:
+        """The entities, or the vocabulary of a column; objects are made only of those that are asked for."""
+        if column not in self._kept_names:
+            is_single = column is not None or isinstance(self.info.entity, str)
+            key = "__entities" if column is None else f"{column}.__vocabulary"
+            keys = [key] if is_single else [f"{key}.{k}" for k in range(len(self.entity_names))]
+            parts = tuple(read_names(self.segment, key) for key in keys)
+            self._kept_names[column] = Names(parts, are_tuples=not is_single)
+        return self._kept_names[column]
+
+    def entity_at(self, number: int) -> Any:
+        """The entity of a number, as in `entities`, of which no list is made."""
+        return self.names()[number] if self.entity_names else None
 
     @property
     def entity_names(self) -> tuple[str, ...]:
@@ -224,7 +235,11 @@ class Stash(Mapping[str, torch.Tensor]):
             raise ColumnError(
                 f"Text columns have a vocabulary, and columns loaded with vocabulary=; {name!r} holds {tensor.dtype}."
             )
-        return checked_vocabulary(self.segment, info)
+        vocabulary = [*self.names(name)]
+        for fill in (info.fill, info.empty):
+            if fill is not None and fill not in vocabulary:
+                raise self.segment.damaged(f"column {name!r} is filled with {fill!r}, which is not in its vocabulary")
+        return vocabulary
 
     def series(self, entity: Any) -> dict[str, torch.Tensor]:
         """One entity's rows of every column, as views, and its times; of several entity columns, take a tuple.

@@ -109,7 +109,7 @@ def where(placement: Placement) -> dict[str, Any]:
         "spans": spans,
         "stride": placement.intervals.stride,
         "names": names_checksum(stash),
-        "offsets": zlib.crc32(placement.offsets.data),
+        "offsets": stash.segment.checksums["__offsets"],
         "runs": _runs(placement),
     }
     if placement.align != "start" and placement.intervals.stride > 1:
@@ -163,7 +163,7 @@ def _table(stash: Stash) -> dict[str, Any]:
         "first_time": first,
         "last_time": last,
         "names": names_checksum(stash),
-        "offsets": zlib.crc32(stash.offsets.numpy().data),
+        "offsets": stash.segment.checksums["__offsets"],
         "row_times": stash.times_checksum,
         **({} if stash.known is None else {"known_times": stash.known_checksum}),
     }

@@ -25,6 +25,7 @@ from tensorstash.windows.slots import empty_slots, nearest_rows, run_edges, run_
 from tensorstash.windows.time_spans import TimeSpan
 
 _WINDOWS = 1 << 16  # tested at a time
+_has_warned = {"short": False}
 
 Where = str | Sequence[bool] | NDArray[np.bool_] | torch.Tensor
 
@@ -216,8 +217,9 @@ def latest(placement: Placement, judged: Sequence[Required], of: str | None) -> 
     newest = replace(placement, intervals=kept)
     absent = had.copy()
     absent[newest.window_entities(np.arange(len(newest)))] = False
-    if absent.any():
-        first = placement.stash.entities[absent.argmax()]
+    if absent.any() and not _has_warned["short"]:
+        _has_warned["short"] = True  # a service would be told at each request
+        first = placement.stash.entity_at(int(absent.argmax()))
         warnings.warn(
             f"{np.count_nonzero(absent):,} of {np.count_nonzero(had):,} entities have no latest window, such as "
             f"{first!r}: they have too few consecutive rows before the anchor, or a missing value that require= does "
@@ -236,7 +238,7 @@ def _warn_of_ends(newest: Placement) -> None:
     ends = newest.times[rows]
     if ended := int(np.count_nonzero(ends < ends.max())):
         first, form = ends.argmin(), newest.stash.clock.format
-        name = newest.stash.entities[newest.entities_at(rows[first])]
+        name = newest.stash.entity_at(int(newest.entities_at(rows[first])))
         warnings.warn(
             f"{ended:,} of {len(ends):,} series end before {form(int(ends.max()))}, the last time of all; {name!r} "
             f"ends first, at {form(int(ends[first]))}. Their latest windows forecast earlier times, which "

@@ -398,8 +398,8 @@ class Windows:
         With `of`, the anchor is after the last row in which that column has a value, so the horizon holds the known
         future in later rows. Other slots of the horizon are empty, and batches carry `<span>.observed`. Whatever
         `split`, `where` and `stride` have left out is considered, but only the entities of `of` and `split_entities`;
-        `require` checks only slots before the anchor. A `UserWarning` counts the entities without a window, and the
-        windows that end earlier than others.
+        `require` checks only slots before the anchor. A `UserWarning` counts the windows that end earlier than
+        others, and, once per process, one the entities without a window.
 
         Raises:
             DataError: no entity has one, there is a gap among the rows after the last value of `of`, or the calendar

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tensorstash.errors import SourceError
 from tensorstash.ingest import codes as codes_module
-from tensorstash.ingest.codes import Vocabulary, piece_of
+from tensorstash.ingest.codes import Vocabulary, as_arrow, names_of, piece_of
 from tests import processes
 
 TYPES = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
@@ -37,6 +37,7 @@ def arrays(arrow: pa.DataType, rows: list[list[Any]]) -> list[pa.Array]:
     empty=st.sampled_from([None, "fill", "z"]),
     known=st.lists(TEXTS, unique=True, max_size=5),
     many=st.sampled_from([0, 3, 10, 1000]),
+    bisected=st.sampled_from([0, 1, 64]),
     data=st.data(),
 )
 @settings(max_examples=150)
@@ -47,15 +48,17 @@ def test_codes_ascend_after_the_known_names(
     empty: str | None,
     known: list[str],
     many: int,
+    bisected: int,
     data: st.DataObject,
 ) -> None:
-    """`many` is the number of names from which they are in a table of polars."""
-    vocabulary = Vocabulary(known, fill, empty)
+    """`many` is the number of names from which they are in a table of polars; with `bisected` 0 none is looked up."""
+    vocabulary = Vocabulary(names_of([as_arrow(known)]) if known else None, fill, empty)
     pieces = [piece_of(array) for array in arrays(arrow, rows)]
     order = data.draw(st.permutations(range(len(rows))))
     with patch.object(codes_module, "_MANY", many):
         found = {k: vocabulary.encode(pieces[k]) for k in order}
-    changed = vocabulary.renumbering()
+    with patch.object(codes_module, "_BISECTED", bisected):
+        changed = vocabulary.renumbering()
     codes = [code for k in range(len(rows)) for code in found[k][0].tolist()]
 
     filled = [fill if value is None else value for values in rows for value in values]
@@ -64,10 +67,8 @@ def test_codes_ascend_after_the_known_names(
     names = [*known, *sorted(extra - {None, *known})]
     final = codes if changed is None else changed[codes].tolist()
     assert final == [-1 if value is None else names.index(value) for value in filled]
-    assert vocabulary.names == names
+    assert [*vocabulary.names] == names
     assert sum(nulls for _, nulls in found.values()) == sum(value is None for one in rows for value in one)
-    assert vocabulary.renumbering() is None
-    assert [code for piece in pieces for code in vocabulary.encode(piece)[0].tolist()] == final
 
 
 @given(
@@ -132,7 +133,7 @@ def test_threads_agree_on_the_codes(kind: str) -> None:
     changed = vocabulary.renumbering()
     final = codes if changed is None else changed[codes]
 
-    assert vocabulary.names == np.unique(values).tolist()
+    assert [*vocabulary.names] == np.unique(values).tolist()
     assert np.array(vocabulary.names)[final].tolist() == values.reshape(-1).tolist()
 
 

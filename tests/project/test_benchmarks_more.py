@@ -184,6 +184,10 @@ def test_requests_are_served_and_compared_with_another_checkout() -> None:
     parts = ("load", "windows", "batch", "whole", "first", "opening")
     assert cases == [f"{series} series, {part}" for series in (20, 7) for part in parts]
     assert ways(printed) == ["here", "parent"] * len(cases)
+    run("bench_serve.py", "--quick", "--references")
+    cases = [row["case"] for row in results("bench_serve_references")]
+    titles = [f"{names} {kind}" for names in (50, 300) for kind in ("texts", "integers", "codes")]
+    assert cases == [f"{title}, {part}" for title in titles for part in parts]
 
 
 def test_loads_are_compared_with_readers_and_a_sort_and_with_another_checkout() -> None:

@@ -139,6 +139,7 @@ def test_known_columns_are_seen_behind_the_last_value() -> None:
         UserWarning, match=r"^1 of 3 entities have no latest window, such as .*: they have too few consecutive rows"
     ):
         newest = windows.latest(of="y")
+    windows.latest(of="y")  # says it once per process
     batch = newest[:]
     assert batch["y"].nan_to_num(-1).tolist() == [[2, 3, -1, -1, -1], [3, 4, -1, -1, -1]]
     assert batch["price"].nan_to_num(-1).tolist() == [[1, 2, 3, 4, -1], [7, 8, -1, -1, -1]]

@@ -1,4 +1,4 @@
-"""`windows.on(stash)`: the arguments of windows on other data."""
+"""`windows.on(stash)`: the arguments of windows on other data; one test resets what the inside has warned of."""
 
 import pickle
 import warnings
@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
+from tensorstash.windows import selection
 from tests import oracle
 from tests.oracle_load import like
 
@@ -160,6 +161,7 @@ def test_the_latest_windows_of_a_part_tell_only_of_its_entities() -> None:
             assert part.placement.chosen is not None
             chosen = [windows.stash.entities[k] for k in np.flatnonzero(part.placement.chosen)]
             short = [name for name in chosen if times[name] < 3]
+            selection._has_warned["short"] = False
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 if len(short) == len(chosen):
