@@ -33,7 +33,7 @@ def entity_text(stash: "Stash", entity: int) -> str:
     """The name of an entity, the values of several columns one after the other; "all rows" if there is no entity."""
     if not stash.entity_names:
         return "all rows"
-    name = stash.entities[entity]
+    name = stash.entity_at(entity)
     return ", ".join(map(str, name)) if isinstance(name, tuple) else str(name)
 
 

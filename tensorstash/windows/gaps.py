@@ -183,7 +183,7 @@ def _warn_of_absent(kept: Placement, on_stride: Placement, every: Placement) -> 
 
     Of `every` window of the runs, `on_stride` are those that `align=` counts, and of these `require=` has `kept` some.
     """
-    slots, names = kept.slots, kept.stash.entities
+    slots, name = kept.slots, kept.stash.entity_at
     if kept.intervals is on_stride.intervals and len(kept.intervals.guide.base) == np.count_nonzero(~slots.joined):
         return  # each run has windows
     rows, needed = np.diff(kept.offsets), max(1, kept.length - slots.lead - slots.tail)
@@ -193,25 +193,25 @@ def _warn_of_absent(kept: Placement, on_stride: Placement, every: Placement) -> 
         (
             ~in_runs & (rows > 0) & (rows < needed),
             lambda k: (
-                f"with too few rows, such as {names[k]!r} with {rows[k]:,} of {needed:,} (shorten the window, or give "
+                f"with too few rows, such as {name(k)!r} with {rows[k]:,} of {needed:,} (shorten the window, or give "
                 f"{with_fewer(kept)})"
             ),
         ),
         (
             ~in_runs & (rows >= needed),
             lambda k: (
-                f"with gaps or another step of time than {step!r}, such as {names[k]!r} with steps of "
+                f"with gaps or another step of time than {step!r}, such as {name(k)!r} with steps of "
                 f"{_other_step(kept, k)} (load these series separately, or see frequency= and gaps=)"
             ),
         ),
         (
             in_runs & ~aligns,
             lambda k: (
-                f"without an anchor at a stride from the time of align=, such as {names[k]!r} (lower stride=, or take "
+                f"without an anchor at a stride from the time of align=, such as {name(k)!r} (lower stride=, or take "
                 "align='end')"
             ),
         ),
-        (aligns & ~has, lambda k: f"with missing values that require= does not allow, such as {names[k]!r}"),
+        (aligns & ~has, lambda k: f"with missing values that require= does not allow, such as {name(k)!r}"),
     ]
     texts = [f"{np.count_nonzero(which):,} {text(int(which.argmax()))}" for which, text in reasons if which.any()]
     if texts:

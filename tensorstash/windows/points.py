@@ -65,7 +65,7 @@ class Refused:
     def _place(self, points: Points, k: int) -> str:
         entity, row, time = int(points.entity[k]), int(points.row[k]), self.stash.clock.format(int(points.time[k]))
         known = entity >= 0 and self.stash.entity_names
-        names = [f"entity {self.stash.entities[entity]!r}"] if known else [points.unknown] * (entity < 0)
+        names = [f"entity {self.stash.entity_at(int(entity))!r}"] if known else [points.unknown] * (entity < 0)
         return ", ".join([f"row {row:,}", *names, f"at {time}"])
 
     def check(self) -> None:

@@ -42,7 +42,7 @@ def step_of(stash: Stash, given: GivenStep | Step | None, tolerance: Duration | 
             raise ValueError("tolerance= is about steps of one length, and a calendar has none. Leave it out.")
         calendar = wanted if isinstance(wanted, Calendar) else read_calendar(stash, wanted)
         if own is None and stash.time is not None:  # a load has checked its own
-            check_in_calendar(calendar, stash.time.numpy(), stash.offsets.numpy(), lambda k: stash.entities[k])
+            check_in_calendar(calendar, stash.time.numpy(), stash.offsets.numpy(), stash.entity_at)
         return calendar
     step = frequency(wanted, stash.clock, tolerance)
     if step.most_ticks > FARTHEST:

@@ -115,7 +115,7 @@ def of_named(placement: Placement, names: Sequence[Any]) -> Placement:
     wanted[numbers_of(placement.stash.entities, names)] = True
     part = of_entities(placement, wanted)
     if len(placement) and not len(part):
-        name = placement.stash.entities[int(wanted.argmax())]
+        name = placement.stash.entity_at(int(wanted.argmax()))
         warnings.warn(
             f"None of the {len(placement):,} windows is of a chosen entity, such as {name!r}. windows.per_entity() has "
             "the number of each.",
@@ -277,7 +277,7 @@ def _check_no_gap_after(placement: Placement, rows: Int64s, of: str | None) -> N
     last_rows = placement.offsets[entity + 1] - 1
     cut = runs_at(placement.slots, rows) != runs_at(placement.slots, last_rows)
     if cut.any():
-        name = placement.stash.entities[entity[cut.argmax()]]
+        name = placement.stash.entity_at(int(entity[cut.argmax()]))
         whose = "" if name is None else f" of entity {name!r}"
         raise NoWindowError(
             f"The rows after the last value of {of!r} are its known future, and there is a gap among them{whose}. Take "
