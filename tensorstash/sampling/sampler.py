@@ -1,7 +1,6 @@
 """The `Sampler`: the windows of a rank at each step, pass after pass, and their state."""
 
 import operator
-import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -17,6 +16,7 @@ from tensorstash.sampling.bind import Bindable, Dataset, bound
 from tensorstash.sampling.differences import differences
 from tensorstash.sampling.order import Count
 from tensorstash.sampling.passes import Pass, Position, Schedule
+from tensorstash.sampling.ranks import ranks_here
 from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Layout, Tail
 from tensorstash.windows.windows import Windows
@@ -171,13 +171,7 @@ class Sampler:
     @property
     def ranks(self) -> tuple[int, int, str]:
         """`(num_replicas, rank, origin)` as they are now."""
-        if self._ranks is not None:
-            return (*self._ranks, "arguments")
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            return torch.distributed.get_world_size(), torch.distributed.get_rank(), "process group"
-        if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-            return (*_of_environment(os.environ["WORLD_SIZE"], os.environ["RANK"]), "environment")
-        return 1, 0, "default"
+        return ranks_here() if self._ranks is None else (*self._ranks, "arguments")
 
     @property
     def batch_size(self) -> int:
@@ -364,15 +358,6 @@ def _checked(num_replicas: int, rank: int) -> tuple[int, int]:
     if number >= size:
         raise ValueError(f"rank must lie in [0, num_replicas), got rank={rank}, num_replicas={num_replicas}.")
     return size, number
-
-
-def _of_environment(world_size: str, rank: str) -> tuple[int, int]:
-    if not (world_size.isdecimal() and rank.isdecimal() and int(rank) < int(world_size)):
-        raise ValueError(
-            f"The variables WORLD_SIZE and RANK must be integers with 0 <= RANK < WORLD_SIZE, got {world_size!r} and "
-            f"{rank!r}. Set both, or neither, or give num_replicas= and rank=."
-        )
-    return int(world_size), int(rank)
 
 
 def _check_alike(state: Mapping[str, Any], ours: Mapping[str, Any]) -> None:

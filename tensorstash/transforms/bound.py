@@ -48,6 +48,15 @@ def stash_with(source: Windows | Stash, column: str) -> Stash:
     return next(iter(stashes.values()), source.stash)
 
 
+def by_stash(source: Windows | Stash, columns: Iterable[str]) -> list[tuple[Stash, list[str]]]:
+    """The stashes of columns, each with its columns."""
+    found: dict[int, tuple[Stash, list[str]]] = {}
+    for name in dict.fromkeys(columns):
+        stash = stash_with(source, name)
+        found.setdefault(id(stash), (stash, []))[1].append(name)
+    return [*found.values()]
+
+
 def spans_in(source: Source) -> dict[str, str]:
     """Maps each span of a source to its column."""
     if isinstance(source, Stash):

@@ -1,7 +1,7 @@
 """Fitting a `Scaler`: which rows count, and a centre and a scale for each group of them."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, get_args
@@ -29,6 +29,7 @@ from tensorstash.stash.moments import (
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.bound import (
     Source,
+    by_stash,
     check_alike,
     check_unscaled,
     columns_in,
@@ -139,7 +140,7 @@ def of_source(
             return joined([_of_component(part, columns, kind, every, together=together) for part in parts])
         parts = filled or parts
     spans, result = spans_of(parts[0], columns), Statistics(0, {}, {}, {}, [])
-    for names in _of_one_stash(parts[0], [*spans.values(), *columns]):
+    for _, names in by_stash(parts[0], [*spans.values(), *columns]):
         stashes = [stash_with(part, names[0]) for part in parts]
         if by is not None and stashes[0] is not stash_of(parts[0]):
             raise ValueError(
@@ -163,14 +164,6 @@ def of_source(
             result.add(name, pack, *_fitted(values, kind))
         result = replace(result, rows=result.rows + count)
     return replace(result, spans=spans)
-
-
-def _of_one_stash(source: Windows | Stash, columns: Iterable[str]) -> list[list[str]]:
-    """The columns, those of one stash together, because its rows seen are found once for all of them."""
-    alike: dict[int, list[str]] = {}
-    for name in dict.fromkeys(columns):
-        alike.setdefault(id(stash_with(source, name)), []).append(name)
-    return [*alike.values()]
 
 
 def all_of_pack(column: Values, rows: Rows, name: str) -> Part:

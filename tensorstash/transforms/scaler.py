@@ -12,8 +12,9 @@ from tensorstash.common.checks import names_in, shown
 from tensorstash.common.keywords import made_by
 from tensorstash.errors import SchemaError
 from tensorstash.errors import unknown as unknown_name
+from tensorstash.segments.directory import check_label
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.bound import Source, check_alike, check_source, columns_in, spans_in
+from tensorstash.transforms.bound import Source, by_stash, check_alike, check_source, columns_in, spans_in
 from tensorstash.transforms.by_row import flat_tables, groups_of_rows, scaled_variates
 from tensorstash.transforms.entities import entities_in, groups_by_name, groups_of, integers
 from tensorstash.transforms.entries import (
@@ -28,10 +29,18 @@ from tensorstash.transforms.entries import (
 )
 from tensorstash.transforms.fitting import By, Kind, Statistics, Unknown, check_kind, joined, statistics_of
 from tensorstash.transforms.observed import Computed, change_values, computed_in, holds_value
-from tensorstash.transforms.scaled_stash import check_stash, scaled_stash
+from tensorstash.transforms.scaled_stash import (
+    Scaling,
+    check_no_tables,
+    check_scalable,
+    check_transformed,
+    scaled_once,
+    scaled_stash,
+)
 from tensorstash.transforms.scaling import ScaleConstants
 from tensorstash.transforms.state import VERSION, fields_of
 from tensorstash.transforms.texts import doubts_text, summary
+from tensorstash.windows.windows import Windows, over
 
 Batch = dict[str, torch.Tensor]
 
@@ -203,35 +212,60 @@ class Scaler:
         center, scale = ({name: x[rows] for name, x in table.items()} for table in (fitted.center, fitted.scale))
         return replace(bound, center=center, scale=scale, entities=names, starts=starts, _fitted=fitted)
 
-    def transform(self, stash: Stash, *, dtype: torch.dtype | None = None) -> Stash:
-        """A private copy of a stash whose columns are scaled once, so that no batch needs to be.
+    @overload
+    def transform(self, source: Windows, *, dtype: torch.dtype | None = None, share: str | None = None) -> Windows: ...
 
-        Batches of the copy equal batches of `stash` with this scaler as a transform, bit for bit in the same dtype. A
-        loader over the copy refuses the scaler as a transform; `inverse` works as before. Share or save the copy like
-        any stash.
+    @overload
+    def transform(self, source: Stash, *, dtype: torch.dtype | None = None, share: str | None = None) -> Stash: ...
+
+    def transform(
+        self, source: Stash | Windows, *, dtype: torch.dtype | None = None, share: str | None = None
+    ) -> Stash | Windows:
+        """The same windows over a stash whose columns are scaled once, so that no batch needs to be.
+
+        Batches equal those of the windows with this scaler as a transform, bit for bit in the same dtype, and ids,
+        states and fingerprints are the same. All windows over one stash get the same scaled copy, as long as any of
+        them exists, so parts of a split share it: `train, valid = map(scaler.transform, (train, valid))`. It has the
+        values that the stash had when the first of them was made. A loader over them refuses the scaler as a
+        transform; `inverse` works as before. Tables of spans in time are scaled too.
 
         Args:
-            stash: it must have all columns of the scaler. Their tensors are scaled as they are now.
+            source: windows, or a stash, of which each call makes a new copy. It must have all columns of the scaler.
             dtype: of the scaled columns. They are scaled in the wider of both dtypes and rounded once. `None` keeps the
                 dtype of each.
+            share: a label: all processes of this machine share one copy, with the values that were loaded, as with
+                `share=` of `ts.load`. `None`: the copy is private.
 
         Raises:
             ColumnError: a column does not exist. SchemaError: it is not floating, or it is of `ts.calendar`.
-                ValueError: it is scaled already. DataError: an entity is unknown. NoMemoryError: the copy does not fit.
+            ValueError: it is scaled already; or each of several ranks would have a private copy of a stash that they
+                share. DataError: an entity is unknown. NoMemoryError: the copy does not fit.
 
         Example:
             >>> import tensorstash as ts
-            >>> stash = ts.load({"y": [1.0, 3.0]}, ["y"])
-            >>> ts.Scaler.fit(stash, ["y"]).transform(stash)["y"]
-            tensor([-1.,  1.], dtype=torch.float64)
+            >>> windows = ts.Windows(ts.load({"y": [1.0, 3.0]}, ["y"]), history=2)
+            >>> ts.Scaler.fit(windows, ["y"]).transform(windows)[:]["y"]
+            tensor([[-1.,  1.]], dtype=torch.float64)
         """
-        check_stash(stash, self.center)
-        for name in self.center:
+        check_transformed(source, dtype)
+        label = None if share is None else check_label(share, "share")
+        if isinstance(source, Stash):
+            return scaled_stash(source, self._scaling(source, [*self.center], dtype), label)
+        self.bind(source)  # raises an error unless spans, packs and entities fit
+        if self.by is not None:
+            check_no_tables(source, self.center)
+        stashes = by_stash(source, self.center)
+        return over(
+            source, {stash: scaled_once(stash, self._scaling(stash, names, dtype), label) for stash, names in stashes}
+        )
+
+    def _scaling(self, stash: Stash, columns: Sequence[str], dtype: torch.dtype | None) -> Scaling:
+        check_scalable(stash, columns)
+        for name in columns:
             check_pack(stash[name][:, None], self._pack(name), name)
-        bound = replace(self._fitted or self, spans={}).bind(stash)
-        tables = {name: (bound.center[name], bound.scale[name]) for name in bound.center}
-        entities = torch.arange(len(stash.entities)).repeat_interleave(stash.offsets.diff())
-        return scaled_stash(stash, tables, None if self.by is None else entities, dtype)
+        bound = replace(self._fitted or self, spans={}, _variates={}).bind(stash)
+        tables = {name: (bound.center[name], bound.scale[name]) for name in columns}
+        return Scaling(tables, self.by, dtype)
 
     @property
     def scaled_spans(self) -> tuple[str, ...]:
