@@ -1,7 +1,7 @@
 """Fitting a `Scaler`: which rows count, and a centre and a scale for each group of them."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, get_args
@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least, flag, integer, one_of
+from tensorstash.common.checks import at_least, flag, integer, names_in, one_of
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.text import type_text
 from tensorstash.errors import ColumnError, DataError, SchemaError, unknown
@@ -32,9 +32,10 @@ from tensorstash.transforms.bound import (
     by_stash,
     check_alike,
     check_unscaled,
+    column_of,
     columns_in,
+    entries_in,
     parts_in,
-    spans_in,
     stash_of,
     stash_with,
 )
@@ -89,9 +90,18 @@ class Statistics:
         self.center[name], self.scale[name] = (torch.tensor(x.reshape(-1, *pack)) for x in tables)
 
 
+def chosen_in(columns: Sequence[str] | Mapping[str, Sequence[str] | None]) -> tuple[list[str], dict[str, list[str]]]:
+    """The names of columns, and the members to scale of those packs of which not all are."""
+    if not isinstance(columns, Mapping):
+        return names_in(columns, "columns"), {}
+    some = {name: names_in(members, f"columns[{name!r}]") for name, members in columns.items() if members is not None}
+    return names_in([*columns], "columns"), some
+
+
 def statistics_of(
     source: Source,
     columns: list[str],
+    members: Mapping[str, list[str]],
     kind: str,
     by: str | None,
     *,
@@ -109,12 +119,17 @@ def statistics_of(
         for name in columns:
             check_unscaled(stash_with(part, name), [name])
     merge = getattr(source, "statistics", None)  # of windows of which this process may have only a part
+    if members and (merge or together):
+        raise ValueError(
+            "Members of a pack are scaled apart, by the rows of one stash or mix. Leave together= out, and on shards "
+            "give columns= as a list."
+        )
     if sample is not None and isinstance(source, Several) and (merge or by):
         raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
     if merge is not None:
         found: Callable[[str | None], Statistics] = merge(columns, kind, by, together=together)
         return found
-    return partial(of_source, source, columns, kind, together=together, sample=sample, seed=seed)
+    return partial(of_source, source, columns, kind, members=members, together=together, sample=sample, seed=seed)
 
 
 def of_source(
@@ -123,6 +138,7 @@ def of_source(
     kind: str,
     by: str | None,
     *,
+    members: Mapping[str, list[str]],
     together: bool = False,
     sample: int | None = None,
     seed: int = 0,
@@ -136,18 +152,17 @@ def of_source(
     if isinstance(source, Several):
         filled = [part for part in parts if _has_rows(part)]
         if by is not None:
-            every = of_source(source, columns, kind, None, together=together) if len(filled) < len(parts) else None
-            return joined([_of_component(part, columns, kind, every, together=together) for part in parts])
+            of_entities = partial(of_source, columns=columns, kind=kind, members=members, together=together)
+            every = of_entities(source, by=None) if len(filled) < len(parts) else None
+            return joined([_of_component(part, of_entities, every) for part in parts])
         parts = filled or parts
     spans, result = spans_of(parts[0], columns), Statistics(0, {}, {}, {}, [])
-    for _, names in by_stash(parts[0], [*spans.values(), *columns]):
+    for names in _alike(parts[0], [*spans.values(), *columns]):
         stashes = [stash_with(part, names[0]) for part in parts]
-        if by is not None and stashes[0] is not stash_of(parts[0]):
-            raise ValueError(
-                "by='entity' goes by the entities of the windows, and a row of a table may be seen by several; "
-                f"{names[0]!r} is a column of a table. Fit a scaler without by= for it."
-            )
-        seen = [rows_seen(part, stash) for part, stash in zip(parts, stashes)]
+        is_static = names[0] in stashes[0].static
+        if by is not None:
+            _check_by(parts[0], stashes[0], names[0])
+        seen = [entities_seen(part) if is_static else rows_seen(part, stash) for part, stash in zip(parts, stashes)]
         if by is None:
             seen = [one_group(rows) for rows in seen]
         count, which = sum(map(len, seen)), None
@@ -161,9 +176,47 @@ def of_source(
             values = values if which is None else _sampled(values, which)
             if together:
                 values = [all_of_pack(*part, name) for part in values]
-            result.add(name, pack, *_fitted(values, kind))
+            result.add(name, pack, *_fitted(values, kind, others_in(stashes, name, members.get(name))))
         result = replace(result, rows=result.rows + count)
     return replace(result, spans=spans)
+
+
+def _check_by(part: Windows | Stash, stash: Stash, name: str) -> None:
+    """Raise `ValueError` for a column that has no rows of entities: a static one, or one of a table."""
+    if name in stash.static:
+        raise ValueError(
+            f"A static column has one value for each entity; {name!r} is one. Fit a scaler without by= for it."
+        )
+    if stash is not stash_of(part):
+        raise ValueError(
+            "by='entity' goes by the entities of the windows, and a row of a table may be seen by several; "
+            f"{name!r} is a column of a table. Fit a scaler without by= for it."
+        )
+
+
+def _alike(source: Windows | Stash, columns: Sequence[str]) -> Iterator[list[str]]:
+    """The columns whose rows seen are found together: those of one stash, its static ones apart."""
+    for stash, names in by_stash(source, columns):
+        static = [name for name in names if name in stash.static]
+        yield from filter(None, ([name for name in names if name not in static], static))
+
+
+def others_in(stashes: Sequence[Stash], name: str, members: Sequence[str] | None) -> list[int]:
+    """The places in a pack of what is not to be scaled; `None` scales all members."""
+    if members is None:
+        return []
+    first, *more = [stash.about(name) for stash in stashes]
+    if len(first.members) < 2 or first.calendar or any(about.members != first.members for about in more):
+        raise ValueError(
+            f"Members are those of a pack of named columns, the same in all stashes; {name!r} is none. Write "
+            f"{{{name!r}: None}} for the whole column."
+        )
+    if not members:
+        raise ValueError(f"A pack must have a member to scale, got none for {name!r}. Leave it out.")
+    for member in members:
+        if member not in first.members:
+            raise unknown(member, first.members, f"the pack {name!r}", "member")
+    return [place for place, member in enumerate(first.members) if member not in members]
 
 
 def all_of_pack(column: Values, rows: Rows, name: str) -> Part:
@@ -191,12 +244,10 @@ def _has_rows(part: Windows | Stash) -> bool:
     return len(part) > 0 and stash_of(part).rows > 0
 
 
-def _of_component(
-    part: Windows | Stash, columns: list[str], kind: str, every: Statistics | None, *, together: bool
-) -> Statistics:
+def _of_component(part: Windows | Stash, statistics: Callable[..., Statistics], every: Statistics | None) -> Statistics:
     """The statistics of the entities of a component; if it has no windows or rows, each gets `every`, the mix's."""
     if every is None or _has_rows(part):
-        return of_source(part, columns, kind, "entity", together=together)
+        return statistics(part, by="entity")
     each = np.arange(len(stash_of(part).offsets) - 1)
     center, scale = ({name: x[each * 0] for name, x in table.items()} for table in (every.center, every.scale))
     return Statistics(0, every.spans, center, scale, [(_FEW, name, each) for name in center])
@@ -237,6 +288,13 @@ def rows_seen(source: Windows | Stash, stash: Stash) -> Rows:
     return Rows(*_united(ranges), stash.offsets.numpy())
 
 
+def entities_seen(source: Windows | Stash) -> Rows:
+    """The entities that have a window, or all of a stash, as rows of its static columns."""
+    count = len(stash_of(source).offsets) - 1
+    seen = np.arange(count) if isinstance(source, Stash) else np.flatnonzero(source.per_entity()["count"].numpy())
+    return Rows(seen, seen + 1, np.array([0, count]))
+
+
 def one_group(rows: Rows) -> Rows:
     """The same rows, all in one group."""
     return replace(rows, offsets=rows.offsets[[0, -1]])
@@ -264,19 +322,19 @@ def spans_of(source: Windows | Stash, columns: list[str]) -> dict[str, str]:
         raise ValueError("columns must name at least one column, got none.")
     for name in columns:
         stash = stash_with(source, name)
-        if name not in stash:
+        if name not in stash and name not in stash.static:
             raise _no_column(source, stash, name)
-        tensor, kind = stash[name], stash.about(name).kind
+        tensor, kind = column_of(stash, name), stash.about(name).kind
         if kind != "number" or tensor.dtype == torch.bool:
             what = tensor.dtype if kind == "number" else kind
             raise SchemaError(f"A scaled column must be numeric; {name!r} is {what}. Leave it out.")
     if isinstance(source, Stash):
         return {name: name for name in columns}
-    held = [name for names in columns_in(source).values() for name in names]
+    held = [*source.stash.static, *(name for names in columns_in(source).values() for name in names)]
     for name in columns:
         if name not in held:
             raise unknown(name, held, "a window")
-    return {span: column for span, column in spans_in(source).items() if column in columns}
+    return {span: column for span, column in entries_in(source).items() if column in columns}
 
 
 def _no_column(source: Windows | Stash, stash: Stash, name: str) -> ColumnError:
@@ -284,22 +342,30 @@ def _no_column(source: Windows | Stash, stash: Stash, name: str) -> ColumnError:
     packs = [about for about in stash.info.columns if len(about.members) > 1]
     columns = {member: (about.name,) for about in packs for member in about.members} | columns_in(source)
     if name in columns:
+        some = [*columns[name]] if name in columns_in(source) else {columns[name][0]: [name]}
         given = "windows" if isinstance(source, Windows) else "stash"
         return ColumnError(
             f"A scaler takes columns; {name!r} is of {' and '.join(map(repr, columns[name]))}. Write "
-            f"ts.Scaler.fit({given}, {[*columns[name]]})."
+            f"ts.Scaler.fit({given}, {some})."
         )
-    if name in stash.static:
-        return ColumnError(f"A scaler takes columns of spans; {name!r} is a static column. Leave it out.")
     return unknown(name, stash, "the stash")
 
 
-def _fitted(parts: Sequence[Part], kind: str) -> tuple[Fitted, Int64s]:
-    """The statistics of a column for each group, and the groups whose statistics are those of all."""
-    fitted = fit(parts, kind)
+def _fitted(parts: Sequence[Part], kind: str, others: list[int]) -> tuple[Fitted, Int64s]:
+    """The statistics of a column for each group, and the groups whose statistics are those of all.
+
+    The `others` are not to be scaled, so their centre is 0 and their scale 1.
+    """
+    fitted = _without(fit(parts, kind), others)
     if parts[0][1].groups == 1 or (fitted[0] >= _FEWEST).all():
         return fitted, NO_GROUPS
-    return fill_few(fitted, fit([(column, one_group(rows)) for column, rows in parts], kind))
+    return fill_few(fitted, _without(fit([(column, one_group(rows)) for column, rows in parts], kind), others))
+
+
+def _without(fitted: Fitted, others: list[int]) -> Fitted:
+    for array, value in zip(fitted, (_FEWEST, 0, 1)):
+        array[:, others] = value
+    return fitted
 
 
 def fit(parts: Sequence[Part], kind: str) -> Fitted:

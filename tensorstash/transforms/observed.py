@@ -74,10 +74,10 @@ def change_values(span: torch.Tensor, held: torch.Tensor | None, change: Callabl
         change(span)
     elif held.is_cpu and span.is_contiguous() and not span.requires_grad:  # by numpy, several times as fast as by torch
         slots, empty = as_array(span).reshape(held.numel(), -1), np.flatnonzero(~held.numpy())
-        before = slots.take(empty, 0)
+        fills = slots.take(empty, 0)
         change(span)
-        if not np.isnan(before).all():
-            slots[empty] = before
+        if not np.isnan(fills).all():
+            slots[empty] = fills
     else:
         before = span.clone()
         change(span)

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -22,7 +22,7 @@ from tensorstash.segments.limits import Limit, check_free, memory_limits
 from tensorstash.segments.publish import UnpublishedFile, obtain
 from tensorstash.segments.segment import Segment
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.bound import check_unscaled
+from tensorstash.transforms.bound import check_unscaled, column_of
 from tensorstash.transforms.scaling import ScaleConstants
 from tensorstash.windows.windows import Windows
 
@@ -65,9 +65,9 @@ def check_scalable(stash: Stash, columns: Iterable[str]) -> None:
                 "A column of ts.calendar cannot be scaled in a stash, because windows compute its values in empty "
                 f"slots; {name!r} is one. Leave it out of the scaler, or scale each batch: transform=[scaler]."
             )
-        if not stash[name].dtype.is_floating_point:
+        if not (dtype := column_of(stash, name).dtype).is_floating_point:
             raise SchemaError(
-                f"A scaled column must be floating; {name!r} is {stash[name].dtype}. Load it with "
+                f"A scaled column must be floating; {name!r} is {dtype}. Load it with "
                 f"ts.column({name!r}, dtype=torch.float32)."
             )
 
@@ -155,17 +155,25 @@ def _written(stash: Stash, scaling: Scaling, fd: int | None, limits: Sequence[Li
         "Take a narrower dtype=, or scale each batch: transform=[scaler].",
     )
     draft = Draft([(entry.name, to[entry.name], entry.shape) for entry in kept], kept[0].start, fd)
-    columns, groups = {column.name: column for column in stash.info.columns}, scaling.groups(stash)
-    for entry in kept:
-        name = entry.name
+    about, groups = {column.name: column for column in (*stash.info.columns, *stash.info.static)}, scaling.groups(stash)
+    for name in [entry.name for entry in kept]:
+        values = stash[name] if name in about else segment.tensor(name)
         if name in tables:
-            columns[name] = _write_scaled(draft, columns[name], stash[name], tables[name], groups)
+            row, ends = 0, list[float]()
+            for block in _scaled(values, to[name], tables[name], groups):
+                _write(draft, name, row, block)
+                row, ends = row + len(block), [*ends, *_ends(block)]
+            about[name] = _of_scaled(about[name], ends)
         else:
-            _write(draft, name, 0, stash[name] if name in stash else segment.tensor(name))
+            _write(draft, name, 0, values)
     for name in segment.checksums:
         blob = segment.blob(name)
+        if name in tables:  # a static column, which is small
+            blob = torch.cat([blob[:0].to(to[name]), *_scaled(blob, to[name], tables[name], None)])
+            about[name] = _of_scaled(about[name], _ends(blob))
         draft.blob(name, as_integers(blob).numpy(), blob.dtype)
-    draft.seal(to_header(replace(stash.info, columns=tuple(columns.values()))))
+    columns, static = (tuple(about[one.name] for one in every) for every in (stash.info.columns, stash.info.static))
+    draft.seal(to_header(replace(stash.info, columns=columns, static=static)))
     return draft
 
 
@@ -173,25 +181,28 @@ def _write(draft: Draft, name: str, row: int, values: torch.Tensor) -> None:
     draft.write(name, row, as_integers(values.contiguous()).numpy())
 
 
-def _write_scaled(
-    draft: Draft,
-    about: Column,
+def _scaled(
     values: torch.Tensor,
+    dtype: torch.dtype,
     table: tuple[torch.Tensor, torch.Tensor],
     groups: torch.Tensor | None,
-) -> Column:
-    """Scale a column block by block, in the wider of its old and new dtype; returns what is known of it then."""
-    dtype = draft.entries[about.name].dtype
+) -> Iterator[torch.Tensor]:
+    """A scaled column block by block, scaled in the wider of its old and new dtype."""
     wide = torch.promote_types(values.dtype, dtype)
     constants = ScaleConstants.of(*table, like=torch.empty(0, dtype=wide))
     rows = max(1, _BLOCK // constants.items)
-    ends: list[float] = []
     for start in range(0, len(values), rows):
         block = values[start : start + rows].to(wide, copy=True)
         group = None if groups is None else groups[start : start + rows]
         constants.scale_in_place(block[:, None], group, inverse=False)
-        block = one_nan(block.to(dtype))
-        _write(draft, about.name, start, block)
-        if len(some := block[~block.isnan()]):
-            ends += [end.item() for end in some.aminmax()]
+        yield one_nan(block.to(dtype))
+
+
+def _ends(block: torch.Tensor) -> list[float]:
+    """The least and the largest of the values that are not missing."""
+    some = block[~block.isnan()]
+    return [end.item() for end in some.aminmax()] if len(some) else []
+
+
+def _of_scaled(about: Column, ends: list[float]) -> Column:
     return replace(about, low=min(ends, default=None), high=max(ends, default=None), is_scaled=True)

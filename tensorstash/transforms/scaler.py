@@ -8,13 +8,13 @@ from typing import Any, overload
 
 import torch
 
-from tensorstash.common.checks import names_in, shown
+from tensorstash.common.checks import shown
 from tensorstash.common.keywords import made_by
 from tensorstash.errors import SchemaError
 from tensorstash.errors import unknown as unknown_name
 from tensorstash.segments.directory import check_label
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.bound import Source, by_stash, check_alike, check_source, columns_in, spans_in
+from tensorstash.transforms.bound import Source, by_stash, check_alike, check_source, column_of, columns_in, entries_in
 from tensorstash.transforms.by_row import flat_tables, groups_of_rows, scaled_variates
 from tensorstash.transforms.entities import entities_in, groups_by_name, groups_of, integers
 from tensorstash.transforms.entries import (
@@ -27,7 +27,7 @@ from tensorstash.transforms.entries import (
     span_of,
     spans_in_batch,
 )
-from tensorstash.transforms.fitting import By, Kind, Statistics, Unknown, check_kind, joined, statistics_of
+from tensorstash.transforms.fitting import By, Kind, Statistics, Unknown, check_kind, chosen_in, joined, statistics_of
 from tensorstash.transforms.observed import Computed, change_values, computed_in, holds_value
 from tensorstash.transforms.scaled_stash import (
     Scaling,
@@ -112,7 +112,7 @@ class Scaler:
     def fit(
         cls,
         source: Source,
-        columns: Sequence[str],
+        columns: Sequence[str] | Mapping[str, Sequence[str] | None],
         *,
         kind: Kind = "standard",
         by: By | None = None,
@@ -133,7 +133,9 @@ class Scaler:
                 scaler scales their spans of these columns. A stash stands for all its rows, and for spans named like
                 its columns. A mix stands for the windows of its components, each row once whatever its weight. For
                 data on several nodes use `ts.cluster.fit_scaler`.
-            columns: names of numeric columns; each number of a pack is scaled separately, but see `together`.
+            columns: names of numeric columns; each number of a pack is scaled separately, but see `together`. Of a
+                static column each entity with a window counts once; batches have it under its name. A mapping from
+                packs to lists of their members scales these alone, and `None` all: `{"x": ["temp"], "y": None}`.
             kind: `"standard"`, the default: mean and standard deviation (divided by the number of values); `"minmax"`:
                 minimum and range; `"robust"`: median and interquartile range; `"maxabs"`: 0 and the largest magnitude.
             by: `"entity"` for a centre and scale per entity; by default all share one. Batches then need `entity`, and
@@ -152,8 +154,8 @@ class Scaler:
                 infinite quartile).
         """
         check_kind(kind, by, unknown)
-        names = names_in(columns, "columns")
-        statistics = statistics_of(source, names, kind, by, together=together, sample=sample, seed=seed)
+        names, members = chosen_in(columns)
+        statistics = statistics_of(source, names, members, kind, by, together=together, sample=sample, seed=seed)
         return cls.of_statistics(source, statistics, kind, by, unknown)
 
     @classmethod
@@ -189,7 +191,7 @@ class Scaler:
               y  center 20  scale 10  for y
         """
         check_source(windows)
-        fitted, held = self._fitted or self, spans_in(windows)
+        fitted, held = self._fitted or self, entries_in(windows)
         for span, column in fitted.spans.items():
             if held.get(span, column) != column:
                 raise SchemaError(
@@ -262,7 +264,7 @@ class Scaler:
     def _scaling(self, stash: Stash, columns: Sequence[str], dtype: torch.dtype | None) -> Scaling:
         check_scalable(stash, columns)
         for name in columns:
-            check_pack(stash[name][:, None], self._pack(name), name)
+            check_pack(column_of(stash, name)[:, None], self._pack(name), name)
         bound = replace(self._fitted or self, spans={}, _variates={}).bind(stash)
         tables = {name: (bound.center[name], bound.scale[name]) for name in columns}
         return Scaling(tables, self.by, dtype)

@@ -322,13 +322,10 @@ def test_a_name_of_something_else_than_a_column_is_told_with_the_line_that_works
         line = str(caught.value).partition("Write ")[2].rstrip(".")
         found = eval(line, {"ts": ts, "windows": windows, "stash": stash})
         assert [*found.center] == ["y" if name == "target" else "x"]
-    for other, said in (
-        ("age", "static column. Leave it out."),
-        ("zone", "static column. Leave it out."),
-        ("sol", "no column"),
-    ):
-        with pytest.raises(ts.errors.ColumnError, match=like(said)):
-            ts.Scaler.fit(windows, [other])
+    with pytest.raises(ts.errors.SchemaError, match=like("must be numeric; 'zone' is category. Leave it out.")):
+        ts.Scaler.fit(windows, ["zone"])
+    with pytest.raises(ts.errors.ColumnError, match=like("no column")):
+        ts.Scaler.fit(windows, ["sol"])
 
 
 def test_a_scaler_needs_windows() -> None:
