@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least, flag, integer, names_in, one_of
+from tensorstash.common.checks import at_least, flag, integer, one_of, shown
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.text import type_text
 from tensorstash.errors import ColumnError, DataError, SchemaError, unknown
@@ -39,6 +39,8 @@ from tensorstash.transforms.bound import (
     stash_of,
     stash_with,
 )
+from tensorstash.transforms.codes import by_code, check_coded
+from tensorstash.transforms.members import others_in
 from tensorstash.windows.intervals import covered, union
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from
@@ -49,11 +51,11 @@ Ranges = tuple[Int64s, Int64s]  # the first row of each range, and the row after
 Part = tuple[Values, Rows]
 Fitted = tuple[Int64s, Floats, Floats]  # count of values, centre and scale, (groups, items) each
 Kind = Literal["standard", "minmax", "robust", "maxabs"]
-By = Literal["entity"]
 Unknown = Literal["error", "pooled"]
 Doubt = tuple[str, str, Int64s]  # the text of a warning, its column, its groups
 
-_FEW = "Too few values, in place of which those of all entities count"
+NO_CODES = (None, "entity")  # of `by=`, which else names a column of codes
+_FEW = "Too few values, in place of which those of all rows count"
 _EQUAL = "All values are equal, so the scale is 1"
 NO_GROUPS = np.empty(0, np.int64)
 _FEWEST = 2  # values that an entity needs for statistics of its own
@@ -90,14 +92,6 @@ class Statistics:
         self.center[name], self.scale[name] = (torch.tensor(x.reshape(-1, *pack)) for x in tables)
 
 
-def chosen_in(columns: Sequence[str] | Mapping[str, Sequence[str] | None]) -> tuple[list[str], dict[str, list[str]]]:
-    """The names of columns, and the members to scale of those packs of which not all are."""
-    if not isinstance(columns, Mapping):
-        return names_in(columns, "columns"), {}
-    some = {name: names_in(members, f"columns[{name!r}]") for name, members in columns.items() if members is not None}
-    return names_in([*columns], "columns"), some
-
-
 def statistics_of(
     source: Source,
     columns: list[str],
@@ -119,12 +113,16 @@ def statistics_of(
         for name in columns:
             check_unscaled(stash_with(part, name), [name])
     merge = getattr(source, "statistics", None)  # of windows of which this process may have only a part
+    if by not in NO_CODES:
+        check_coded(source, str(by))
+        if merge or together:
+            raise ValueError(f"by={by!r} goes by the rows of one stash or mix. Leave together= out, and no shards.")
     if members and (merge or together):
         raise ValueError(
             "Members of a pack are scaled apart, by the rows of one stash or mix. Leave together= out, and on shards "
             "give columns= as a list."
         )
-    if sample is not None and isinstance(source, Several) and (merge or by):
+    if sample is not None and isinstance(source, Several) and (merge or by == "entity"):
         raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
     if merge is not None:
         found: Callable[[str | None], Statistics] = merge(columns, kind, by, together=together)
@@ -148,48 +146,51 @@ def of_source(
     The components of a mix share one group, or have one for each of their entities. Some may have no windows or rows.
     With `together` all numbers of a pack have the same statistics.
     """
-    parts = parts_in(source)
-    if isinstance(source, Several):
-        filled = [part for part in parts if _has_rows(part)]
-        if by is not None:
-            of_entities = partial(of_source, columns=columns, kind=kind, members=members, together=together)
-            every = of_entities(source, by=None) if len(filled) < len(parts) else None
-            return joined([_of_component(part, of_entities, every) for part in parts])
-        parts = filled or parts
+    every_part = parts_in(source)
+    parts = [part for part in every_part if _has_rows(part)] or every_part
+    if by == "entity" and isinstance(source, Several):
+        of_entities = partial(of_source, columns=columns, kind=kind, members=members, together=together)
+        every = of_entities(source, by=None) if len(parts) < len(every_part) else None
+        return joined([_of_component(part, of_entities, every) for part in every_part])
     spans, result = spans_of(parts[0], columns), Statistics(0, {}, {}, {}, [])
     for names in _alike(parts[0], [*spans.values(), *columns]):
         stashes = [stash_with(part, names[0]) for part in parts]
-        is_static = names[0] in stashes[0].static
-        if by is not None:
-            _check_by(parts[0], stashes[0], names[0])
-        seen = [entities_seen(part) if is_static else rows_seen(part, stash) for part, stash in zip(parts, stashes)]
-        if by is None:
-            seen = [one_group(rows) for rows in seen]
+        _check_by(parts[0], stashes[0], names[0], by)
+        seen = [_seen(part, stash, names[0], by) for part, stash in zip(parts, stashes)]
         count, which = sum(map(len, seen)), None
         if not count:
             raise DataError("A scaler must be fitted on at least one row, got none. Fit it on data that have rows.")
         if sample is not None and (sample := at_least(1, sample, "sample")) < count:
             count, which = sample, np.sort(shuffled(count, seed, 0)(np.arange(sample)))
+        codes = [(Values(stash[by]), rows) for stash, rows in zip(stashes, seen) if by not in NO_CODES]
         for name in names:
             values = [(values_of(stash, name), rows) for stash, rows in zip(stashes, seen)]
             pack = values[0][0].pack
             values = values if which is None else _sampled(values, which)
             if together:
                 values = [all_of_pack(*part, name) for part in values]
+            if codes:
+                of_values = codes if which is None else _sampled(codes, which)
+                values = by_code(values, of_values, len(stashes[0].vocabulary(str(by))))
             result.add(name, pack, *_fitted(values, kind, others_in(stashes, name, members.get(name))))
         result = replace(result, rows=result.rows + count)
     return replace(result, spans=spans)
 
 
-def _check_by(part: Windows | Stash, stash: Stash, name: str) -> None:
+def _seen(part: Windows | Stash, stash: Stash, name: str, by: str | None) -> Rows:
+    rows = entities_seen(part) if name in stash.static else rows_seen(part, stash)
+    return rows if by == "entity" else one_group(rows)
+
+
+def _check_by(part: Windows | Stash, stash: Stash, name: str, by: str | None) -> None:
     """Raise `ValueError` for a column that has no rows of entities: a static one, or one of a table."""
-    if name in stash.static:
+    if by is not None and name in stash.static:
         raise ValueError(
             f"A static column has one value for each entity; {name!r} is one. Fit a scaler without by= for it."
         )
-    if stash is not stash_of(part):
+    if by is not None and stash is not stash_of(part):
         raise ValueError(
-            "by='entity' goes by the entities of the windows, and a row of a table may be seen by several; "
+            f"by={by!r} goes by the entities of the windows, and a row of a table may be seen by several; "
             f"{name!r} is a column of a table. Fit a scaler without by= for it."
         )
 
@@ -199,24 +200,6 @@ def _alike(source: Windows | Stash, columns: Sequence[str]) -> Iterator[list[str
     for stash, names in by_stash(source, columns):
         static = [name for name in names if name in stash.static]
         yield from filter(None, ([name for name in names if name not in static], static))
-
-
-def others_in(stashes: Sequence[Stash], name: str, members: Sequence[str] | None) -> list[int]:
-    """The places in a pack of what is not to be scaled; `None` scales all members."""
-    if members is None:
-        return []
-    first, *more = [stash.about(name) for stash in stashes]
-    if len(first.members) < 2 or first.calendar or any(about.members != first.members for about in more):
-        raise ValueError(
-            f"Members are those of a pack of named columns, the same in all stashes; {name!r} is none. Write "
-            f"{{{name!r}: None}} for the whole column."
-        )
-    if not members:
-        raise ValueError(f"A pack must have a member to scale, got none for {name!r}. Leave it out.")
-    for member in members:
-        if member not in first.members:
-            raise unknown(member, first.members, f"the pack {name!r}", "member")
-    return [place for place, member in enumerate(first.members) if member not in members]
 
 
 def all_of_pack(column: Values, rows: Rows, name: str) -> Part:
@@ -263,7 +246,8 @@ def _sampled(parts: Sequence[Part], which: Int64s) -> list[Part]:
 def check_kind(kind: str, by: str | None, unknown: str) -> None:
     """Raise `ValueError` unless `kind`, `by` and `unknown` are allowed."""
     one_of(kind, get_args(Kind), "kind")
-    one_of(by, (None, "entity"), "by")
+    if by is not None and not isinstance(by, str):
+        raise ValueError(f"by must be None, 'entity' or the name of a column of codes, got {shown(by)}.")
     one_of(unknown, get_args(Unknown), "unknown")
     if unknown != "error" and by is None:
         raise ValueError(f"unknown must be 'error', or 'pooled' with by='entity', got {unknown!r} and by={by!r}.")

@@ -107,7 +107,7 @@ def _flags_in(part: Windows | Stash, span: str) -> Iterator[Flags]:
     if isinstance(part, Stash):
         stash, beside = part, [Span(name, name, 0, 0) for name in part]
     else:
-        stash, beside = _same_slots(part.placement, span)
+        stash, beside = same_slots(part.placement, span)
     (values,) = (one for one in beside if one.name == span)
     for other in beside:
         for pack, column in enumerate(other.columns):
@@ -121,7 +121,7 @@ def _flags_in(part: Windows | Stash, span: str) -> Iterator[Flags]:
                 yield Flags(other.name, packs, pack, number, places)
 
 
-def _same_slots(placement: Placement, span: str) -> tuple[Stash, list[Span]]:
+def same_slots(placement: Placement, span: str) -> tuple[Stash, list[Span]]:
     """The stash of a span, and the spans over its slots."""
     for time_span in placement.time_spans:
         if any(one.name == span for one in time_span.shown):

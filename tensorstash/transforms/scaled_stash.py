@@ -23,6 +23,7 @@ from tensorstash.segments.publish import UnpublishedFile, obtain
 from tensorstash.segments.segment import Segment
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.bound import check_unscaled, column_of
+from tensorstash.transforms.codes import check_known, groups_of_codes
 from tensorstash.transforms.scaling import ScaleConstants
 from tensorstash.windows.windows import Windows
 
@@ -38,6 +39,7 @@ class Scaling:
 
     tables: Mapping[str, tuple[torch.Tensor, torch.Tensor]]  # centre and scale of each column, (groups, *pack)
     by: str | None  # what the groups are, as `Scaler.by`
+    pooled: bool  # whether the last group is for all that is unknown
     dtype: torch.dtype | None  # of the scaled columns; `None` keeps the dtype of each
 
     def key(self, source: str) -> str:
@@ -53,7 +55,13 @@ class Scaling:
         """`(rows,)`, the group of each row; `None`: all are in the first one."""
         if self.by is None:
             return None
-        return torch.arange(len(stash.entities)).repeat_interleave(stash.offsets.diff())
+        if self.by == "entity":
+            return torch.arange(len(stash.entities)).repeat_interleave(stash.offsets.diff())
+        count = max(len(center) for center, _ in self.tables.values()) - self.pooled
+        group, lost = groups_of_codes(stash[self.by], count, pooled=self.pooled)
+        for name in self.tables:
+            check_known(stash[name], lost, self.by)
+        return group
 
 
 def check_scalable(stash: Stash, columns: Iterable[str]) -> None:

@@ -16,7 +16,8 @@ from tensorstash.segments.directory import check_label
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.bound import Source, by_stash, check_alike, check_source, column_of, columns_in, entries_in
 from tensorstash.transforms.by_row import flat_tables, groups_of_rows, scaled_variates
-from tensorstash.transforms.entities import entities_in, groups_by_name, groups_of, integers
+from tensorstash.transforms.codes import change_by_code, check_known, code_spans, groups_of_codes, without
+from tensorstash.transforms.entities import groups_by_name, groups_of, integers, names_of
 from tensorstash.transforms.entries import (
     check_batch,
     check_floating,
@@ -27,7 +28,16 @@ from tensorstash.transforms.entries import (
     span_of,
     spans_in_batch,
 )
-from tensorstash.transforms.fitting import By, Kind, Statistics, Unknown, check_kind, chosen_in, joined, statistics_of
+from tensorstash.transforms.fitting import (
+    NO_CODES,
+    Kind,
+    Statistics,
+    Unknown,
+    check_kind,
+    joined,
+    statistics_of,
+)
+from tensorstash.transforms.members import chosen_in
 from tensorstash.transforms.observed import Computed, change_values, computed_in, holds_value
 from tensorstash.transforms.scaled_stash import (
     Scaling,
@@ -62,7 +72,7 @@ class Scaler:
 
     Attributes:
         kind: `"standard"`, `"minmax"`, `"robust"` or `"maxabs"`.
-        by: `None`, or `"entity"`.
+        by: `None`, `"entity"`, or the name of a column of codes.
         rows: the number of rows that the statistics are taken over.
         spans: maps each span that is scaled to its column.
         center: of each column a float64 tensor `(1, *pack)`, or `(entities, *pack)` with `by="entity"`, in the order of
@@ -93,7 +103,7 @@ class Scaler:
     """
 
     kind: Kind
-    by: By | None
+    by: str | None
     rows: int
     spans: dict[str, str]
     center: dict[str, torch.Tensor]
@@ -106,6 +116,7 @@ class Scaler:
     _variates: dict[str, tuple[str, ...]] = field(
         default_factory=dict
     )  # maps each scaled span of `ts.each` to its packs
+    _codes: dict[str, str] = field(default_factory=dict)  # by a column, maps each span to that of its codes
     _ready: dict[Any, ScaleConstants] = field(default_factory=dict, init=False)  # by columns, dtype and device
 
     @classmethod
@@ -115,7 +126,7 @@ class Scaler:
         columns: Sequence[str] | Mapping[str, Sequence[str] | None],
         *,
         kind: Kind = "standard",
-        by: By | None = None,
+        by: str | None = None,
         unknown: Unknown = "error",
         together: bool = False,
         sample: int | None = None,
@@ -139,7 +150,8 @@ class Scaler:
             kind: `"standard"`, the default: mean and standard deviation (divided by the number of values); `"minmax"`:
                 minimum and range; `"robust"`: median and interquartile range; `"maxabs"`: 0 and the largest magnitude.
             by: `"entity"` for a centre and scale per entity; by default all share one. Batches then need `entity`, and
-                those of a mix `source`: `Loader(..., with_ids=True)`.
+                those of a mix `source`: `Loader(..., with_ids=True)`. The name of a column of codes, of which a span
+                has the same slots: a centre and scale per code.
             unknown: with `by="entity"`, for entities that the source does not have: `"pooled"` gives them the
                 statistics of all entities together; `"error"`, the default, raises a `DataError` on binding.
             together: all columns of a pack have one centre and one scale, those of all their values, as all sensors of
@@ -160,17 +172,23 @@ class Scaler:
 
     @classmethod
     def of_statistics(
-        cls, source: Source, statistics: Callable[[str | None], Statistics], kind: Kind, by: By | None, unknown: Unknown
+        cls,
+        source: Source,
+        statistics: Callable[[str | None], Statistics],
+        kind: Kind,
+        by: str | None,
+        unknown: Unknown,
     ) -> "Scaler":
         """A scaler with the statistics of a source; `statistics` computes them for a value of `by`."""
-        fitted, names = statistics(by), [] if by is None else entities_in(source)[0]
+        fitted, names = statistics(by), [] if by is None else names_of(source, by)[0]
         if fitted.doubts:
-            warnings.warn(doubts_text(fitted.doubts, None if by is None else names), UserWarning, stacklevel=3)
+            warnings.warn(doubts_text(fitted.doubts, names, by), UserWarning, stacklevel=3)
         table = fitted if unknown == "error" else joined([fitted, statistics(None)])
         variates = scaled_variates(source, table.center)
         computed = computed_in(source, {**fitted.spans, **variates})
         fields = kind, by, fitted.rows, fitted.spans, table.center, table.scale, names, unknown
-        return cls(*fields, _computed=computed, _variates=variates)
+        codes = {} if by in NO_CODES else code_spans(source, str(by), {**fitted.spans, **variates})
+        return cls(*fields, _computed=computed, _variates=variates, _codes=codes)
 
     def bind(self, windows: Source) -> "Scaler":
         """This scaler for batches of other windows: for their spans of its columns, and for their entities by name.
@@ -204,13 +222,15 @@ class Scaler:
         spans = {span: column for span, column in spans.items() if span not in variates}
         computed = {span: flags for span, flags in fitted._computed.items() if span not in columns_in(windows)}
         computed |= computed_in(windows, {**spans, **variates})
-        bound = replace(fitted, spans=spans, _computed=computed, _variates=variates)
+        here = [span for span in (*spans, *variates) if span in columns_in(windows)]
+        codes = {} if self.by in NO_CODES else code_spans(windows, str(self.by), here)
+        bound = replace(fitted, spans=spans, _computed=computed, _variates=variates, _codes=codes)
         if self.by is None:
             return bound
-        names, starts = entities_in(windows)
+        names, starts = names_of(windows, self.by)
         if names == fitted.entities:
             return replace(bound, starts=starts)
-        rows = groups_by_name(names, fitted.entities, pooled=self.unknown == "pooled")
+        rows = groups_by_name(names, fitted.entities, self.by, pooled=self.unknown == "pooled")
         center, scale = ({name: x[rows] for name, x in table.items()} for table in (fitted.center, fitted.scale))
         return replace(bound, center=center, scale=scale, entities=names, starts=starts, _fitted=fitted)
 
@@ -267,7 +287,7 @@ class Scaler:
             check_pack(column_of(stash, name)[:, None], self._pack(name), name)
         bound = replace(self._fitted or self, spans={}, _variates={}).bind(stash)
         tables = {name: (bound.center[name], bound.scale[name]) for name in columns}
-        return Scaling(tables, self.by, dtype)
+        return Scaling(tables, self.by, self.unknown == "pooled", dtype)
 
     @property
     def scaled_spans(self) -> tuple[str, ...]:
@@ -277,7 +297,7 @@ class Scaler:
     @property
     def whole_windows(self) -> tuple[str, ...]:
         """The spans that must not be packed before it: those whose constants go by the window."""
-        return tuple(self._variates) if self.by is None else self.scaled_spans
+        return self.scaled_spans if self.by == "entity" else tuple(self._variates)
 
     def __call__(self, batch: Batch) -> Batch:
         """Scale a batch in place and return it."""
@@ -294,6 +314,8 @@ class Scaler:
         entity: torch.Tensor | None = None,
         source: torch.Tensor | None = None,
         variate: torch.Tensor | None = None,
+        *,
+        code: torch.Tensor | None = None,
     ) -> torch.Tensor: ...
 
     def inverse(
@@ -303,6 +325,8 @@ class Scaler:
         entity: torch.Tensor | None = None,
         source: torch.Tensor | None = None,
         variate: torch.Tensor | None = None,
+        *,
+        code: torch.Tensor | None = None,
     ) -> Batch | torch.Tensor:
         """Scale a batch back in place, or convert predictions of a column to its units.
 
@@ -315,6 +339,7 @@ class Scaler:
             source: `(batch,)`, the component of each window; for predictions with a mix and `by="entity"` alone.
             variate: `(rows,)`, the `<span>.variate` of predictions `(rows, ...)` for a span of `ts.each`; `entity` and
                 `source` are then those of the rows, such as `batch["entity"][batch["past.window"]]`.
+            code: `(batch, time)`, the code of each slot; for predictions with `by=` a column of codes alone.
 
         Returns:
             The batch; or a new tensor of the shape of the predictions, through which gradients flow.
@@ -329,7 +354,7 @@ class Scaler:
                     [20.0000, 25.0000]])
         """
         if isinstance(values, MutableMapping):
-            if given := [each for each in (column, entity, source, variate) if each is not None]:
+            if given := [each for each in (column, entity, source, variate, code) if each is not None]:
                 raise TypeError(f"inverse(batch) takes no column and no entities, got {shown(given[0])}. Leave it out.")
             return self._batch(values, inverse=True)
         check_predictions(values)
@@ -343,6 +368,11 @@ class Scaler:
         check_predictions_of(values, self._pack(column) if variate is None else (), column)
         if not values.dtype.is_floating_point:
             values = values.to(torch.get_default_dtype())
+        if self.by not in NO_CODES:
+            coded, lost = self._groups_of_codes(code, values)
+            slots = values.flatten(0, coded.ndim - 1)
+            back = self._constants(column, values).restored(slots, coded.flatten())
+            return (back if lost is None else without(back, lost.flatten())).view(values.shape)
         group = self._group(len(values), entity, source)
         group = None if group is None else group.reshape(-1).to(values.device)
         if variate is None:
@@ -369,14 +399,36 @@ class Scaler:
             packs = self._variates.get(name)
             constants = self._constants(packs or self.spans[name], batch[name])
             own = group if packs is None else groups_of_rows(batch, name, [self.center[k] for k in packs], group)
-            change_values(batch[name], has_value, partial(constants.scale_in_place, group=own, inverse=inverse))
+            change: Callable[[torch.Tensor], None] = partial(constants.scale_in_place, group=own, inverse=inverse)
+            if self.by not in NO_CODES:
+                codes = span_of(batch, self._codes.get(name, str(self.by)))
+                coded, lost = self._groups_of_codes(codes, batch[name])
+                if lost is not None and lost.is_cpu:  # on a device a look would wait for all queued work
+                    check_known(batch[name], lost, str(self.by), has_value)
+                change = partial(change_by_code, constants=constants, group=coded, lost=lost, inverse=inverse)
+            change_values(batch[name], has_value, change)
         return batch
 
     def _group(self, windows: int | None, entity: object, source: object) -> torch.Tensor | None:
         """The group of constants of each window, `(windows,)`; `None`: all windows have the same constants."""
-        if self.by is None:
+        if self.by != "entity":
             return None
         return groups_of(entity, source, len(self.entities), self.starts, windows)
+
+    def _groups_of_codes(self, codes: object, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The group of each slot, and which slots have none, by codes `(windows, time)`."""
+        if self.starts is None or codes is None:
+            raise ValueError(
+                f"A scaler by {self.by!r} needs windows and codes. Bind it first, scaler.bind(windows), and give "
+                "predictions the codes of their slots: inverse(values, column, code=...)."
+            )
+        numbers = integers(codes, str(self.by)).to(values.device)
+        if numbers.shape != values.shape[: numbers.ndim]:
+            raise ValueError(
+                f"Each slot must have one code of {self.by!r}; codes are {tuple(numbers.shape)}, and values "
+                f"{tuple(values.shape)}. Take those of the same slots."
+            )
+        return groups_of_codes(numbers, len(self.entities), pooled=self.unknown == "pooled")
 
     def _pack(self, column: str) -> tuple[int, ...]:
         return tuple(self.center[column].shape[1:])
@@ -418,7 +470,7 @@ class Scaler:
         return cls(**fields_of(state))
 
     def __repr__(self) -> str:
-        by = f" by entity, {len(self.entities):,} of them" if self.by else ""
+        by = f" by {self.by}, {len(self.entities):,} of them" if self.by else ""
         lines = [f"Scaler: {self.kind}{by}, of the {self.rows:,} rows seen"]
         held = {span: (column,) for span, column in self.spans.items()} | self._variates
         for name, center in self.center.items():

@@ -79,7 +79,7 @@ class ScaleConstants:
             step = max(1, tile // windows.shape[1])
             for start in range(0, len(windows), step):
                 some = slice(start, start + step)
-                _scale_rows(windows[some], *self._of_groups(groups[some]), inverse)
+                _scale_rows(windows[some], *self._of_groups(groups[some], min(_APART, windows.shape[1])), inverse)
 
     @property
     def items(self) -> int:
@@ -98,14 +98,13 @@ class ScaleConstants:
             self._ready[key] = center, scale
         return self._ready[key]
 
-    def _of_groups(self, group: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _of_groups(self, group: torch.Tensor, numbers: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Centre and scale of each window, `(windows, width)`."""
-        if len(self.center) * max(_APART, self.items) <= _TABLE:
-            center, scale = self._repeated(_APART, grouped=True)
+        if len(self.center) * max(numbers, self.items) <= _TABLE:
+            center, scale = self._repeated(numbers, grouped=True)
             return center.index_select(0, group), scale.index_select(0, group)
-        return ScaleConstants(*(x.index_select(0, group) for x in (self.center, self.scale)))._repeated(
-            _APART, grouped=True
-        )
+        chosen = ScaleConstants(*(x.index_select(0, group) for x in (self.center, self.scale)))
+        return chosen._repeated(numbers, grouped=True)
 
 
 def _scale_rows(rows: torch.Tensor, center: torch.Tensor, scale: torch.Tensor, inverse: bool) -> None:
