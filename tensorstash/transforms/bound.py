@@ -50,13 +50,13 @@ def stash_with(source: Windows | Stash, column: str) -> Stash:
     return next(iter(stashes.values()), source.stash)
 
 
-def by_stash(source: Windows | Stash, columns: Iterable[str]) -> list[tuple[Stash, list[str]]]:
-    """The stashes of columns, each with its columns."""
-    found: dict[int, tuple[Stash, list[str]]] = {}
+def by_stash(source: Windows | Stash, columns: Iterable[str]) -> list[list[str]]:
+    """The columns of which the rows that windows see are the same: those of one stash, its static ones apart."""
+    alike: dict[tuple[int, bool], list[str]] = {}
     for name in dict.fromkeys(columns):
         stash = stash_with(source, name)
-        found.setdefault(id(stash), (stash, []))[1].append(name)
-    return [*found.values()]
+        alike.setdefault((id(stash), name in stash.static), []).append(name)
+    return [*alike.values()]
 
 
 def column_of(stash: Stash, name: str) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """Fitting a `Scaler`: which rows count, and a centre and a scale for each group of them."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, get_args
@@ -116,7 +116,7 @@ def statistics_of(
     if by not in NO_CODES:
         check_coded(source, str(by))
         if merge or together:
-            raise ValueError(f"by={by!r} goes by the rows of one stash or mix. Leave together= out, and no shards.")
+            raise ValueError(f"by={by!r} goes by the rows of one stash or mix. Leave out together=, and by= on shards.")
     if members and (merge or together):
         raise ValueError(
             "Members of a pack are scaled apart, by the rows of one stash or mix. Leave together= out, and on shards "
@@ -153,7 +153,7 @@ def of_source(
         every = of_entities(source, by=None) if len(parts) < len(every_part) else None
         return joined([_of_component(part, of_entities, every) for part in every_part])
     spans, result = spans_of(parts[0], columns), Statistics(0, {}, {}, {}, [])
-    for names in _alike(parts[0], [*spans.values(), *columns]):
+    for names in by_stash(parts[0], [*spans.values(), *columns]):
         stashes = [stash_with(part, names[0]) for part in parts]
         _check_by(parts[0], stashes[0], names[0], by)
         seen = [_seen(part, stash, names[0], by) for part, stash in zip(parts, stashes)]
@@ -193,13 +193,6 @@ def _check_by(part: Windows | Stash, stash: Stash, name: str, by: str | None) ->
             f"by={by!r} goes by the entities of the windows, and a row of a table may be seen by several; "
             f"{name!r} is a column of a table. Fit a scaler without by= for it."
         )
-
-
-def _alike(source: Windows | Stash, columns: Sequence[str]) -> Iterator[list[str]]:
-    """The columns whose rows seen are found together: those of one stash, its static ones apart."""
-    for stash, names in by_stash(source, columns):
-        static = [name for name in names if name in stash.static]
-        yield from filter(None, ([name for name in names if name not in static], static))
 
 
 def all_of_pack(column: Values, rows: Rows, name: str) -> Part:

@@ -14,7 +14,15 @@ from tensorstash.errors import SchemaError
 from tensorstash.errors import unknown as unknown_name
 from tensorstash.segments.directory import check_label
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.bound import Source, by_stash, check_alike, check_source, column_of, columns_in, entries_in
+from tensorstash.transforms.bound import (
+    Source,
+    check_alike,
+    check_source,
+    column_of,
+    columns_in,
+    entries_in,
+    stash_with,
+)
 from tensorstash.transforms.by_row import flat_tables, groups_of_rows, scaled_variates
 from tensorstash.transforms.codes import change_by_code, check_known, code_spans, groups_of_codes, without
 from tensorstash.transforms.entities import groups_by_name, groups_of, integers, names_of
@@ -274,12 +282,13 @@ class Scaler:
         if isinstance(source, Stash):
             return scaled_stash(source, self._scaling(source, [*self.center], dtype), label)
         self.bind(source)  # raises an error unless spans, packs and entities fit
-        if self.by is not None:
+        if self.by == "entity":
             check_no_tables(source, self.center)
-        stashes = by_stash(source, self.center)
-        return over(
-            source, {stash: scaled_once(stash, self._scaling(stash, names, dtype), label) for stash, names in stashes}
-        )
+        copies = dict[Stash, Stash]()
+        for stash in {stash_with(source, name) for name in self.center}:
+            names = [name for name in self.center if stash_with(source, name) is stash]
+            copies[stash] = scaled_once(stash, self._scaling(stash, names, dtype), label)
+        return over(source, copies)
 
     def _scaling(self, stash: Stash, columns: Sequence[str], dtype: torch.dtype | None) -> Scaling:
         check_scalable(stash, columns)
