@@ -2,6 +2,7 @@
 
 import gc
 import multiprocessing
+import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -282,6 +283,28 @@ def test_ranks_share_one_copy_and_one_rank_never_writes_into_it(shm: Path, monke
     assert again.stash.path == more.stash.path
     assert ts.shared.list()["label"].to_list().count("scaled") == 2
     assert scaler.transform(stash_of(), share="a-stash").path is not None
+
+
+def _rank(rank: int, results: Any) -> None:
+    os.environ |= {"WORLD_SIZE": "2", "RANK": str(rank)}
+    windows = daily(ts.attach("trees"))
+    scaled = ts.Scaler.fit(windows, ["y"], by="entity").transform(windows, share="scaled")
+    results.put((rank, scaled.stash.path, scaled[:3]["past"].nan_to_num(-7.5).tolist()))
+
+
+def test_processes_that_begin_together_build_one_copy(shm: Path, processes_from_the_template: None) -> None:
+    windows = daily(stash_of().share("trees"))
+    expected = ts.Scaler.fit(windows, ["y"], by="entity").transform(windows)[:3]["past"].nan_to_num(-7.5).tolist()
+    context: Any = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    ranks = [context.Process(target=_rank, args=(rank, results)) for rank in range(2)]
+    for rank in ranks:
+        rank.start()
+    found = [results.get(timeout=300) for _ in ranks]
+    for rank in ranks:
+        rank.join()
+    assert {path for _, path, _ in found} == {ts.attach("scaled").path}
+    assert [values for *_, values in found] == [expected, expected]
 
 
 def test_what_cannot_be_scaled_once_is_refused() -> None:
