@@ -44,10 +44,10 @@ def fit(train: ts.Windows) -> tuple[DLinear, ts.Scaler]:
     """A model, and the scale of the rows that its training part has seen."""
     torch.manual_seed(0)
     scaler = ts.Scaler.fit(train, ["x"])
-    model = DLinear(HISTORY, HORIZON)
+    scaled, model = scaler.transform(train), DLinear(HISTORY, HORIZON)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.002)
     for _ in range(EPOCHS):
-        for batch in ts.Loader(train, 256, shuffle=True, seed=0, transform=[scaler]):
+        for batch in ts.Loader(scaled, 256, shuffle=True, seed=0):
             loss = (model(batch["past"]) - batch["target"]).square().mean()
             optimizer.zero_grad()
             loss.backward()

@@ -86,9 +86,10 @@ def main() -> None:
     spans = {"past": ("y", -INPUT, 0), "known": ("when", -INPUT, H), "target": ("y", 0, H)}
     train, valid = ts.Windows(stash, spans=spans, require=["y"]).split("2013-10-01")
     scaler = ts.Scaler.fit(train, ["y"])
+    train, valid = map(scaler.transform, (train, valid))
     model = model_of(1)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    loader = ts.Loader(train, batch_size=BATCH, shuffle=True, seed=0, transform=[scaler])
+    loader = ts.Loader(train, batch_size=BATCH, shuffle=True, seed=0)
     began = time.perf_counter()
     for batch in loader:
         predicted = model.loss.domain_map(model(windows_batch(batch)))
@@ -100,7 +101,7 @@ def main() -> None:
     waited = loader.stats()["wait_seconds"] / seconds
     error, count = 0.0, 0
     with torch.no_grad():
-        for batch in ts.Loader(valid, batch_size=1024, transform=[scaler]):
+        for batch in ts.Loader(valid, batch_size=1024):
             predicted = model.loss.domain_map(model(windows_batch(batch))).squeeze(-1)
             error += float((predicted - batch["target"]).abs().sum())
             count += batch["target"].numel()

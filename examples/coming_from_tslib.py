@@ -89,9 +89,10 @@ def data_provider(args: Any, flag: str) -> tuple[DataSet, ts.Loader]:
     # a part holds the windows whose `pred_len` rows lie in it; the rows of `label_len` may reach back, as in TSLib
     cuts = [frame["date"][end] for end in borders(args.data, len(frame)) if end < len(frame)]
     parts = ts.Windows(stash, spans=spans, gaps="ignore").split(*cuts)
-    windows, scaler = parts[PARTS[flag]], ts.Scaler.fit(parts[0], ["x"])
+    scaler = ts.Scaler.fit(parts[0], ["x"])
+    windows = scaler.transform(parts[PARTS[flag]])
     order = Order(windows, shuffled=flag != "test")
-    loader = ts.Loader(windows, args.batch_size, order=order, transform=[scaler, as_tuple])
+    loader = ts.Loader(windows, args.batch_size, order=order, transform=[as_tuple])
     return DataSet(windows, scaler), loader
 
 
@@ -120,7 +121,7 @@ class Items(Dataset[tuple[NDArray[Any], ...]]):
 
     def __init__(self, data_set: DataSet, label_len: int) -> None:
         windows, stash = data_set.windows, data_set.windows.stash
-        self.x = data_set.scaler({"x": stash["x"].clone()[None]})["x"][0].numpy()
+        self.x = stash["x"].numpy()
         self.mark = stash["mark"].double().numpy()
         self.windows, self.label_len = windows, label_len
         # the windows of a part follow each other: there is one series, without a gap

@@ -36,14 +36,15 @@ def main() -> None:
     arguments = parser.parse_args()
 
     torch.set_num_threads(1)
-    train, valid, test = parts(arguments.path)
-    scaler = ts.Scaler.fit(train, ["x"])
+    raw = parts(arguments.path)
+    scaler = ts.Scaler.fit(raw[0], ["x"])
+    train, valid, test = map(scaler.transform, raw)
     print(f"{train.stash}\n{scaler}\n{len(train):,}, {len(valid):,} and {len(test):,} windows\n", flush=True)
     found = []
     for seed in range(arguments.seeds):
         began = time.perf_counter()
-        model = fit(train, valid, scaler, seed, arguments.epochs)
-        found.append(errors(model, test, scaler))
+        model = fit(train, valid, seed, arguments.epochs)
+        found.append(errors(model, test))
         mse, mae = found[-1]
         print(f"seed {seed}: MSE {mse:.4f}  MAE {mae:.4f}  in {time.perf_counter() - began:.0f} s", flush=True)
     mse, mae = map(statistics.mean, zip(*found, strict=True))
@@ -77,13 +78,13 @@ class DLinear(torch.nn.Module):
         return forecast.transpose(1, 2)
 
 
-def fit(train: ts.Windows, valid: ts.Windows, scaler: ts.Scaler, seed: int, epochs: int) -> DLinear:
+def fit(train: ts.Windows, valid: ts.Windows, seed: int, epochs: int) -> DLinear:
     """The weights with the least validation error; the rate is halved from the third epoch on, as in the paper."""
     torch.manual_seed(seed)
     model = DLinear(HISTORY, HORIZON)
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5 ** max(0, epoch - 1))
-    loader = ts.Loader(train, BATCH_SIZE, shuffle=True, seed=seed, tail="drop", transform=[scaler])
+    loader = ts.Loader(train, BATCH_SIZE, shuffle=True, seed=seed, tail="drop")
     best, kept, waited = float("inf"), model.state_dict(), 0
     for _ in range(epochs):
         for batch in loader:
@@ -92,7 +93,7 @@ def fit(train: ts.Windows, valid: ts.Windows, scaler: ts.Scaler, seed: int, epoc
             loss.backward()
             optimizer.step()
         schedule.step()
-        mse, _ = errors(model, valid, scaler)
+        mse, _ = errors(model, valid)
         waited += 1
         if mse < best:
             best, kept, waited = mse, copy.deepcopy(model.state_dict()), 0
@@ -103,14 +104,14 @@ def fit(train: ts.Windows, valid: ts.Windows, scaler: ts.Scaler, seed: int, epoc
 
 
 @torch.no_grad()
-def errors(model: DLinear, windows: ts.Windows, scaler: ts.Scaler) -> tuple[float, float]:
+def errors(model: DLinear, windows: ts.Windows) -> tuple[float, float]:
     """MSE and MAE over all windows, hours and variables, on the standardized scale."""
     squares = absolute = 0.0
-    for batch in ts.Loader(windows, 512, transform=[scaler]):
+    for batch in ts.Loader(windows, 512):
         apart = (model(batch["past"]) - batch["target"]).double()
         squares += float(apart.square().sum())
         absolute += float(apart.abs().sum())
-    count = len(windows) * HORIZON * len(scaler.center["x"][0])
+    count = len(windows) * HORIZON * windows.stash["x"].shape[1]
     return squares / count, absolute / count
 
 

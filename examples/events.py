@@ -52,9 +52,8 @@ def main() -> None:
     print(f"{stash.rows:,} purchases, {len(windows):,} of {len(points):,} points have some in the 90 days before")
     # a label looks 60 days ahead, so the months between the two cuts belong to neither part
     train, _, test = windows.split("2024-09-01", "2024-11-01")
-    scaler = ts.Scaler.fit(train, ["amount"])
-    model = fit(train, scaler)
-    compare(model, test, scaler)
+    train, test = map(ts.Scaler.fit(train, ["amount"]).transform, (train, test))
+    compare(fit(train), test)
 
 
 def made(customers: int) -> pl.DataFrame:
@@ -116,11 +115,11 @@ class Reader(nn.Module):
         return self.gone(state)[:, 0], self.next_kind(state)
 
 
-def fit(train: ts.Windows, scaler: ts.Scaler) -> Reader:
+def fit(train: ts.Windows) -> Reader:
     """A model of the training part."""
     model = Reader(len(train.stash.vocabulary("kind")))
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
-    loader = ts.Loader(train, 256, shuffle=True, seed=0, transform=[scaler])
+    loader = ts.Loader(train, 256, shuffle=True, seed=0)
     for epoch in range(EPOCHS):
         total = 0.0
         for batch in loader:
@@ -135,11 +134,11 @@ def fit(train: ts.Windows, scaler: ts.Scaler) -> Reader:
     return model
 
 
-def compare(model: Reader, test: ts.Windows, scaler: ts.Scaler) -> None:
+def compare(model: Reader, test: ts.Windows) -> None:
     """How well customers who are gone are told from others, and next kinds from one another."""
     gone, scores, ages, hits = [], [], [], []
     with torch.no_grad():
-        for batch in ts.Loader(test, 1024, transform=[scaler]):
+        for batch in ts.Loader(test, 1024):
             logits, next_kind = model(batch)
             scores.append(logits)
             gone.append(batch["gone"])

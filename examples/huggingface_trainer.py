@@ -78,8 +78,8 @@ def train(directory: str, resume: str | None = None, stop: int = -1) -> tuple[li
     """Train for two epochs, or until step `stop`, and return the windows that were seen and how many there are."""
     stash = ts.load(DATA, {"y": "temp"}, entity="origin", time="time_hour", dtype=torch.float32)
     windows = ts.Windows(stash, spans={"past": ("y", -48, 0), "labels": ("y", 0, 6)}, require=["y"])
-    scaler = ts.Scaler.fit(windows, ["y"])
-    loader = ts.Loader(windows, batch_size=1024, shuffle=True, seed=0, transform=[scaler], with_ids=True)
+    scaled = ts.Scaler.fit(windows, ["y"]).transform(windows)
+    loader = ts.Loader(scaled, batch_size=1024, shuffle=True, seed=0, with_ids=True)
     model = Linear()
     arguments = TrainingArguments(
         directory,

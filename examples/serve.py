@@ -59,7 +59,7 @@ def train(rows: pl.DataFrame, folder: Path) -> None:
     windows = ts.Windows(stash, spans=spans, require=["target"], stride=6, **WINDOWS)
     scaler, model = ts.Scaler.fit(windows, ["x"], by="entity"), DLinear(HISTORY, HORIZON)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.002)
-    for batch in ts.Loader(windows, 64, shuffle=True, seed=0, transform=[scaler], with_ids=True):
+    for batch in ts.Loader(scaler.transform(windows), 64, shuffle=True, seed=0):
         loss = (model(batch["past"].nan_to_num(0)) - batch["target"]).square().mean()
         optimizer.zero_grad()
         loss.backward()

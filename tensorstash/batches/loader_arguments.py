@@ -61,6 +61,7 @@ def bound(transforms: Sequence[Any], windows: Windows | Several) -> tuple[Transf
     if twice := [span for span, count in scaled.items() if count > 1]:
         raise ValueError(f"A span must be scaled once; {twice[0]!r} is scaled by two transforms. Leave one out.")
     for placement in windows.contents.chain.placements:
+        check_unscaled(placement.stash, placement.stash.static.keys() & scaled.keys())
         for span, stash in placement.sources:
             check_unscaled(stash, span.columns if span.name in scaled else ())
     return result

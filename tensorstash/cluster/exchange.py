@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch.distributed as dist
 
 from tensorstash.cluster.shard_statistics import of_all, of_node
 from tensorstash.cluster.sharded_windows import ShardCount, ShardedWindows
-from tensorstash.common.checks import flag, names_in, shown
+from tensorstash.common.checks import flag, names_in, one_of, shown
 from tensorstash.common.text import type_text
 from tensorstash.errors import NoWindowError
-from tensorstash.transforms.fitting import By, Kind, Unknown, check_kind
+from tensorstash.transforms.fitting import Kind, Unknown, check_kind
 from tensorstash.transforms.scaler import Scaler
 
 
@@ -56,7 +56,7 @@ def fit_scaler(
     columns: Sequence[str],
     *,
     kind: Kind = "standard",
-    by: By | None = None,
+    by: Literal["entity"] | None = None,
     unknown: Unknown = "error",
     together: bool = False,
     group: Any = None,
@@ -79,7 +79,7 @@ def fit_scaler(
     Raises:
         ValueError: there is no process group for several nodes, or no window. Others as for `ts.Scaler.fit`.
     """
-    check_kind(kind, by, unknown)
+    check_kind(kind, one_of(by, (None, "entity"), "by"), unknown)
     flag(together, "together")
     mine = of_node(_of_shards(windows).parts, names_in(columns, "columns"), kind, by, together=together)
     nodes = gather_from_ranks(mine, windows.shards.nodes, group)

@@ -52,6 +52,10 @@ def of_node(
     for shard, part in parts.items():
         stash, names = part.stash, dict.fromkeys([*spans_of(part, columns).values(), *columns])
         node.spans.update(spans_of(part, columns))
+        if static := [name for name in names if name in stash.static]:
+            raise ValueError(
+                f"Shards have no statistics of static columns; {static[0]!r} is one. Scale it before the load."
+            )
         if apart := [name for name in names if stash_with(part, name) is not stash]:
             raise ValueError(
                 f"A row of a table may be seen by windows of several shards; {apart[0]!r} is a column of a table. Fit "

@@ -18,7 +18,7 @@ from tensorstash.sampling.mixed import MixedOrder
 from tensorstash.sampling.several import Several
 from tensorstash.windows.chain import Chain
 from tensorstash.windows.contents import Contents
-from tensorstash.windows.identity import columns_of, meanings, where, widths_of
+from tensorstash.windows.identity import columns_of, meanings, of_numbers, where, widths_of
 from tensorstash.windows.ids import Ids
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.traits import Trait, clock_traits, column_traits, static_trait
@@ -106,7 +106,7 @@ class Mix(Several):
             part["spans"] = parts[0]["spans"]
         whole = {"windows": len(self), "epoch_size": self.epoch_size, "components": [*self.windows]}
         named = {f"component {name}": part for name, part in zip(self.windows, parts)}
-        return whole | self._meanings | named
+        return whole | of_numbers(self._meanings) | named
 
     def order(self, *, shuffle: bool) -> MixedOrder:
         """The order of a sampler over these windows: components permuted in each of their epochs, or sequential."""

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Collection, Iterable, Sequence
 
+import torch
+
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.gather.span import Span
@@ -48,6 +50,25 @@ def stash_with(source: Windows | Stash, column: str) -> Stash:
     return next(iter(stashes.values()), source.stash)
 
 
+def by_stash(source: Windows | Stash, columns: Iterable[str]) -> list[list[str]]:
+    """The columns of which the rows that windows see are the same: those of one stash, its static ones apart."""
+    alike: dict[tuple[int, bool], list[str]] = {}
+    for name in dict.fromkeys(columns):
+        stash = stash_with(source, name)
+        alike.setdefault((id(stash), name in stash.static), []).append(name)
+    return [*alike.values()]
+
+
+def column_of(stash: Stash, name: str) -> torch.Tensor:
+    """A column of a stash, which may be static."""
+    return stash.static[name] if name in stash.static else stash[name]
+
+
+def entries_in(source: Source) -> dict[str, str]:
+    """Maps each span and each static column of a source to its column."""
+    return spans_in(source) | {name: name for name in stash_of(parts_in(source)[0]).static}
+
+
 def spans_in(source: Source) -> dict[str, str]:
     """Maps each span of a source to its column."""
     if isinstance(source, Stash):
@@ -90,7 +111,7 @@ def check_alike(source: Source, columns: Collection[str]) -> None:
 def check_unscaled(stash: Stash, columns: Iterable[str]) -> None:
     """Raise `ValueError` if `Scaler.transform` has scaled one of the columns."""
     for name in columns:
-        if name in stash and stash.about(name).is_scaled:
+        if (name in stash or name in stash.static) and stash.about(name).is_scaled:
             raise ValueError(
                 f"A column must be scaled once; {name!r} of this stash is scaled already. Leave the scaler out, or "
                 "take the stash from which this one was made."

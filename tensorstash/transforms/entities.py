@@ -7,7 +7,7 @@ import torch
 from tensorstash.common.checks import shown
 from tensorstash.errors import DataError
 from tensorstash.sampling.several import Several
-from tensorstash.transforms.bound import Source, stash_of
+from tensorstash.transforms.bound import Source, parts_in, stash_of
 
 
 def entities_in(source: Source) -> tuple[list[Any], tuple[int, ...]]:
@@ -18,15 +18,20 @@ def entities_in(source: Source) -> tuple[list[Any], tuple[int, ...]]:
     return source.entities() if isinstance(source, Several) else (stash_of(source).entities, ())
 
 
-def groups_by_name(names: list[Any], fitted: list[Any], *, pooled: bool) -> list[int]:
-    """The group of each entity in a fitted scaler, whose last group is for unknown entities if `pooled`.
+def names_of(source: Source, by: str) -> tuple[list[Any], tuple[int, ...]]:
+    """The same by entity; by a column of codes its vocabulary, which all components have."""
+    return entities_in(source) if by == "entity" else (stash_of(parts_in(source)[0]).vocabulary(by), ())
+
+
+def groups_by_name(names: list[Any], fitted: list[Any], by: str, *, pooled: bool) -> list[int]:
+    """The group of each entity or code in a fitted scaler, whose last group is for unknown entities if `pooled`.
 
     That last group also ends the result, so that a scaler with these groups has it too.
     """
     known = {name: group for group, name in enumerate(fitted)}
     if not pooled and (missing := [name for name in names if name not in known]):
         raise DataError(
-            f"A scaler by entity must know each entity; {len(missing):,} of {len(names):,} are unknown, such as "
+            f"A scaler by {by} must know each {by}; {len(missing):,} of {len(names):,} are unknown, such as "
             f"{missing[0]!r}. Fit it on windows with these too, or with unknown='pooled'."
         )
     return [known.get(name, len(known)) for name in names] + [len(known)] * pooled

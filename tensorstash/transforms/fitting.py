@@ -1,7 +1,7 @@
 """Fitting a `Scaler`: which rows count, and a centre and a scale for each group of them."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, get_args
@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least, flag, integer, one_of
+from tensorstash.common.checks import at_least, flag, integer, one_of, shown
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.text import type_text
 from tensorstash.errors import ColumnError, DataError, SchemaError, unknown
@@ -29,14 +29,18 @@ from tensorstash.stash.moments import (
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.bound import (
     Source,
+    by_stash,
     check_alike,
     check_unscaled,
+    column_of,
     columns_in,
+    entries_in,
     parts_in,
-    spans_in,
     stash_of,
     stash_with,
 )
+from tensorstash.transforms.codes import by_code, check_coded
+from tensorstash.transforms.members import others_in
 from tensorstash.windows.intervals import covered, union
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from
@@ -47,11 +51,11 @@ Ranges = tuple[Int64s, Int64s]  # the first row of each range, and the row after
 Part = tuple[Values, Rows]
 Fitted = tuple[Int64s, Floats, Floats]  # count of values, centre and scale, (groups, items) each
 Kind = Literal["standard", "minmax", "robust", "maxabs"]
-By = Literal["entity"]
 Unknown = Literal["error", "pooled"]
 Doubt = tuple[str, str, Int64s]  # the text of a warning, its column, its groups
 
-_FEW = "Too few values, in place of which those of all entities count"
+NO_CODES = (None, "entity")  # of `by=`, which else names a column of codes
+_FEW = "Too few values, in place of which those of all rows count"
 _EQUAL = "All values are equal, so the scale is 1"
 NO_GROUPS = np.empty(0, np.int64)
 _FEWEST = 2  # values that an entity needs for statistics of its own
@@ -91,6 +95,7 @@ class Statistics:
 def statistics_of(
     source: Source,
     columns: list[str],
+    members: Mapping[str, list[str]],
     kind: str,
     by: str | None,
     *,
@@ -108,12 +113,21 @@ def statistics_of(
         for name in columns:
             check_unscaled(stash_with(part, name), [name])
     merge = getattr(source, "statistics", None)  # of windows of which this process may have only a part
-    if sample is not None and isinstance(source, Several) and (merge or by):
+    if by not in NO_CODES:
+        check_coded(source, str(by))
+        if merge or together:
+            raise ValueError(f"by={by!r} goes by the rows of one stash or mix. Leave out together=, and by= on shards.")
+    if members and (merge or together):
+        raise ValueError(
+            "Members of a pack are scaled apart, by the rows of one stash or mix. Leave together= out, and on shards "
+            "give columns= as a list."
+        )
+    if sample is not None and isinstance(source, Several) and (merge or by == "entity"):
         raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
     if merge is not None:
         found: Callable[[str | None], Statistics] = merge(columns, kind, by, together=together)
         return found
-    return partial(of_source, source, columns, kind, together=together, sample=sample, seed=seed)
+    return partial(of_source, source, columns, kind, members=members, together=together, sample=sample, seed=seed)
 
 
 def of_source(
@@ -122,6 +136,7 @@ def of_source(
     kind: str,
     by: str | None,
     *,
+    members: Mapping[str, list[str]],
     together: bool = False,
     sample: int | None = None,
     seed: int = 0,
@@ -131,46 +146,53 @@ def of_source(
     The components of a mix share one group, or have one for each of their entities. Some may have no windows or rows.
     With `together` all numbers of a pack have the same statistics.
     """
-    parts = parts_in(source)
-    if isinstance(source, Several):
-        filled = [part for part in parts if _has_rows(part)]
-        if by is not None:
-            every = of_source(source, columns, kind, None, together=together) if len(filled) < len(parts) else None
-            return joined([_of_component(part, columns, kind, every, together=together) for part in parts])
-        parts = filled or parts
+    every_part = parts_in(source)
+    parts = [part for part in every_part if _has_rows(part)] or every_part
+    if by == "entity" and isinstance(source, Several):
+        of_entities = partial(of_source, columns=columns, kind=kind, members=members, together=together)
+        every = of_entities(source, by=None) if len(parts) < len(every_part) else None
+        return joined([_of_component(part, of_entities, every) for part in every_part])
     spans, result = spans_of(parts[0], columns), Statistics(0, {}, {}, {}, [])
-    for names in _of_one_stash(parts[0], [*spans.values(), *columns]):
+    for names in by_stash(parts[0], [*spans.values(), *columns]):
         stashes = [stash_with(part, names[0]) for part in parts]
-        if by is not None and stashes[0] is not stash_of(parts[0]):
-            raise ValueError(
-                "by='entity' goes by the entities of the windows, and a row of a table may be seen by several; "
-                f"{names[0]!r} is a column of a table. Fit a scaler without by= for it."
-            )
-        seen = [rows_seen(part, stash) for part, stash in zip(parts, stashes)]
-        if by is None:
-            seen = [one_group(rows) for rows in seen]
+        _check_by(parts[0], stashes[0], names[0], by)
+        seen = [_seen(part, stash, names[0], by) for part, stash in zip(parts, stashes)]
         count, which = sum(map(len, seen)), None
         if not count:
             raise DataError("A scaler must be fitted on at least one row, got none. Fit it on data that have rows.")
         if sample is not None and (sample := at_least(1, sample, "sample")) < count:
             count, which = sample, np.sort(shuffled(count, seed, 0)(np.arange(sample)))
+        codes = [(Values(stash[by]), rows) for stash, rows in zip(stashes, seen) if by not in NO_CODES]
         for name in names:
             values = [(values_of(stash, name), rows) for stash, rows in zip(stashes, seen)]
             pack = values[0][0].pack
             values = values if which is None else _sampled(values, which)
             if together:
                 values = [all_of_pack(*part, name) for part in values]
-            result.add(name, pack, *_fitted(values, kind))
+            if codes:
+                of_values = codes if which is None else _sampled(codes, which)
+                values = by_code(values, of_values, len(stashes[0].vocabulary(str(by))))
+            result.add(name, pack, *_fitted(values, kind, others_in(stashes, name, members.get(name))))
         result = replace(result, rows=result.rows + count)
     return replace(result, spans=spans)
 
 
-def _of_one_stash(source: Windows | Stash, columns: Iterable[str]) -> list[list[str]]:
-    """The columns, those of one stash together, because its rows seen are found once for all of them."""
-    alike: dict[int, list[str]] = {}
-    for name in dict.fromkeys(columns):
-        alike.setdefault(id(stash_with(source, name)), []).append(name)
-    return [*alike.values()]
+def _seen(part: Windows | Stash, stash: Stash, name: str, by: str | None) -> Rows:
+    rows = entities_seen(part) if name in stash.static else rows_seen(part, stash)
+    return rows if by == "entity" else one_group(rows)
+
+
+def _check_by(part: Windows | Stash, stash: Stash, name: str, by: str | None) -> None:
+    """Raise `ValueError` for a column that has no rows of entities: a static one, or one of a table."""
+    if by is not None and name in stash.static:
+        raise ValueError(
+            f"A static column has one value for each entity; {name!r} is one. Fit a scaler without by= for it."
+        )
+    if by is not None and stash is not stash_of(part):
+        raise ValueError(
+            f"by={by!r} goes by the entities of the windows, and a row of a table may be seen by several; "
+            f"{name!r} is a column of a table. Fit a scaler without by= for it."
+        )
 
 
 def all_of_pack(column: Values, rows: Rows, name: str) -> Part:
@@ -198,12 +220,10 @@ def _has_rows(part: Windows | Stash) -> bool:
     return len(part) > 0 and stash_of(part).rows > 0
 
 
-def _of_component(
-    part: Windows | Stash, columns: list[str], kind: str, every: Statistics | None, *, together: bool
-) -> Statistics:
+def _of_component(part: Windows | Stash, statistics: Callable[..., Statistics], every: Statistics | None) -> Statistics:
     """The statistics of the entities of a component; if it has no windows or rows, each gets `every`, the mix's."""
     if every is None or _has_rows(part):
-        return of_source(part, columns, kind, "entity", together=together)
+        return statistics(part, by="entity")
     each = np.arange(len(stash_of(part).offsets) - 1)
     center, scale = ({name: x[each * 0] for name, x in table.items()} for table in (every.center, every.scale))
     return Statistics(0, every.spans, center, scale, [(_FEW, name, each) for name in center])
@@ -219,7 +239,8 @@ def _sampled(parts: Sequence[Part], which: Int64s) -> list[Part]:
 def check_kind(kind: str, by: str | None, unknown: str) -> None:
     """Raise `ValueError` unless `kind`, `by` and `unknown` are allowed."""
     one_of(kind, get_args(Kind), "kind")
-    one_of(by, (None, "entity"), "by")
+    if by is not None and not isinstance(by, str):
+        raise ValueError(f"by must be None, 'entity' or the name of a column of codes, got {shown(by)}.")
     one_of(unknown, get_args(Unknown), "unknown")
     if unknown != "error" and by is None:
         raise ValueError(f"unknown must be 'error', or 'pooled' with by='entity', got {unknown!r} and by={by!r}.")
@@ -242,6 +263,13 @@ def rows_seen(source: Windows | Stash, stash: Stash) -> Rows:
         chunks = (np.arange(k, min(k + _WINDOWS, len(source))) for k in range(0, len(source), _WINDOWS))
         ranges += [_united(_ranges_of(at, time_spans, ids, own=own and at.points is not None)) for ids in chunks]
     return Rows(*_united(ranges), stash.offsets.numpy())
+
+
+def entities_seen(source: Windows | Stash) -> Rows:
+    """The entities that have a window, or all of a stash, as rows of its static columns."""
+    count = len(stash_of(source).offsets) - 1
+    seen = np.arange(count) if isinstance(source, Stash) else np.flatnonzero(source.per_entity()["count"].numpy())
+    return Rows(seen, seen + 1, np.array([0, count]))
 
 
 def one_group(rows: Rows) -> Rows:
@@ -271,19 +299,19 @@ def spans_of(source: Windows | Stash, columns: list[str]) -> dict[str, str]:
         raise ValueError("columns must name at least one column, got none.")
     for name in columns:
         stash = stash_with(source, name)
-        if name not in stash:
+        if name not in stash and name not in stash.static:
             raise _no_column(source, stash, name)
-        tensor, kind = stash[name], stash.about(name).kind
+        tensor, kind = column_of(stash, name), stash.about(name).kind
         if kind != "number" or tensor.dtype == torch.bool:
             what = tensor.dtype if kind == "number" else kind
             raise SchemaError(f"A scaled column must be numeric; {name!r} is {what}. Leave it out.")
     if isinstance(source, Stash):
         return {name: name for name in columns}
-    held = [name for names in columns_in(source).values() for name in names]
+    held = [*source.stash.static, *(name for names in columns_in(source).values() for name in names)]
     for name in columns:
         if name not in held:
             raise unknown(name, held, "a window")
-    return {span: column for span, column in spans_in(source).items() if column in columns}
+    return {span: column for span, column in entries_in(source).items() if column in columns}
 
 
 def _no_column(source: Windows | Stash, stash: Stash, name: str) -> ColumnError:
@@ -291,22 +319,30 @@ def _no_column(source: Windows | Stash, stash: Stash, name: str) -> ColumnError:
     packs = [about for about in stash.info.columns if len(about.members) > 1]
     columns = {member: (about.name,) for about in packs for member in about.members} | columns_in(source)
     if name in columns:
+        some = [*columns[name]] if name in columns_in(source) else {columns[name][0]: [name]}
         given = "windows" if isinstance(source, Windows) else "stash"
         return ColumnError(
             f"A scaler takes columns; {name!r} is of {' and '.join(map(repr, columns[name]))}. Write "
-            f"ts.Scaler.fit({given}, {[*columns[name]]})."
+            f"ts.Scaler.fit({given}, {some})."
         )
-    if name in stash.static:
-        return ColumnError(f"A scaler takes columns of spans; {name!r} is a static column. Leave it out.")
     return unknown(name, stash, "the stash")
 
 
-def _fitted(parts: Sequence[Part], kind: str) -> tuple[Fitted, Int64s]:
-    """The statistics of a column for each group, and the groups whose statistics are those of all."""
-    fitted = fit(parts, kind)
+def _fitted(parts: Sequence[Part], kind: str, others: list[int]) -> tuple[Fitted, Int64s]:
+    """The statistics of a column for each group, and the groups whose statistics are those of all.
+
+    The `others` are not to be scaled, so their centre is 0 and their scale 1.
+    """
+    fitted = _without(fit(parts, kind), others)
     if parts[0][1].groups == 1 or (fitted[0] >= _FEWEST).all():
         return fitted, NO_GROUPS
-    return fill_few(fitted, fit([(column, one_group(rows)) for column, rows in parts], kind))
+    return fill_few(fitted, _without(fit([(column, one_group(rows)) for column, rows in parts], kind), others))
+
+
+def _without(fitted: Fitted, others: list[int]) -> Fitted:
+    for array, value in zip(fitted, (_FEWEST, 0, 1)):
+        array[:, others] = value
+    return fitted
 
 
 def fit(parts: Sequence[Part], kind: str) -> Fitted:

@@ -4,8 +4,10 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
+from tensorstash.common.dtypes import as_array
 from tensorstash.errors import SchemaError
 from tensorstash.gather.span import Span
 from tensorstash.stash.missing import places_of_flags
@@ -66,14 +68,20 @@ def holds_value(batch: Mapping[str, object], name: str, computed: Computed = _NO
 
 
 def change_values(span: torch.Tensor, held: torch.Tensor | None, change: Callable[[torch.Tensor], object]) -> None:
-    """Let a function change a span in place, then restore the slots that hold no value."""
+    """Let a function, which leaves NaN as it is, change a span in place; slots that hold no value are restored."""
     # on a device a look at the flags would wait for all queued work
-    if held is None or (held.is_cpu and held.all()):
+    if held is None or (held.is_cpu and held.numpy().all()):
         change(span)
-        return
-    before = span.clone()
-    change(span)
-    span.copy_(torch.where(held, span, before))
+    elif held.is_cpu and span.is_contiguous() and not span.requires_grad:  # by numpy, several times as fast as by torch
+        slots, empty = as_array(span).reshape(held.numel(), -1), np.flatnonzero(~held.numpy())
+        fills = slots.take(empty, 0)
+        change(span)
+        if not np.isnan(fills).all():
+            slots[empty] = fills
+    else:
+        before = span.clone()
+        change(span)
+        span.copy_(torch.where(held, span, before))
 
 
 def flags_in(source: Source, span: str) -> tuple[Flags, ...]:
@@ -99,7 +107,7 @@ def _flags_in(part: Windows | Stash, span: str) -> Iterator[Flags]:
     if isinstance(part, Stash):
         stash, beside = part, [Span(name, name, 0, 0) for name in part]
     else:
-        stash, beside = _same_slots(part.placement, span)
+        stash, beside = same_slots(part.placement, span)
     (values,) = (one for one in beside if one.name == span)
     for other in beside:
         for pack, column in enumerate(other.columns):
@@ -113,7 +121,7 @@ def _flags_in(part: Windows | Stash, span: str) -> Iterator[Flags]:
                 yield Flags(other.name, packs, pack, number, places)
 
 
-def _same_slots(placement: Placement, span: str) -> tuple[Stash, list[Span]]:
+def same_slots(placement: Placement, span: str) -> tuple[Stash, list[Span]]:
     """The stash of a span, and the spans over its slots."""
     for time_span in placement.time_spans:
         if any(one.name == span for one in time_span.shown):

@@ -2,36 +2,70 @@
 
 import math
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 
-from tensorstash.columns.column import Column, ColumnCounts, with_counts
+from tensorstash.columns.column import ColumnCounts, with_counts
 from tensorstash.columns.info import to_header
 from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import DTYPES, as_array, as_integers, one_nan
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
+from tensorstash.sampling.ranks import present_ranks
+from tensorstash.segments.directory import Name
 from tensorstash.segments.draft import Draft
-from tensorstash.segments.limits import check_free, memory_limits
+from tensorstash.segments.limits import Limit, check_free, memory_limits
+from tensorstash.segments.publish import UnpublishedFile, obtain
 from tensorstash.segments.segment import Segment
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.bound import check_unscaled
+from tensorstash.transforms.bound import check_unscaled, column_of
+from tensorstash.transforms.codes import check_known, groups_of_codes
 from tensorstash.transforms.scaling import ScaleConstants
+from tensorstash.windows.windows import Windows
 
 _BLOCK = 1 << 18  # numbers scaled at a time, so few that they stay in the processor's cache
 
-Tables = Mapping[str, tuple[torch.Tensor, torch.Tensor]]  # the centre and the scale of each column, (groups, *pack)
+# the scaled copies of each stash that somebody holds, by what makes them what they are
+_copies: WeakKeyDictionary[Stash, WeakValueDictionary[str, Stash]] = WeakKeyDictionary()
 
 
-def check_stash(stash: object, columns: Iterable[str]) -> None:
-    """Raise an error for what is no stash, and for columns that are scaled already or computed in empty slots."""
-    if not isinstance(stash, Stash):
-        raise TypeError(
-            f"transform() takes a stash, got {type_text(stash)}. Write scaler.transform(windows.stash) for windows, "
-            "and scaler(batch) for a batch."
-        )
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How columns of a stash are scaled."""
+
+    tables: Mapping[str, tuple[torch.Tensor, torch.Tensor]]  # centre and scale of each column, (groups, *pack)
+    by: str | None  # what the groups are, as `Scaler.by`
+    pooled: bool  # whether the last group is for all that is unknown
+    dtype: torch.dtype | None  # of the scaled columns; `None` keeps the dtype of each
+
+    def key(self, source: str) -> str:
+        """A hash of the constants and of the name of what they scale."""
+        digest = blake2b(repr((source, self.by, self.dtype)).encode(), digest_size=8)
+        for name, table in self.tables.items():
+            digest.update(repr((name, table[0].shape)).encode())
+            for constants in table:
+                digest.update(constants.contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def groups(self, stash: Stash) -> torch.Tensor | None:
+        """`(rows,)`, the group of each row; `None`: all are in the first one."""
+        if self.by is None:
+            return None
+        if self.by == "entity":
+            return torch.arange(len(stash.entities)).repeat_interleave(stash.offsets.diff())
+        count = max(len(center) for center, _ in self.tables.values()) - self.pooled
+        group, lost = groups_of_codes(stash[self.by], count, pooled=self.pooled)
+        for name in self.tables:
+            check_known(stash[name], lost, self.by)
+        return group
+
+
+def check_scalable(stash: Stash, columns: Iterable[str]) -> None:
+    """Raise an error for columns that are scaled already, computed in empty slots, or not floating."""
     check_unscaled(stash, columns)
     for name in columns:
         if stash.about(name).calendar:
@@ -39,72 +73,136 @@ def check_stash(stash: object, columns: Iterable[str]) -> None:
                 "A column of ts.calendar cannot be scaled in a stash, because windows compute its values in empty "
                 f"slots; {name!r} is one. Leave it out of the scaler, or scale each batch: transform=[scaler]."
             )
-
-
-def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype: torch.dtype | None) -> Stash:
-    """A private copy of a stash with scaled columns.
-
-    Args:
-        stash: the columns.
-        tables: the constants of each column to scale.
-        group: `(rows,)`, the group of each row; `None`: all rows are in the first one.
-        dtype: of the scaled columns; `None` keeps the dtype of each.
-    """
-    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype in DTYPES and dtype.is_floating_point):
-        raise TypeError(f"dtype must be a floating dtype, such as torch.float32, got {shown(dtype)}.")
-    for name in tables:
-        if not stash[name].dtype.is_floating_point:
+        if not (dtype := column_of(stash, name).dtype).is_floating_point:
             raise SchemaError(
-                f"A scaled column must be floating; {name!r} is {stash[name].dtype}. Load it with "
+                f"A scaled column must be floating; {name!r} is {dtype}. Load it with "
                 f"ts.column({name!r}, dtype=torch.float32)."
             )
-    segment = stash.segment
+
+
+def check_transformed(source: object, dtype: object) -> None:
+    """Raise `TypeError` for what is neither windows nor a stash, and for a dtype in which nothing can be scaled."""
+    if not isinstance(source, (Stash, Windows)):
+        raise TypeError(
+            f"transform() takes windows or a stash, got {type_text(source)}. Scale the components of a mix one by "
+            "one, and a batch with scaler(batch)."
+        )
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype in DTYPES and dtype.is_floating_point):
+        raise TypeError(f"dtype must be a floating dtype, such as torch.float32, got {shown(dtype)}.")
+
+
+def check_no_tables(windows: Windows, columns: Collection[str]) -> None:
+    """Raise `ValueError` for scaled columns of a table, whose rows windows of several entities may see."""
+    for part in windows.placement.time_spans:
+        for span in part.shown:
+            if part.table.name is not None and span.column in columns:
+                raise ValueError(
+                    f"A scaler by entity goes by the entity of the window, and {span.name!r} has rows of the table "
+                    f"{part.table.name!r}. Scale each batch: transform=[scaler]."
+                )
+
+
+def scaled_once(stash: Stash, scaling: Scaling, label: str | None) -> Stash:
+    """The scaled copy of a stash: the one that somebody holds already, if there is one.
+
+    Raises `ValueError` if each of several ranks would have a private copy of a stash that they share.
+    """
+    ranks = present_ranks()[0]
+    if label is None and stash.path is not None and ranks > 1:
+        raise ValueError(
+            f"Ranks that share a stash share its scaled copy too, or each of {ranks} ranks would hold one. Write "
+            "scaler.transform(windows, share='scaled'), or scale each batch: transform=[scaler]."
+        )
+    copies = _copies.setdefault(stash, WeakValueDictionary())
+    key = scaling.key(str(label))
+    found = copies.get(key)
+    if found is None:
+        found = copies[key] = scaled_stash(stash, scaling, label)
+    return found
+
+
+def scaled_stash(stash: Stash, scaling: Scaling, label: str | None = None) -> Stash:
+    """A private copy of a stash with scaled columns; with a label, the one that all processes of this machine share.
+
+    A private copy has the values as they are now, a shared one those that were loaded.
+    """
+    if label is None:
+        draft = _written(stash, scaling, None, memory_limits())
+        made = Segment(os.dup(draft.fd))
+        made.populate()
+        return Stash(made)
+
+    def build(target: UnpublishedFile, _: Callable[[float], None]) -> None:
+        _written(Stash(Segment(os.dup(stash.segment.fd))), scaling, target.fd, target.limits())
+
+    return Stash(obtain(Name(label, scaling.key(_identity(stash.segment))), build, None))
+
+
+def _identity(segment: Segment) -> str:
+    """What tells the bytes of a segment from those of any other, in all processes of this machine."""
+    if segment.path is not None:
+        status = os.fstat(segment.fd)
+        return repr((status.st_dev, status.st_ino, status.st_mtime_ns, segment.crc))
+    digest = blake2b()
+    for _, chunk in segment.chunks():
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _written(stash: Stash, scaling: Scaling, fd: int | None, limits: Sequence[Limit]) -> Draft:
+    """The segment of a scaled copy, in an empty file, or without one in memory."""
+    tables, segment = scaling.tables, stash.segment
     entries = sorted(segment.entries.values(), key=lambda entry: entry.start)
     kept = [entry for entry in entries if entry.name not in segment.checksums]
-    to = {entry.name: dtype or entry.dtype if entry.name in tables else entry.dtype for entry in kept}
+    to = {entry.name: scaling.dtype or entry.dtype if entry.name in tables else entry.dtype for entry in entries}
     check_free(
-        sum(math.prod(entry.shape) * to.get(entry.name, entry.dtype).itemsize for entry in entries),
-        memory_limits(),
+        sum(math.prod(entry.shape) * to[entry.name].itemsize for entry in entries),
+        limits,
         "A stash must fit into free memory",
         "a scaled copy",
         "Take a narrower dtype=, or scale each batch: transform=[scaler].",
     )
-    draft = Draft([(entry.name, to[entry.name], entry.shape) for entry in kept], kept[0].start)
-    columns = {about.name: about for about in stash.info.columns}
-    for name, table in tables.items():
-        columns[name] = _write_scaled(draft, columns[name], stash[name], table, group)
-    for name in to.keys() - tables.keys():
-        _write(draft, name, 0, stash[name] if name in stash else segment.tensor(name))
+    draft = Draft([(entry.name, to[entry.name], entry.shape) for entry in kept], kept[0].start, fd)
+    about, groups = {column.name: column for column in (*stash.info.columns, *stash.info.static)}, scaling.groups(stash)
+    for name in [entry.name for entry in kept]:
+        values = stash[name] if name in about else segment.tensor(name)
+        if name in tables:
+            row, scaled = 0, replace(about[name], dtype=to[name], is_scaled=True)
+            counts = ColumnCounts(nulls=scaled.nulls)
+            for block in _scaled(values, to[name], tables[name], groups):
+                _write(draft, name, row, block)
+                row, counts = row + len(block), counts + ColumnCounts.of(as_array(block), scaled)
+            about[name] = with_counts(scaled, counts)
+        else:
+            _write(draft, name, 0, values)
     for name in segment.checksums:
         blob = segment.blob(name)
+        if name in tables:  # a static column, which is small
+            blob = torch.cat([blob[:0].to(to[name]), *_scaled(blob, to[name], tables[name], None)])
+            scaled = replace(about[name], dtype=to[name], is_scaled=True)
+            about[name] = with_counts(scaled, replace(ColumnCounts.of(as_array(blob), scaled), nulls=scaled.nulls))
         draft.blob(name, as_integers(blob).numpy(), blob.dtype)
-    draft.seal(to_header(replace(stash.info, columns=tuple(columns.values()))))
-    made = Segment(os.dup(draft.fd))
-    made.populate()
-    return Stash(made)
+    columns, static = (tuple(about[one.name] for one in every) for every in (stash.info.columns, stash.info.static))
+    draft.seal(to_header(replace(stash.info, columns=columns, static=static)))
+    return draft
 
 
 def _write(draft: Draft, name: str, row: int, values: torch.Tensor) -> None:
     draft.write(name, row, as_integers(values.contiguous()).numpy())
 
 
-def _write_scaled(
-    draft: Draft,
-    about: Column,
-    column: torch.Tensor,
+def _scaled(
+    values: torch.Tensor,
+    dtype: torch.dtype,
     table: tuple[torch.Tensor, torch.Tensor],
-    group: torch.Tensor | None,
-) -> Column:
-    """Scale a column block by block, in the wider of its old and new dtype; returns it with its new counts."""
-    dtype = draft.entries[about.name].dtype
-    wide, scaled = torch.promote_types(column.dtype, dtype), replace(about, dtype=dtype, is_scaled=True)
+    groups: torch.Tensor | None,
+) -> Iterator[torch.Tensor]:
+    """A scaled column block by block, scaled in the wider of its old and new dtype."""
+    wide = torch.promote_types(values.dtype, dtype)
     constants = ScaleConstants.of(*table, like=torch.empty(0, dtype=wide))
     rows = max(1, _BLOCK // constants.items)
-    counts = ColumnCounts(nulls=about.nulls)
-    for start in range(0, len(column), rows):
-        block = column[start : start + rows].to(wide, copy=True)
-        constants.scale_in_place(block[:, None], None if group is None else group[start : start + rows], inverse=False)
-        block = one_nan(block.to(dtype))
-        _write(draft, about.name, start, block)
-        counts += ColumnCounts.of(as_array(block), scaled)
-    return with_counts(scaled, counts)
+    for start in range(0, len(values), rows):
+        block = values[start : start + rows].to(wide, copy=True)
+        group = None if groups is None else groups[start : start + rows]
+        constants.scale_in_place(block[:, None], group, inverse=False)
+        yield one_nan(block.to(dtype))

@@ -8,14 +8,24 @@ from typing import Any, overload
 
 import torch
 
-from tensorstash.common.checks import names_in, shown
+from tensorstash.common.checks import shown
 from tensorstash.common.keywords import made_by
 from tensorstash.errors import SchemaError
 from tensorstash.errors import unknown as unknown_name
+from tensorstash.segments.directory import check_label
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.bound import Source, check_alike, check_source, columns_in, spans_in
+from tensorstash.transforms.bound import (
+    Source,
+    check_alike,
+    check_source,
+    column_of,
+    columns_in,
+    entries_in,
+    stash_with,
+)
 from tensorstash.transforms.by_row import flat_tables, groups_of_rows, scaled_variates
-from tensorstash.transforms.entities import entities_in, groups_by_name, groups_of, integers
+from tensorstash.transforms.codes import change_by_code, check_known, code_spans, groups_of_codes, without
+from tensorstash.transforms.entities import groups_by_name, groups_of, integers, names_of
 from tensorstash.transforms.entries import (
     check_batch,
     check_floating,
@@ -26,12 +36,29 @@ from tensorstash.transforms.entries import (
     span_of,
     spans_in_batch,
 )
-from tensorstash.transforms.fitting import By, Kind, Statistics, Unknown, check_kind, joined, statistics_of
+from tensorstash.transforms.fitting import (
+    NO_CODES,
+    Kind,
+    Statistics,
+    Unknown,
+    check_kind,
+    joined,
+    statistics_of,
+)
+from tensorstash.transforms.members import chosen_in
 from tensorstash.transforms.observed import Computed, change_values, computed_in, holds_value
-from tensorstash.transforms.scaled_stash import check_stash, scaled_stash
+from tensorstash.transforms.scaled_stash import (
+    Scaling,
+    check_no_tables,
+    check_scalable,
+    check_transformed,
+    scaled_once,
+    scaled_stash,
+)
 from tensorstash.transforms.scaling import ScaleConstants
 from tensorstash.transforms.state import VERSION, fields_of
 from tensorstash.transforms.texts import doubts_text, summary
+from tensorstash.windows.windows import Windows, over
 
 Batch = dict[str, torch.Tensor]
 
@@ -53,7 +80,7 @@ class Scaler:
 
     Attributes:
         kind: `"standard"`, `"minmax"`, `"robust"` or `"maxabs"`.
-        by: `None`, or `"entity"`.
+        by: `None`, `"entity"`, or the name of a column of codes.
         rows: the number of rows that the statistics are taken over.
         spans: maps each span that is scaled to its column.
         center: of each column a float64 tensor `(1, *pack)`, or `(entities, *pack)` with `by="entity"`, in the order of
@@ -84,7 +111,7 @@ class Scaler:
     """
 
     kind: Kind
-    by: By | None
+    by: str | None
     rows: int
     spans: dict[str, str]
     center: dict[str, torch.Tensor]
@@ -97,16 +124,17 @@ class Scaler:
     _variates: dict[str, tuple[str, ...]] = field(
         default_factory=dict
     )  # maps each scaled span of `ts.each` to its packs
+    _codes: dict[str, str] = field(default_factory=dict)  # by a column, maps each span to that of its codes
     _ready: dict[Any, ScaleConstants] = field(default_factory=dict, init=False)  # by columns, dtype and device
 
     @classmethod
     def fit(
         cls,
         source: Source,
-        columns: Sequence[str],
+        columns: Sequence[str] | Mapping[str, Sequence[str] | None],
         *,
         kind: Kind = "standard",
-        by: By | None = None,
+        by: str | None = None,
         unknown: Unknown = "error",
         together: bool = False,
         sample: int | None = None,
@@ -124,11 +152,14 @@ class Scaler:
                 scaler scales their spans of these columns. A stash stands for all its rows, and for spans named like
                 its columns. A mix stands for the windows of its components, each row once whatever its weight. For
                 data on several nodes use `ts.cluster.fit_scaler`.
-            columns: names of numeric columns; each number of a pack is scaled separately, but see `together`.
+            columns: names of numeric columns; each number of a pack is scaled separately, but see `together`. Of a
+                static column each entity with a window counts once; batches have it under its name. A mapping from
+                packs to lists of their members scales these alone, and `None` all: `{"x": ["temp"], "y": None}`.
             kind: `"standard"`, the default: mean and standard deviation (divided by the number of values); `"minmax"`:
                 minimum and range; `"robust"`: median and interquartile range; `"maxabs"`: 0 and the largest magnitude.
             by: `"entity"` for a centre and scale per entity; by default all share one. Batches then need `entity`, and
-                those of a mix `source`: `Loader(..., with_ids=True)`.
+                those of a mix `source`: `Loader(..., with_ids=True)`. The name of a column of codes, of which a span
+                has the same slots: a centre and scale per code.
             unknown: with `by="entity"`, for entities that the source does not have: `"pooled"` gives them the
                 statistics of all entities together; `"error"`, the default, raises a `DataError` on binding.
             together: all columns of a pack have one centre and one scale, those of all their values, as all sensors of
@@ -143,23 +174,29 @@ class Scaler:
                 infinite quartile).
         """
         check_kind(kind, by, unknown)
-        names = names_in(columns, "columns")
-        statistics = statistics_of(source, names, kind, by, together=together, sample=sample, seed=seed)
+        names, members = chosen_in(columns)
+        statistics = statistics_of(source, names, members, kind, by, together=together, sample=sample, seed=seed)
         return cls.of_statistics(source, statistics, kind, by, unknown)
 
     @classmethod
     def of_statistics(
-        cls, source: Source, statistics: Callable[[str | None], Statistics], kind: Kind, by: By | None, unknown: Unknown
+        cls,
+        source: Source,
+        statistics: Callable[[str | None], Statistics],
+        kind: Kind,
+        by: str | None,
+        unknown: Unknown,
     ) -> "Scaler":
         """A scaler with the statistics of a source; `statistics` computes them for a value of `by`."""
-        fitted, names = statistics(by), [] if by is None else entities_in(source)[0]
+        fitted, names = statistics(by), [] if by is None else names_of(source, by)[0]
         if fitted.doubts:
-            warnings.warn(doubts_text(fitted.doubts, None if by is None else names), UserWarning, stacklevel=3)
+            warnings.warn(doubts_text(fitted.doubts, names, by), UserWarning, stacklevel=3)
         table = fitted if unknown == "error" else joined([fitted, statistics(None)])
         variates = scaled_variates(source, table.center)
         computed = computed_in(source, {**fitted.spans, **variates})
         fields = kind, by, fitted.rows, fitted.spans, table.center, table.scale, names, unknown
-        return cls(*fields, _computed=computed, _variates=variates)
+        codes = {} if by in NO_CODES else code_spans(source, str(by), {**fitted.spans, **variates})
+        return cls(*fields, _computed=computed, _variates=variates, _codes=codes)
 
     def bind(self, windows: Source) -> "Scaler":
         """This scaler for batches of other windows: for their spans of its columns, and for their entities by name.
@@ -180,7 +217,7 @@ class Scaler:
               y  center 20  scale 10  for y
         """
         check_source(windows)
-        fitted, held = self._fitted or self, spans_in(windows)
+        fitted, held = self._fitted or self, entries_in(windows)
         for span, column in fitted.spans.items():
             if held.get(span, column) != column:
                 raise SchemaError(
@@ -193,45 +230,73 @@ class Scaler:
         spans = {span: column for span, column in spans.items() if span not in variates}
         computed = {span: flags for span, flags in fitted._computed.items() if span not in columns_in(windows)}
         computed |= computed_in(windows, {**spans, **variates})
-        bound = replace(fitted, spans=spans, _computed=computed, _variates=variates)
+        here = [span for span in (*spans, *variates) if span in columns_in(windows)]
+        codes = {} if self.by in NO_CODES else code_spans(windows, str(self.by), here)
+        bound = replace(fitted, spans=spans, _computed=computed, _variates=variates, _codes=codes)
         if self.by is None:
             return bound
-        names, starts = entities_in(windows)
+        names, starts = names_of(windows, self.by)
         if names == fitted.entities:
             return replace(bound, starts=starts)
-        rows = groups_by_name(names, fitted.entities, pooled=self.unknown == "pooled")
+        rows = groups_by_name(names, fitted.entities, self.by, pooled=self.unknown == "pooled")
         center, scale = ({name: x[rows] for name, x in table.items()} for table in (fitted.center, fitted.scale))
         return replace(bound, center=center, scale=scale, entities=names, starts=starts, _fitted=fitted)
 
-    def transform(self, stash: Stash, *, dtype: torch.dtype | None = None) -> Stash:
-        """A private copy of a stash whose columns are scaled once, so that no batch needs to be.
+    @overload
+    def transform(self, source: Windows, *, dtype: torch.dtype | None = None, share: str | None = None) -> Windows: ...
 
-        Batches of the copy equal batches of `stash` with this scaler as a transform, bit for bit in the same dtype. A
-        loader over the copy refuses the scaler as a transform; `inverse` works as before. Share or save the copy like
-        any stash.
+    @overload
+    def transform(self, source: Stash, *, dtype: torch.dtype | None = None, share: str | None = None) -> Stash: ...
+
+    def transform(
+        self, source: Stash | Windows, *, dtype: torch.dtype | None = None, share: str | None = None
+    ) -> Stash | Windows:
+        """The same windows over a stash whose columns are scaled once, so that no batch needs to be.
+
+        Batches equal those of the windows with this scaler as a transform, bit for bit in the same dtype, and ids,
+        states and fingerprints are the same. All windows over one stash get the same scaled copy, as long as any of
+        them exists, so parts of a split share it: `train, valid = map(scaler.transform, (train, valid))`. It has the
+        values that the stash had when the first of them was made. A loader over them refuses the scaler as a
+        transform; `inverse` works as before. Tables of spans in time are scaled too.
 
         Args:
-            stash: it must have all columns of the scaler. Their tensors are scaled as they are now.
+            source: windows, or a stash, of which each call makes a new copy. It must have all columns of the scaler.
             dtype: of the scaled columns. They are scaled in the wider of both dtypes and rounded once. `None` keeps the
                 dtype of each.
+            share: a label: all processes of this machine share one copy, with the values that were loaded, as with
+                `share=` of `ts.load`. `None`: the copy is private.
 
         Raises:
             ColumnError: a column does not exist. SchemaError: it is not floating, or it is of `ts.calendar`.
-                ValueError: it is scaled already. DataError: an entity is unknown. NoMemoryError: the copy does not fit.
+            ValueError: it is scaled already; or each of several ranks would have a private copy of a stash that they
+                share. DataError: an entity is unknown. NoMemoryError: the copy does not fit.
 
         Example:
             >>> import tensorstash as ts
-            >>> stash = ts.load({"y": [1.0, 3.0]}, ["y"])
-            >>> ts.Scaler.fit(stash, ["y"]).transform(stash)["y"]
-            tensor([-1.,  1.], dtype=torch.float64)
+            >>> windows = ts.Windows(ts.load({"y": [1.0, 3.0]}, ["y"]), history=2)
+            >>> ts.Scaler.fit(windows, ["y"]).transform(windows)[:]["y"]
+            tensor([[-1.,  1.]], dtype=torch.float64)
         """
-        check_stash(stash, self.center)
-        for name in self.center:
-            check_pack(stash[name][:, None], self._pack(name), name)
-        bound = replace(self._fitted or self, spans={}).bind(stash)
-        tables = {name: (bound.center[name], bound.scale[name]) for name in bound.center}
-        entities = torch.arange(len(stash.entities)).repeat_interleave(stash.offsets.diff())
-        return scaled_stash(stash, tables, None if self.by is None else entities, dtype)
+        check_transformed(source, dtype)
+        label = None if share is None else check_label(share, "share")
+        if isinstance(source, Stash):
+            return scaled_stash(source, self._scaling(source, [*self.center], dtype), label)
+        self.bind(source)  # raises an error unless spans, packs and entities fit
+        if self.by == "entity":
+            check_no_tables(source, self.center)
+        copies = dict[Stash, Stash]()
+        for stash in {stash_with(source, name) for name in self.center}:
+            names = [name for name in self.center if stash_with(source, name) is stash]
+            copies[stash] = scaled_once(stash, self._scaling(stash, names, dtype), label)
+        return over(source, copies)
+
+    def _scaling(self, stash: Stash, columns: Sequence[str], dtype: torch.dtype | None) -> Scaling:
+        check_scalable(stash, columns)
+        for name in columns:
+            check_pack(column_of(stash, name)[:, None], self._pack(name), name)
+        bound = replace(self._fitted or self, spans={}, _variates={}).bind(stash)
+        tables = {name: (bound.center[name], bound.scale[name]) for name in columns}
+        return Scaling(tables, self.by, self.unknown == "pooled", dtype)
 
     @property
     def scaled_spans(self) -> tuple[str, ...]:
@@ -241,7 +306,7 @@ class Scaler:
     @property
     def whole_windows(self) -> tuple[str, ...]:
         """The spans that must not be packed before it: those whose constants go by the window."""
-        return tuple(self._variates) if self.by is None else self.scaled_spans
+        return self.scaled_spans if self.by == "entity" else tuple(self._variates)
 
     def __call__(self, batch: Batch) -> Batch:
         """Scale a batch in place and return it."""
@@ -258,6 +323,8 @@ class Scaler:
         entity: torch.Tensor | None = None,
         source: torch.Tensor | None = None,
         variate: torch.Tensor | None = None,
+        *,
+        code: torch.Tensor | None = None,
     ) -> torch.Tensor: ...
 
     def inverse(
@@ -267,6 +334,8 @@ class Scaler:
         entity: torch.Tensor | None = None,
         source: torch.Tensor | None = None,
         variate: torch.Tensor | None = None,
+        *,
+        code: torch.Tensor | None = None,
     ) -> Batch | torch.Tensor:
         """Scale a batch back in place, or convert predictions of a column to its units.
 
@@ -279,6 +348,7 @@ class Scaler:
             source: `(batch,)`, the component of each window; for predictions with a mix and `by="entity"` alone.
             variate: `(rows,)`, the `<span>.variate` of predictions `(rows, ...)` for a span of `ts.each`; `entity` and
                 `source` are then those of the rows, such as `batch["entity"][batch["past.window"]]`.
+            code: `(batch, time)`, the code of each slot; for predictions with `by=` a column of codes alone.
 
         Returns:
             The batch; or a new tensor of the shape of the predictions, through which gradients flow.
@@ -293,7 +363,7 @@ class Scaler:
                     [20.0000, 25.0000]])
         """
         if isinstance(values, MutableMapping):
-            if given := [each for each in (column, entity, source, variate) if each is not None]:
+            if given := [each for each in (column, entity, source, variate, code) if each is not None]:
                 raise TypeError(f"inverse(batch) takes no column and no entities, got {shown(given[0])}. Leave it out.")
             return self._batch(values, inverse=True)
         check_predictions(values)
@@ -307,6 +377,11 @@ class Scaler:
         check_predictions_of(values, self._pack(column) if variate is None else (), column)
         if not values.dtype.is_floating_point:
             values = values.to(torch.get_default_dtype())
+        if self.by not in NO_CODES:
+            coded, lost = self._groups_of_codes(code, values)
+            slots = values.flatten(0, coded.ndim - 1)
+            back = self._constants(column, values).restored(slots, coded.flatten())
+            return (back if lost is None else without(back, lost.flatten())).view(values.shape)
         group = self._group(len(values), entity, source)
         group = None if group is None else group.reshape(-1).to(values.device)
         if variate is None:
@@ -333,14 +408,36 @@ class Scaler:
             packs = self._variates.get(name)
             constants = self._constants(packs or self.spans[name], batch[name])
             own = group if packs is None else groups_of_rows(batch, name, [self.center[k] for k in packs], group)
-            change_values(batch[name], has_value, partial(constants.scale_in_place, group=own, inverse=inverse))
+            change: Callable[[torch.Tensor], None] = partial(constants.scale_in_place, group=own, inverse=inverse)
+            if self.by not in NO_CODES:
+                codes = span_of(batch, self._codes.get(name, str(self.by)))
+                coded, lost = self._groups_of_codes(codes, batch[name])
+                if lost is not None and lost.is_cpu:  # on a device a look would wait for all queued work
+                    check_known(batch[name], lost, str(self.by), has_value)
+                change = partial(change_by_code, constants=constants, group=coded, lost=lost, inverse=inverse)
+            change_values(batch[name], has_value, change)
         return batch
 
     def _group(self, windows: int | None, entity: object, source: object) -> torch.Tensor | None:
         """The group of constants of each window, `(windows,)`; `None`: all windows have the same constants."""
-        if self.by is None:
+        if self.by != "entity":
             return None
         return groups_of(entity, source, len(self.entities), self.starts, windows)
+
+    def _groups_of_codes(self, codes: object, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The group of each slot, and which slots have none, by codes `(windows, time)`."""
+        if self.starts is None or codes is None:
+            raise ValueError(
+                f"A scaler by {self.by!r} needs windows and codes. Bind it first, scaler.bind(windows), and give "
+                "predictions the codes of their slots: inverse(values, column, code=...)."
+            )
+        numbers = integers(codes, str(self.by)).to(values.device)
+        if numbers.shape != values.shape[: numbers.ndim]:
+            raise ValueError(
+                f"Each slot must have one code of {self.by!r}; codes are {tuple(numbers.shape)}, and values "
+                f"{tuple(values.shape)}. Take those of the same slots."
+            )
+        return groups_of_codes(numbers, len(self.entities), pooled=self.unknown == "pooled")
 
     def _pack(self, column: str) -> tuple[int, ...]:
         return tuple(self.center[column].shape[1:])
@@ -382,7 +479,7 @@ class Scaler:
         return cls(**fields_of(state))
 
     def __repr__(self) -> str:
-        by = f" by entity, {len(self.entities):,} of them" if self.by else ""
+        by = f" by {self.by}, {len(self.entities):,} of them" if self.by else ""
         lines = [f"Scaler: {self.kind}{by}, of the {self.rows:,} rows seen"]
         held = {span: (column,) for span, column in self.spans.items()} | self._variates
         for name, center in self.center.items():

@@ -12,7 +12,9 @@ import torch
 from tensorstash.common.dtypes import one_nan
 
 _TILE = 1 << 20  # numbers at a time, so few that both operations find them in the processor's cache
-_SLOTS = 8  # by entity, the constants of a pack are repeated for this many slots, because short inner loops are slow
+# for so many numbers the constants of a pack are repeated, where all windows have the same ones and by group: short
+# inner loops are slow, and long rows of constants leave the cache
+_ALIKE, _APART = 256, 64
 _TABLE = (
     1 << 18
 )  # the most numbers of a table of such constants that is kept; a larger one would not fit into the cache
@@ -66,27 +68,29 @@ class ScaleConstants:
             tensor.copy_(whole)
         elif tensor.numel():
             slots = tensor.shape[tensor.ndim - self.center.ndim]
-            windows = tensor.view(-1, slots * self.items)
-            count, numbers = windows.shape
-            tile = max(1, _TILE // numbers) if tensor.is_cpu and not tensor.requires_grad else count
-            for start in range(0, count, tile):
-                part = windows if tile >= count else windows[start : start + tile]
-                if group is None:
-                    _scale(part, *self._repeated(slots, grouped=False), inverse)
-                else:
-                    groups = group.reshape(-1)[start : start + tile].to(tensor.device)
-                    self._scale_by_group(part, groups, inverse)
+            tile = _TILE if tensor.is_cpu and not tensor.requires_grad else tensor.numel()
+            if group is None:
+                center, scale = self._repeated(_ALIKE, grouped=False)
+                step = max(1, tile // center.shape[1]) * center.shape[1]
+                for start in range(0, tensor.numel(), step):
+                    _scale_rows(tensor.view(1, -1)[:, start : start + step], center, scale, inverse)
+                return
+            windows, groups = tensor.view(-1, slots * self.items), group.reshape(-1).to(tensor.device)
+            step = max(1, tile // windows.shape[1])
+            for start in range(0, len(windows), step):
+                some = slice(start, start + step)
+                _scale_rows(windows[some], *self._of_groups(groups[some], min(_APART, windows.shape[1])), inverse)
 
     @property
     def items(self) -> int:
         """The number of numbers of a pack."""
         return math.prod(self.center.shape[1:])
 
-    def _repeated(self, slots: int, *, grouped: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """Centre and scale of each group, or of the first, `(groups, slots * items)` for a pack; else `(groups, 1)`."""
-        key = slots, grouped
+    def _repeated(self, numbers: int, *, grouped: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """Centre and scale of each group, or of the first, `(groups, width)`: for a pack repeated to some `numbers`."""
+        key = numbers, grouped
         if key not in self._ready:
-            times, groups = slots if self.items > 1 else 1, len(self.center) if grouped else 1
+            times, groups = -(-numbers // self.items) if self.items > 1 else 1, len(self.center) if grouped else 1
             shape = groups, times, self.items
             with torch.inference_mode(False):
                 flat = (x[:groups].reshape(groups, 1, self.items) for x in (self.center, self.scale))
@@ -94,19 +98,23 @@ class ScaleConstants:
             self._ready[key] = center, scale
         return self._ready[key]
 
-    def _scale_by_group(self, windows: torch.Tensor, group: torch.Tensor, inverse: bool) -> None:
-        """Scale `(windows, slots * items)` by the constants of each window's group."""
-        together = _SLOTS * self.items if self.items > 1 else windows.shape[1]
-        if self.center.numel() * _SLOTS <= _TABLE:
-            center, scale = (x.index_select(0, group)[:, None] for x in self._repeated(_SLOTS, grouped=True))
-        else:
-            chosen = ScaleConstants(*(x.index_select(0, group) for x in (self.center, self.scale)))
-            center, scale = (x[:, None] for x in chosen._repeated(_SLOTS, grouped=True))
-        whole = windows.shape[1] - windows.shape[1] % together
-        if whole:
-            _scale(windows[:, :whole].view(len(windows), -1, together), center, scale, inverse)
-        if rest := windows.shape[1] - whole:
-            _scale(windows[:, whole:].view(len(windows), 1, -1), center[..., :rest], scale[..., :rest], inverse)
+    def _of_groups(self, group: torch.Tensor, numbers: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Centre and scale of each window, `(windows, width)`."""
+        if len(self.center) * max(numbers, self.items) <= _TABLE:
+            center, scale = self._repeated(numbers, grouped=True)
+            return center.index_select(0, group), scale.index_select(0, group)
+        chosen = ScaleConstants(*(x.index_select(0, group) for x in (self.center, self.scale)))
+        return chosen._repeated(numbers, grouped=True)
+
+
+def _scale_rows(rows: torch.Tensor, center: torch.Tensor, scale: torch.Tensor, inverse: bool) -> None:
+    """Scale `(rows, numbers)` by constants `(rows, width)` that come again and again."""
+    count, width = len(rows), center.shape[1]
+    whole = rows.shape[1] - rows.shape[1] % width
+    if whole:
+        _scale(rows[:, :whole].view(count, -1, width), center[:, None], scale[:, None], inverse)
+    if rest := rows.shape[1] - whole:
+        _scale(rows[:, whole:], center[:, :rest], scale[:, :rest], inverse)
 
 
 def _scale(values: torch.Tensor, center: torch.Tensor, scale: torch.Tensor, inverse: bool) -> None:

@@ -19,7 +19,7 @@ def fields_of(state: object) -> dict[str, Any]:
     if state.get("version", VERSION) != VERSION:
         raise ValueError(f"The version of a state must be {VERSION}, got {state['version']!r}.")
     needed = ["version", "kind", "by", "rows", "spans", "columns"]
-    needed += ["entities", "unknown"] if state.get("by") == "entity" else []
+    needed += ["entities", "unknown"] if state.get("by") is not None else []
     if missing := [name for name in needed if name not in state]:
         raise ValueError(
             f"A state must have {', '.join(needed)}; this one lacks {', '.join(missing)}. Take what "

@@ -21,15 +21,16 @@ def summary(values: torch.Tensor) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def doubts_text(doubts: list[Doubt], entities: Sequence[Any] | None) -> str:
-    """The warning that names the groups whose centre or scale is not from their own data; `entities` if by entity."""
+def doubts_text(doubts: list[Doubt], names: Sequence[Any], by: str | None) -> str:
+    """The warning that names the groups whose centre or scale is not from their own data; `names` are theirs."""
+    many = "entities" if by == "entity" else "codes"
     groups: dict[str, dict[str, list[Int64s]]] = {}
     for text, name, which in doubts:
         groups.setdefault(text, {}).setdefault(name, []).append(which)
     texts = []
     for text, columns in groups.items():
         places = [
-            repr(name) + ("" if entities is None else f" in {_entities(np.concatenate(which), entities)}")
+            repr(name) + ("" if by is None else f" in {_groups(np.concatenate(which), names, many)}")
             for name, which in columns.items()
         ]
         more = f" and {len(places) - _NAMED} more columns" if len(places) > _NAMED else ""
@@ -37,6 +38,6 @@ def doubts_text(doubts: list[Doubt], entities: Sequence[Any] | None) -> str:
     return " ".join(texts)
 
 
-def _entities(which: Int64s, entities: Sequence[Any]) -> str:
-    names = ", ".join(repr(entities[k]) for k in which[:_NAMED])
-    return f"{len(which):,} of {len(entities):,} entities ({names}{', ...' if len(which) > _NAMED else ''})"
+def _groups(which: Int64s, names: Sequence[Any], many: str) -> str:
+    some = ", ".join(repr(names[k]) for k in which[:_NAMED])
+    return f"{len(which):,} of {len(names):,} {many} ({some}{', ...' if len(which) > _NAMED else ''})"

@@ -76,18 +76,18 @@ def fingerprint(placement: Placement) -> dict[str, Any]:
     It differs if windows hold other rows, or if their numbers mean something else. The same numbers in another floating
     type, scaled, or with other values for what is missing, are the same to a run that resumes.
     """
-    found = meanings(placement)
-    for part in ("columns", "static"):
-        found[part] = {name: _meaning_of_numbers(traits) for name, traits in found[part].items()}
-    return where(placement) | found
+    return where(placement) | of_numbers(meanings(placement))
 
 
-def _meaning_of_numbers(traits: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        trait: value
-        for trait, value in traits.items()
-        if trait not in _OF_VALUES and not (trait == "type" and "float" in value)
-    }
+def of_numbers(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What the entries of a batch mean, without what a state may change."""
+    some = ("columns", "static")
+    return {**found, **{part: {name: _of_numbers(traits) for name, traits in found[part].items()} for part in some}}
+
+
+def _of_numbers(traits: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {trait: value for trait, value in traits.items() if trait not in _OF_VALUES}
+    return {trait: value for trait, value in kept.items() if trait != "type" or "float" not in value}
 
 
 def where(placement: Placement) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Where the windows of one stash are: their slots, and their rows in spans in time."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,7 @@ from tensorstash.gather.rows import Stretches
 from tensorstash.gather.span import Span
 from tensorstash.native.guide import find
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.fills import calendar_fills
+from tensorstash.windows.fills import calendar_fills, slot_fills
 from tensorstash.windows.intervals import Intervals, locate
 from tensorstash.windows.points import Points
 from tensorstash.windows.slots import Slots, nearest_rows, times_at
@@ -98,6 +98,13 @@ class Placement:
             computed = calendar_fills(self.stash, self.spans, self.slots)
             filling = Filling(self.slots.fragments, self.slots.total, self.fills, computed)
         return Memory(self.stash, never_empty(self.stash), filling)
+
+    def over(self, stashes: Mapping[Stash, Stash]) -> "Placement":
+        """The same windows over stashes with the same rows, in place of those that they are over."""
+        stash = stashes.get(self.stash, self.stash)
+        fills = None if self.fills is None else slot_fills(stash, self.spans, self.slots)
+        parts = tuple(time_span.over(stashes) for time_span in self.time_spans)
+        return replace(self, stash=stash, fills=fills, time_spans=parts)
 
     def anchor_slots(self, ids: Int64s) -> Int64s:
         """The slot of each window's anchor, for ids of any shape that are known to lie in `[0, len(self))`."""

@@ -1,7 +1,7 @@
 """Spans in time over one stretch: where the rows of each window are."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -89,6 +89,11 @@ class TimeSpan:
         times = {name: tensor for name, tensor in every.items() if tensor is not None}
         filling = Filling(None, 0, self.fills, {})
         return Memory(stash, never_empty(columns | times), filling)
+
+    def over(self, stashes: Mapping[Stash, Stash]) -> "TimeSpan":
+        """The same spans over stashes with the same rows."""
+        stash = stashes.get(self.stash, self.stash)
+        return replace(self, table=replace(self.table, stash=stash), fills=_fills(stash, self.shown))
 
     def moved(self, times: Int64s) -> tuple[Int64s, Int64s]:
         """The first tick of the stretch around each time of a window, and the first one after it."""
@@ -199,9 +204,11 @@ def _time_span(stretch: _Stretch, members: Mapping[str, During]) -> TimeSpan:
     ages = [Span(f"{name}.age", ROW_TIMES, -slots, 0, distance=table.time_ticks) for name in aged]
     if table.stash.known is not None:
         ages += [Span(f"{name}.delay", KNOWN_TIMES, -slots, 0, distance=table.known_ticks) for name in aged]
-    zero = torch.zeros((), dtype=torch.int64)
-    empty = empty_values(table.stash, columns, {}, timed=False) | {ROW_TIMES: zero, KNOWN_TIMES: zero}
     strictest = max(members, key=lambda name: members[name].min_rows)
-    return TimeSpan(
-        table, start, stop, closed, slots, every, (*columns, *ages), empty, members[strictest].min_rows, strictest
-    )
+    empty, least = _fills(table.stash, columns), members[strictest].min_rows
+    return TimeSpan(table, start, stop, closed, slots, every, (*columns, *ages), empty, least, strictest)
+
+
+def _fills(stash: Stash, columns: Sequence[Span]) -> dict[str, torch.Tensor]:
+    zero = torch.zeros((), dtype=torch.int64)
+    return empty_values(stash, columns, {}, timed=False) | {ROW_TIMES: zero, KNOWN_TIMES: zero}

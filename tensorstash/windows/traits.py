@@ -100,6 +100,7 @@ def _check_same(before: Stash, after: Stash, columns: Sequence[str], table: str)
     scaled = set[str]()
     for name in columns:
         after[name]  # raises for a column that is missing
+    for name in columns if table else (*columns, *(before.static.keys() & after.static.keys())):
         if after.about(name).is_scaled and not before.about(name).is_scaled:
             scaled.add(name)  # a scaled copy, in any dtype, may take the place of a stash, but not the other way
     there = {trait.text: trait for trait in _traits(after, columns, table, scaled)}

@@ -523,3 +523,10 @@ class Windows:
         part = copy(self)
         part._set(arguments or self._arguments, placement)
         return part
+
+
+def over(windows: Windows, stashes: Mapping[Stash, Stash]) -> Windows:
+    """The same windows, with the same ids, over stashes with the same rows, in place of those that they are over."""
+    other = copy(windows)
+    other._set(windows._arguments, windows.placement.over(stashes))
+    return other

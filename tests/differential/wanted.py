@@ -27,6 +27,12 @@ WANTED: tuple[Wanted, ...] = (
         shows=lambda _, label: label == "like about",
     ),
     Wanted(
+        "mix",
+        case=3,
+        reason="the fingerprint of a mix, as that of windows, leaves out what a state may change: scaling and fills",
+        shows=lambda _, label: label == "fingerprint" or label.endswith("state"),
+    ),
+    Wanted(
         "windows",
         case=1466,
         reason="latest looks for windows, and warns of series that end early, before it asks what empty slots hold",

@@ -46,6 +46,14 @@ def test_the_loop_is_timed_beside_the_raw_gather_and_lines_by_hand() -> None:
     assert {len(own) for row in rows for own in row["seconds"].values()} == {1}  # each round is kept
 
 
+def test_scaling_is_timed_beside_two_lines_by_hand() -> None:
+    printed = run("bench_scale.py", "--quick")
+    rows = results("bench_scale")
+    assert ways(printed) == [name for row in rows for name in row["seconds"]]
+    assert {"scaler", "by entity", "scaled once", "sub_ and div_", "sub_ and mul_"} <= rows[0]["seconds"].keys()
+    assert len({row["case"] for row in rows}) == len(rows)
+
+
 def test_mixes_and_processes_over_one_stash_are_compared() -> None:
     assert ways(run("bench_mix.py", "--quick")) == ["one stash", "4 stashes", "1,000 stashes"]
     assert ways(run("bench_share.py", "--quick")) == ["processes: 2"]

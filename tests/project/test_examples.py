@@ -104,7 +104,7 @@ def test_the_first_code_is_short_and_prints_what_stands_below_it(
     code, printed = found.groups()
     assert code == blocks(page)[0] == blocks(README)[0]
     assert text[: found.end()].count("\n") < 50
-    assert len(code.split("\nprint")[0].splitlines()) <= 10
+    assert len(code.split("\nprint")[0].splitlines()) <= 12
     exec(compile(code, page.name, "exec"), {})
     assert capsys.readouterr().out == printed
 

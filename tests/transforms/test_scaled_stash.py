@@ -215,15 +215,6 @@ def test_what_cannot_be_scaled_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         scaler.transform(stash)
 
 
-def test_only_a_stash_is_scaled_once() -> None:
-    stash = ts.load({"y": [1.0, 3.0]}, ["y"])
-    windows = ts.Windows(stash, 1)
-    scaler = ts.Scaler.fit(windows, ["y"])
-    for wrong in (windows, windows[:]):
-        with pytest.raises(TypeError, match=like("transform() takes a stash, got a ... scaler(batch)")):
-            scaler.transform(wrong)  # type: ignore[arg-type]
-
-
 def test_a_scaler_is_not_fitted_on_scaled_columns() -> None:
     stash = loaded()
     scaled = ts.Scaler.fit(stash, ["x"]).transform(stash)

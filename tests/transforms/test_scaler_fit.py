@@ -210,7 +210,7 @@ def test_entities_with_too_few_values_take_the_statistics_of_all() -> None:
     values = [1.0, 3.0, 10.0, np.nan, 20.0, np.nan, np.nan, 5.0, 5.0]
     stash = ts.load({"e": list("aabbbccdd"), "y": values}, ["y"], entity="e")
     said = (
-        "Too few values, in place of which those of all entities count: 'y' in 1 of 4 entities ('c'). All values are "
+        "Too few values, in place of which those of all rows count: 'y' in 1 of 4 entities ('c'). All values are "
         "equal, so the scale is 1: 'y' in 1 of 4 entities ('d')."
     )
     with pytest.warns(UserWarning, match=like(said)):
@@ -256,7 +256,7 @@ ERRORS: list[tuple[type[Exception], dict[str, Any], str]] = [
         {"kind": "power"},
         "kind ... maxabs ... 'power'",
     ),
-    (ValueError, {"by": "row"}, "by ... entity ... 'row'"),
+    (ts.errors.ColumnError, {"by": "row"}, "by= has no column of codes 'row'; it has 'entity'"),
     (ValueError, {"sample": 0}, "sample ... >= 1 ... 0"),
     (ValueError, {"columns": []}, "columns ... at least one"),
     (TypeError, {"columns": "y"}, "columns ... list ... ['y']"),
@@ -322,13 +322,10 @@ def test_a_name_of_something_else_than_a_column_is_told_with_the_line_that_works
         line = str(caught.value).partition("Write ")[2].rstrip(".")
         found = eval(line, {"ts": ts, "windows": windows, "stash": stash})
         assert [*found.center] == ["y" if name == "target" else "x"]
-    for other, said in (
-        ("age", "static column. Leave it out."),
-        ("zone", "static column. Leave it out."),
-        ("sol", "no column"),
-    ):
-        with pytest.raises(ts.errors.ColumnError, match=like(said)):
-            ts.Scaler.fit(windows, [other])
+    with pytest.raises(ts.errors.SchemaError, match=like("must be numeric; 'zone' is category. Leave it out.")):
+        ts.Scaler.fit(windows, ["zone"])
+    with pytest.raises(ts.errors.ColumnError, match=like("no column")):
+        ts.Scaler.fit(windows, ["sol"])
 
 
 def test_a_scaler_needs_windows() -> None:

@@ -26,7 +26,7 @@ DAYS = [day for day in range(0, 60) if day % 7 < 5 and day != 17]  # without wee
 PRICES = {"t": [*range(0, 60, 3)], "price": [*map(float, range(20))]}
 
 
-def stash_of() -> ts.Stash:
+def stash_of(dtype: torch.dtype | None = None) -> ts.Stash:
     frames = []
     for k, (name, n) in enumerate(LENGTHS.items()):
         t = np.array(DAYS)[: n + 1]
@@ -34,7 +34,7 @@ def stash_of() -> ts.Stash:
         values = np.where(t % 11 == 3, np.nan, 1000.0 * k + t)
         frames.append(pl.DataFrame({"tree": [name] * len(t), "t": t, "y": values, "z": 1000.0 * k - t}))
     columns = {"y": "y", "x": ["y", "z"], "day": ts.calendar("time")}
-    return ts.load(pl.concat(frames), columns, entity="tree", time="t")
+    return ts.load(pl.concat(frames), columns, entity="tree", time="t", dtype=dtype)
 
 
 def plain(stash: ts.Stash, **more: Any) -> ts.Windows:
