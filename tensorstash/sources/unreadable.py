@@ -33,7 +33,7 @@ _PACKED = {  # the command that unpacks; the first ending counts
     (".zst",): "unzstd {}",
     (".7z",): "7z x {}",
 }
-_OTHERS = "Other formats are loaded as frames that polars or pandas read: ts.load(pl.read_json(...), ...)."
+_OTHERS = "Give Parquet, Arrow IPC or CSV, or in Python the frame that polars or pandas read: ts.load(pl.read_json(...), ...)."
 _KEYS = (
     "Decrypt it, or load a pyarrow dataset that has its keys: pyarrow.dataset.dataset(path, format=ParquetFileFormat("
     "default_fragment_scan_options=ParquetFragmentScanOptions(decryption_config=...)))."
@@ -60,7 +60,7 @@ def why_unreadable(file: File, error: Exception) -> str:
             return f"it is packed. Unpack it{first}, and load what is in it: {command.format(quote(path))}"
     why = str(error).rstrip(".")
     if "magic bytes" in why:
-        why = "it is damaged, or its format is another one"
+        why = "its format is not supported, or it is damaged"
     return why if isinstance(error, OSError) else f"{why}. {_OTHERS}"
 
 

@@ -358,7 +358,7 @@ def test_files_of_other_formats_are_frames_first(tmp_path: Path) -> None:
     for ending, reader in {**own, ".md": None}.items():
         path = tmp_path / f"one{ending}"
         path.write_text("t,y\n1,2\n")
-        message = f"{path} is not a readable Parquet file: it is damaged, or its format is another one. Other"
+        message = f"{path} is not a readable Parquet file: its format is not supported, or it is damaged. Give"
         if reader is not None:
             message = f"{path} is not a readable Parquet file: by its ending it is read as a frame or arrays: "
             message += f"ts.load({reader}({str(path)!r}))"
