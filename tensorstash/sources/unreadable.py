@@ -33,7 +33,7 @@ _PACKED = {  # the command that unpacks; the first ending counts
     (".zst",): "unzstd {}",
     (".7z",): "7z x {}",
 }
-_OTHERS = "Give Parquet, Arrow IPC or CSV, or in Python the frame that polars or pandas read: ts.load(pl.read_json(...), ...)."
+_OTHERS = "Give Parquet, Arrow IPC or CSV, or in Python a frame that polars or pandas read: ts.load(pl.read_json(...), ...)"
 _KEYS = (
     "Decrypt it, or load a pyarrow dataset that has its keys: pyarrow.dataset.dataset(path, format=ParquetFileFormat("
     "default_fragment_scan_options=ParquetFragmentScanOptions(decryption_config=...)))."
@@ -61,7 +61,7 @@ def why_unreadable(file: File, error: Exception) -> str:
     why = str(error).rstrip(".")
     if "magic bytes" in why:
         why = "its format is not supported, or it is damaged"
-    return why if isinstance(error, OSError) else f"{why}. {_OTHERS}"
+    return why if isinstance(error, OSError) else f"{why}. {_OTHERS}."
 
 
 def _first_bytes(file: File) -> bytes:

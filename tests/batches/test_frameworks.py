@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -277,6 +278,9 @@ def test_the_code_on_a_page_gives_the_values_it_states(name: str, tmp_path: Path
     (page,) = [path for path in pages() if path.name == name]
     printed = run_script(tmp_path, RUNS_A_PAGE, str(page))
     assert int(printed.splitlines()[-1]) >= 3
+    shown = re.findall(r"^```text\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert len(shown) >= 3
+    assert [text for text in shown if text not in printed] == []  # the packages print more
 
 
 RUNS_A_PAGE = """

@@ -76,7 +76,8 @@ def train(cluster: Any, out: Path, *options: str) -> Iterator[str]:
 def test_the_code_on_the_page_of_ray_goes_on_after_an_error(cluster: Any, tmp_path: Path) -> None:
     """Workers raise one at step 30, and others take up the checkpoint of step 20."""
     (tmp_path / "examples").symlink_to(ROOT / "examples", target_is_directory=True)
-    (code,) = blocks(ROOT / "docs" / "how-to" / "ray.md")
+    page = ROOT / "docs" / "how-to" / "ray.md"
+    code = "\n".join(blocks(page))
     reports, raised = "            if step % 20 == 0:\n", tmp_path / "raised"
     raises = f"            if step == 30 and not Path({str(raised)!r}).exists():\n"
     raises += f"                Path({str(raised)!r}).touch()\n                1 / 0\n"
@@ -94,6 +95,8 @@ def test_the_code_on_the_page_of_ray_goes_on_after_an_error(cluster: Any, tmp_pa
     assert done.returncode == 0, done.stderr
     assert raised.exists()
     assert done.stdout.splitlines()[-1] == "{'epoch': 1}"
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert shown in done.stdout
 
 
 # Ray may start the workers again once more than it needs to, such as when it finds a node gone while they start

@@ -335,7 +335,7 @@ def test_what_stands_in_place_of_a_file(tmp_path: Path) -> None:
         b"PK\x03\x04 and more": "it is packed. Unpack it, and load what is in it: python -m zipfile",
         b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n": "it is what Git LFS keeps in place of a file",
         b"\n <HTML><body>": "it is a web page. Take the address of the file itself",
-        b"nothing that is known": "in Python the frame that polars or pandas read",
+        b"nothing that is known": "in Python a frame that polars or pandas read",
     }
     for data, said in texts.items():
         (tmp_path / "x.parquet").write_bytes(data)
