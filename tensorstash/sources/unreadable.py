@@ -33,7 +33,7 @@ _PACKED = {  # the command that unpacks; the first ending counts
     (".zst",): "unzstd {}",
     (".7z",): "7z x {}",
 }
-_OTHERS = "Give Parquet, Arrow IPC or CSV, or in Python a frame that polars or pandas read: ts.load(pl.read_json(...), ...)"
+_OTHERS = "Give Parquet, Arrow IPC or CSV, or in Python a frame that polars or pandas read: ts.load(pl.read_json(...))"
 _KEYS = (
     "Decrypt it, or load a pyarrow dataset that has its keys: pyarrow.dataset.dataset(path, format=ParquetFileFormat("
     "default_fragment_scan_options=ParquetFragmentScanOptions(decryption_config=...)))."

@@ -45,6 +45,18 @@ WANTED: tuple[Wanted, ...] = (
             reason="entities that gaps or require= leave without a window have a warning of their own",
             shows=lambda about, label: label == "warnings" and ("gaps" in about or "require" in about),
         )
-        for kind, case in (("mix", 133), ("transforms", 142), ("loader", 350))
+        for kind, case in (("transforms", 142), ("loader", 350))
+    ),
+    Wanted(
+        "refusals",
+        case=425,
+        reason="what is no name of a column has the wrong type, whatever it is",
+        shows=lambda _, label: label.startswith("column of a stash"),
+    ),
+    Wanted(
+        "refusals",
+        case=460,
+        reason="by= may be a column of codes, so another word is a column that is not there",
+        shows=lambda _, label: label.startswith("Scaler.fit by="),
     ),
 )
