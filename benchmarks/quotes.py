@@ -94,7 +94,7 @@ def speed(row: record.Row, name: str, batch: int) -> str:
 
 def quotes() -> list[Quote]:
     """All of them."""
-    return [*of_readme(), *of_benchmarks(), *of_guide(), *of_decisions()]
+    return [*of_readme(), *of_landing_page(), *of_benchmarks(), *of_guide(), *of_decisions()]
 
 
 def of_readme() -> Iterator[Quote]:
@@ -106,6 +106,14 @@ def of_readme() -> Iterator[Quote]:
     yield sentence(page, words, *machine(about), *machine(trained))
     words = "a loader is {} to {} times as fast as they are, and an epoch takes {} to {} times as long as with them."
     yield sentence(page, words, *decimals(by_hand() + epochs(HAND)))
+
+
+def of_landing_page() -> Iterator[Quote]:
+    *_, rows = newest("compare")
+    speeds = {row["name"]: table.two_digits(row["windows_per_s"]) for row in reversed(table.at_one_speed(rows))}
+    words = "makes {} windows/s of 120 steps and 8 columns, and a `DataLoader` over slices of them {}"
+    figures = speeds["tensorstash (packed)"], speeds["DataLoader (dict of slices)"]
+    yield sentence("docs/index.md", words, *figures)
 
 
 def machine(about: record.Row) -> tuple[str, str]:

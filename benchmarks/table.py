@@ -3,6 +3,7 @@
 python benchmarks/table.py
 """
 
+import re
 from collections.abc import Callable, Sequence
 
 import record
@@ -191,7 +192,8 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     named = [k == 0 or heads[k] in ("", "feed", "beside") for k in range(len(heads))]
     rule = [":--" if left else "--:" for left in named]
     lines = ["| " + " | ".join(cells) + " |" for cells in (heads, rule, *rows)]
-    return "\n".join(lines).replace("__", r"\_\_")  # two underscores would begin bold text
+    # two underscores would begin bold text, but not in code
+    return re.sub(r"(`[^`\n]*`)|__", lambda found: found[1] or r"\_\_", "\n".join(lines))
 
 
 def folded(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -38,6 +38,7 @@ OTHERS = {
     ("docs/guide/command-line.md", "0.1 s"): "a constant of cli/bench.py",
     ("docs/guide/command-line.md", "0.7084 s"): "what a load of a small file prints",
     ("docs/guide/command-line.md", "45 times"): "a count of gaps",
+    ("docs/how-to/slow.md", "88.000\nseconds"): "what the statistics of a pass print",
     ("docs/guide/devices.md", "120 times"): "how many windows of 120 slots show a row",
 }
 
