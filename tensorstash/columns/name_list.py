@@ -42,7 +42,7 @@ class Texts:
         try:
             return letters.decode()
         except UnicodeDecodeError as error:
-            raise self._damaged(f"a text cannot be decoded: {error}") from None
+            raise self._damaged(f"cannot be decoded: {error}") from None
 
 
 Part = Texts | NDArray[Any]  # texts or integers

@@ -86,7 +86,7 @@ def read_names(segment: Segment, name: str) -> Part:
     bounds = np.append(0, segment.blob(f"{name}.ends").numpy())
     if bounds.dtype != np.int64 or (bounds[1:] < bounds[:-1]).any() or bounds[-1] != len(letters):
         raise segment.damaged(f"the texts of {name!r} do not fill their bytes")
-    return Texts(letters, bounds, segment.damaged)
+    return Texts(letters, bounds, lambda why: segment.damaged(f"the texts of {name!r} {why}"))
 
 
 def times_checksum(times: Int64s) -> int:

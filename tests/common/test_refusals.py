@@ -210,5 +210,5 @@ def test_a_frame_in_the_wrong_place_is_named_and_not_printed(call: Callable[[], 
 
 
 def test_times_of_points_beyond_64_bits_are_told() -> None:
-    with pytest.raises(ts.errors.DataError, match=like("integers below 2**63 ... larger one")):
+    with pytest.raises(ts.errors.DataError, match=like("integers below 2**63 ... one is not")):
         ts.Windows(STASH, 2, 1, at={"t": np.array([5, 2**63 + 5], np.uint64)})

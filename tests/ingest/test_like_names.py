@@ -171,7 +171,7 @@ def test_a_reference_whose_bytes_are_no_text_is_told(tmp_path: Path) -> None:
     names = ts.load({"e": ["a", "b"], "y": [1.0, 2.0]}, ["y"], entity="e").names()
     assert names[0] == "a"
     names.parts[0].letters[0] = 0xFF  # type: ignore[union-attr]
-    with pytest.raises(ts.errors.SegmentError, match="a text cannot be decoded"):
+    with pytest.raises(ts.errors.SegmentError, match="cannot be decoded"):
         names.find("a")
 
 

@@ -170,7 +170,7 @@ def test_a_trace_names_the_ways_to_a_device(tmp_path: Path) -> None:
 def test_models_on_a_device_are_trained_with_what_goes_there() -> None:
     """On the CPU, which stands for one."""
     run("train.py", "--quick", "--device", "cpu", "--models", "DLinear")
-    feeds = [(row["name"].removeprefix("tensorstash"), row["workers"]) for row in results("train_device")]
+    feeds = [(row["name"].removeprefix("tensorstash, scaled once"), row["workers"]) for row in results("train_device")]
     usual = [("Dataset, DataLoader", 0), ("Dataset, DataLoader", 4)]
     assert feeds == [("", 0), (", resident", 0), (", from the host", 0), *usual] * 2
 

@@ -4,9 +4,11 @@ import ast
 import os
 import re
 import warnings
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import polars as pl
 import pytest
@@ -40,11 +42,12 @@ RANKS = ROOT / "docs" / "guide" / "ranks.md"
 
 
 @pytest.fixture
-def workplace(shm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workplace(shm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory in which the paths of the README hold, and where what it writes may lie; one for what it shares."""
     (tmp_path / "examples").symlink_to(ROOT / "examples", target_is_directory=True)
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    yield tmp_path
+    plt.close("all")
 
 
 @pytest.mark.usefixtures("workplace")

@@ -53,7 +53,7 @@ ts.Windows(stash, 96, closed="both")  # refused
 ts.Windows(stash, 96, unmatched="skip")  # refused
 ts.During("x", "-90d", "0d", max_rows=256, closed="both")  # refused
 ts.Scaler.fit(train, ["y"], kind="max")  # refused
-ts.Scaler.fit(train, ["y"], by="series")  # refused
+ts.Scaler.fit(train, ["y"], by=["series"])  # refused
 ts.InstanceNorm("past", kind="robust")  # refused
 ts.Cast({"past": torch.float16}, on="cpu")  # refused
 ts.Weighted("y", per="row")  # refused

@@ -174,6 +174,7 @@ def test_texts_of_a_saved_stash_that_are_damaged(tmp_path: Path) -> None:
         )
         with pytest.raises(ts.errors.SegmentError, match=message):
             texts()
+    stash = ts.open(path)
     stash.segment.tensor("s.__vocabulary.text").copy_(torch.frombuffer(bytearray(b"redteal"), dtype=torch.uint8))
     stash.segment.tensor("s.__vocabulary.ends")[0] = 9
     stash.segment.checksums |= {
