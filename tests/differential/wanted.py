@@ -45,7 +45,7 @@ WANTED: tuple[Wanted, ...] = (
             reason="entities that gaps or require= leave without a window have a warning of their own",
             shows=lambda about, label: label == "warnings" and ("gaps" in about or "require" in about),
         )
-        for kind, case in (("transforms", 142), ("loader", 350))
+        for kind, case in (("windows", 724), ("transforms", 142), ("loader", 350))
     ),
     Wanted(
         "refusals",
