@@ -1,7 +1,7 @@
 """Arrow arrays of numpy's values, and numpy's of Arrow's.
 
-Those of pyarrow import pandas wherever it is installed, which takes longer than most loads: `array`, `to_numpy`, and
-`scalar`, which `fill_null` calls.
+pyarrow's own conversions (`array`, `to_numpy`, and `scalar`, which `fill_null` calls) import pandas wherever it is
+installed, which is slower than most loads.
 """
 
 from collections.abc import Sequence

@@ -8,7 +8,8 @@
 
 /* Cache lines asked for in one go, ahead of the windows that are copied: enough to hide memory behind copying, and few
  * enough that the processor drops none. They go to the second cache: the first can wait for far fewer lines at a time,
- * and then copying waits as well. Of a longer window twice as many are asked for: by then it is a known stream. */
+ * and then copying waits as well. Twice as far ahead for longer windows: by then the
+ * prefetcher has locked on. */
 enum { LINES_AHEAD = 128, PAGE = 4096 };
 
 /* n items of a fixed size, one in every step: the compiler knows the size where this is called. */

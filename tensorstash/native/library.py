@@ -133,7 +133,7 @@ def load(switch: str | None) -> tuple[ctypes.CDLL | None, str]:
 
 
 LIBRARY, _WHY = load(os.environ.get(_SWITCH))
-_has_warned = {"absent": os.environ.get(_SWITCH) == "0"}  # who turns it off knows
+_has_warned = {"absent": os.environ.get(_SWITCH) == "0"}  # no warning if it is off on purpose
 
 
 def why() -> str:

@@ -555,7 +555,7 @@ def test_windows_may_have_another_calendar_than_their_stash() -> None:
     stash, days = small(), trading_days()
     assert len(ts.Windows(stash, 12, columns=["y"])) == 1
     every = pd.date_range(days[0], days[-1]).date.tolist()
-    with pytest.raises(ts.errors.NoWindowError):
+    with pytest.raises(ts.errors.NoWindowError, match=like("12 consecutive rows ... 5 in a calendar of 54 times")):
         ts.Windows(stash, 12, columns=["y"], frequency=every)
     assert len(ts.Windows(stash, 12, columns=["y"], frequency=every, gaps="mask")) == 17 - 12 + 1
     assert len(ts.Windows(stash, 12, columns=["y"], frequency="1d", gaps="mask")) == 17 - 12 + 1
