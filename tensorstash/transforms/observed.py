@@ -1,7 +1,7 @@
 """Which slots of a span hold values, and which values were filled in: the one answer for every transform."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from tensorstash.errors import SchemaError
 from tensorstash.gather.span import Span
 from tensorstash.stash.missing import places_of_flags
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.bound import Source, columns_in, parts_in, stash_of
+from tensorstash.transforms.bound import Source, columns_in, parts_in, stash_of, stash_with
 from tensorstash.transforms.entries import span_of
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.windows import Windows
@@ -47,6 +47,23 @@ def computed_in(source: Source, spans: Collection[str]) -> dict[str, tuple[bool,
     about = stash_of(part).about
     found = {span: tuple(bool(about(name).calendar) for name in columns[span]) for span in spans if span in columns}
     return {span: computed for span, computed in found.items() if any(computed)}
+
+
+def nan_filled_in(source: Source, spans: Iterable[str]) -> Computed:
+    """Those of some spans whose empty slots hold NaN in all parts: scaled or not, they are the same."""
+    columns, parts = columns_in(source), [part for part in parts_in(source) if isinstance(part, Windows)]
+    held = [span for span in spans if span in columns] if parts else []
+    return {
+        span: (True,)
+        for span in held
+        if all(_is_filled_with_nan(stash_with(part, name), name) for part in parts for name in columns[span])
+    }
+
+
+def _is_filled_with_nan(stash: Stash, name: str) -> bool:
+    about = stash.about(name)
+    fill = about.fill if about.empty is None else about.empty
+    return stash[name].dtype.is_floating_point and (fill is None or math.isnan(fill))
 
 
 def holds_value(batch: Mapping[str, object], name: str, computed: Computed = _NONE) -> torch.Tensor | None:

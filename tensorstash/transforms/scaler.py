@@ -46,7 +46,7 @@ from tensorstash.transforms.fitting import (
     statistics_of,
 )
 from tensorstash.transforms.members import chosen_in
-from tensorstash.transforms.observed import Computed, change_values, computed_in, holds_value
+from tensorstash.transforms.observed import Computed, change_values, computed_in, holds_value, nan_filled_in
 from tensorstash.transforms.scaled_stash import (
     Scaling,
     check_no_tables,
@@ -69,7 +69,8 @@ class Scaler:
     """Scales spans of batches to `(value - center) / scale`, with one centre and scale per column, or per entity too.
 
     `Scaler.fit` makes one. Calling it scales every span of its columns in place, on its device, and returns the batch.
-    Slots without a row (`<span>.observed` is false) keep their fill; only values of `ts.calendar` are scaled there too.
+    Slots without a row (`<span>.observed` is false) keep their fill; only values of `ts.calendar` are scaled there too,
+    and once bound, where the fill is NaN, what your own transform has put there.
     Every call scales, and every `inverse` scales back: a batch does not know what was done to it. A `Loader` refuses
     two scalers for one span, and any for columns that `transform` has scaled. The arithmetic has the span's dtype, or
     float32 for half types, whose NaN then have the same bits; integer spans must be cast first with `ts.Cast`.
@@ -121,6 +122,7 @@ class Scaler:
     starts: tuple[int, ...] | None = None
     _fitted: "Scaler | None" = None  # a bound scaler may lack entities of it
     _computed: Computed = field(default_factory=dict)  # spans that are scaled in empty slots too
+    _unmasked: Computed = field(default_factory=dict)  # bound, also those of which that changes nothing
     _variates: dict[str, tuple[str, ...]] = field(
         default_factory=dict
     )  # maps each scaled span of `ts.each` to its packs
@@ -232,7 +234,8 @@ class Scaler:
         computed |= computed_in(windows, {**spans, **variates})
         here = [span for span in (*spans, *variates) if span in columns_in(windows)]
         codes = {} if self.by in NO_CODES else code_spans(windows, str(self.by), here)
-        bound = replace(fitted, spans=spans, _computed=computed, _variates=variates, _codes=codes)
+        unmasked = computed | nan_filled_in(windows, here)
+        bound = replace(fitted, spans=spans, _computed=computed, _unmasked=unmasked, _variates=variates, _codes=codes)
         if self.by is None:
             return bound
         names, starts = names_of(windows, self.by)
@@ -403,7 +406,7 @@ class Scaler:
         if self.by is not None and self.starts and "source" not in batch:
             entity = None  # the batch is of one stash, and numbers its entities in another way than the mix
         group = self._group(windows, entity, batch.get("source"))
-        held = [holds_value(batch, name, self._computed) for name in known]
+        held = [holds_value(batch, name, self._unmasked or self._computed) for name in known]
         for name, has_value in zip(known, held):
             packs = self._variates.get(name)
             constants = self._constants(packs or self.spans[name], batch[name])

@@ -11,10 +11,10 @@ import torch
 
 from tensorstash.common.dtypes import one_nan
 
-_TILE = 1 << 20  # numbers at a time, so few that both operations find them in the processor's cache
+_TILE = 1 << 21  # numbers at a time, so few that both operations find them in the processor's cache
 # for so many numbers the constants of a pack are repeated, where all windows have the same ones and by group: short
 # inner loops are slow, and long rows of constants leave the cache
-_ALIKE, _APART = 256, 64
+_ALIKE, _APART = 1024, 64
 _TABLE = (
     1 << 18
 )  # the most numbers of a table of such constants that is kept; a larger one would not fit into the cache

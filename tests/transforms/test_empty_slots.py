@@ -1,4 +1,7 @@
-"""Empty slots keep what they hold, bit by bit, whatever that is: the oracle scales slot by slot."""
+"""Empty slots keep their fill, bit by bit: the oracle scales slot by slot.
+
+Of a bound scaler, where that is NaN, they are scaled like others: NaN stays, what a transform put there does not.
+"""
 
 import itertools
 from typing import Any
@@ -28,11 +31,13 @@ def windows_of(items: int, dtype: torch.dtype, empty: float | None) -> ts.Window
     return ts.Windows(stash, history=9, gaps="mask", min_history=2)
 
 
-def expected(scaler: ts.Scaler, batch: dict[str, torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
+def expected(
+    scaler: ts.Scaler, batch: dict[str, torch.Tensor], dtype: torch.dtype, *, everywhere: bool
+) -> torch.Tensor:
     made = batch["x"].clone()
     wide = torch.promote_types(dtype, torch.float32)
     for k, slot in itertools.product(range(made.shape[0]), range(made.shape[1])):
-        if batch["x.observed"][k, slot]:
+        if everywhere or batch["x.observed"][k, slot]:
             group = 0 if scaler.by is None else int(batch["entity"][k])
             center, scale = (table["x"][group].to(wide) for table in (scaler.center, scaler.scale))
             value = ((batch["x"][k, slot].to(wide) - center) / scale).to(dtype)
@@ -49,11 +54,19 @@ def expected(scaler: ts.Scaler, batch: dict[str, torch.Tensor], dtype: torch.dty
     by=st.sampled_from([None, "entity"]),
     earlier=st.lists(st.sampled_from(FILLS), max_size=3),
     apart=st.booleans(),
+    bound=st.booleans(),
     seed=st.integers(0, 99),
 )
 @settings(max_examples=150)
 def test_whatever_a_transform_before_has_put_there(
-    items: int, dtype: torch.dtype, empty: float | None, by: Any, earlier: list[float], apart: bool, seed: int
+    items: int,
+    dtype: torch.dtype,
+    empty: float | None,
+    by: Any,
+    earlier: list[float],
+    apart: bool,
+    bound: bool,
+    seed: int,
 ) -> None:
     windows = windows_of(items, dtype, empty)
     batch = next(iter(ts.Loader(windows, 20, shuffle=True, seed=seed, with_ids=True)))
@@ -63,8 +76,9 @@ def test_whatever_a_transform_before_has_put_there(
         batch["x"][where] = fill
     if apart:  # not contiguous
         batch["x"] = batch["x"].transpose(0, 1).contiguous().transpose(0, 1)
-    scaler = ts.Scaler.fit(windows, ["x"], by=by).bind(windows)
-    made = expected(scaler, batch, dtype)
+    scaler, bound = ts.Scaler.fit(windows, ["x"], by=by), bound or by == "entity"
+    scaler = scaler.bind(windows) if bound else scaler
+    made = expected(scaler, batch, dtype, everywhere=bound and empty is None)
     assert torch.equal(bits(scaler(batch)["x"]), bits(made))
 
 
