@@ -63,7 +63,7 @@ def nan_filled_in(source: Source, spans: Iterable[str]) -> Computed:
 def _is_filled_with_nan(stash: Stash, name: str) -> bool:
     about = stash.about(name)
     fill = about.fill if about.empty is None else about.empty
-    return stash[name].dtype.is_floating_point and (fill is None or math.isnan(fill))
+    return stash[name].dtype.is_floating_point and (fill is None or math.isnan(float(fill)))
 
 
 def holds_value(batch: Mapping[str, object], name: str, computed: Computed = _NONE) -> torch.Tensor | None:

@@ -234,7 +234,7 @@ class Scaler:
         computed |= computed_in(windows, {**spans, **variates})
         here = [span for span in (*spans, *variates) if span in columns_in(windows)]
         codes = {} if self.by in NO_CODES else code_spans(windows, str(self.by), here)
-        unmasked = computed | nan_filled_in(windows, here)
+        unmasked = {**computed, **nan_filled_in(windows, here)}
         bound = replace(fitted, spans=spans, _computed=computed, _unmasked=unmasked, _variates=variates, _codes=codes)
         if self.by is None:
             return bound
