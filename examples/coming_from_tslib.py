@@ -30,6 +30,7 @@ HOURLY = ("hour", "dayofweek", "day", "dayofyear")
 MINUTES, DAILY = ("minute", *HOURLY), HOURLY[1:]
 # the fields with `embed="timeF"`, by `freq` without its number: "15min" is "min"
 TIMES = {"h": HOURLY, "t": MINUTES, "min": MINUTES, "d": DAILY, "b": DAILY, "w": ("day", "week")}
+TIMES |= {"s": ("second", *MINUTES), "m": ("month",)}
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,10 @@ def data_provider(args: Any, flag: str) -> tuple[DataSet, ts.Loader]:
     frame = frame.with_columns(pl.col(names).cast(pl.Float64))  # OT of national_illness is an integer
     mark: Any = by_number(args.data)
     if args.embed == "timeF":
-        mark = ts.calendar(*TIMES[args.freq.lstrip("0123456789")], scaled=True)
+        unit = args.freq.lstrip("0123456789")
+        if unit not in TIMES:
+            raise ValueError(f"freq must be one of {', '.join(TIMES)}, after a number or alone, got {args.freq!r}.")
+        mark = ts.calendar(*TIMES[unit], scaled=True)
     # numbers are read and scaled in float64 and cast per batch, as in TSLib
     stash = ts.load(frame, {"x": names, "mark": mark}, time="date", dtype=torch.float64, progress=False)
     spans = {

@@ -139,3 +139,8 @@ def test_an_epoch_has_the_order_of_a_data_loader(path: Path, flag: str) -> None:
         epochs[-1].append([torch.get_rng_state()])
     for ours, other in zip(*epochs, strict=True):
         assert all(tensor.equal(item.to(tensor.dtype)) for tensor, item in zip(ours, other, strict=True))
+
+
+def test_an_unknown_frequency_is_refused(path: Path) -> None:
+    with pytest.raises(ValueError, match="freq must be one of h, t, min"):
+        data_provider(arguments(path, freq="3x"), "train")
