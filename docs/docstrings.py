@@ -23,7 +23,38 @@ PICTURES = {
     "plot.forecast": "forecast.png",
 }
 
+# classes that functions make: users read their attributes and call their methods, and never construct one
+MADE = ["Manifest", "Plan", "Scaler", "ShardRecord", "ShardedWindows", "Shards", "Stash"]
+# members that other rooms of the package use, and users do not
+INSIDE = {
+    f"{owner}.{name}"
+    for owner, names in {
+        **dict.fromkeys(("Blocks", "ByTime", "Lanes", "PerEntity", "Weighted"), "bind"),
+        "Cast": "host_casts",
+        "During": "by_names",
+        "InstanceNorm": "whole_windows",
+        "Loader": "__getitem__ prefetch_factor",
+        "Mix": "components contents entities is_weighted kind numbers order parts",
+        "PackSequences": "pack_into packed_spans",
+        "Plan": "choice facts found lines request",
+        "Sampler": "begin enter finish order ranks",
+        "Scaler": "of_statistics scaled_spans whole_windows",
+        "Several": "warning",
+        "ShardedWindows": "contents counts_of_node described entities kind numbers order statistics table warning",
+        "Shards": "entity_offsets holds origin",
+        "Stash": "entity_at info known_checksum names segment times_checksum",
+        "Windows": "contents placement",
+    }.items()
+    for name in names.split()
+}
+
 _NAMED = re.compile(r"(?<=[.;]) (?=[A-Z]\w*(?:Error|Warning)\b[^.:]*: )")
+
+
+def leave_out_inside(app: object, what: str, name: str, member: object, skip: bool, options: object) -> bool | None:
+    """Leave out members that are not for users; `None` leaves the decision to Sphinx."""
+    function = getattr(member, "fget", None) or getattr(member, "func", None) or member
+    return True if getattr(function, "__qualname__", None) in INSIDE else None
 
 
 def keep_colons(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:

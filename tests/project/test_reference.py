@@ -1,0 +1,112 @@
+"""The reference: what docstrings say of every public name, its arguments and its attributes, and that they show it."""
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tensorstash as ts
+from tensorstash.common.public import NAMES
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
+from docstrings import INSIDE, MADE  # noqa: E402  the tables of the site, whose pages are these docstrings
+
+SHOWN = ("__call__", "__getitem__")  # methods whose names begin with an underscore, and which users call
+
+
+def names() -> Iterator[tuple[str, Any]]:
+    """The functions and classes of `ts` and of its modules, but for errors, which have a page of their own."""
+    for name, public in NAMES.items():
+        value = getattr(ts, name)
+        inside = [(f"{name}.{each}", getattr(value, each)) for each in dir(value)] if public.kind == "module" else []
+        for full, each in inside or [(name, value)]:
+            if not (isinstance(each, type) and issubclass(each, Exception)):
+                yield full, each
+
+
+def members(owner: type) -> Iterator[tuple[str, Any]]:
+    """The methods and properties of a class that are for users, as they stand in it."""
+    for base in owner.__mro__:
+        for name, value in vars(base).items() if base.__module__.startswith("tensorstash") else ():
+            inside = {f"{each.__name__}.{name}" for each in owner.__mro__} & INSIDE
+            is_shown = not name.startswith("_") or name in SHOWN
+            if is_shown and not inside and (callable(value) or hasattr(value, "__get__")):
+                if not inspect.ismemberdescriptor(value):  # a slot
+                    yield name, value
+
+
+def described(documented: Any, *heads: str) -> dict[str, str]:
+    """What sections of a docstring say, by the name that each entry begins with."""
+    text, found = inspect.getdoc(documented) or "", {}
+    for head in heads:
+        section = re.search(rf"^{head}:\n((?:    .*\n?|\n)*)", text, re.MULTILINE)
+        text_of_section = section[1] if section else ""
+        entries = re.findall(r"^    \**(\w+): ((?:.*\n?)(?:     .*\n?|\n)*)", text_of_section, re.MULTILINE)
+        found |= {name: " ".join(entry.split()) for name, entry in entries}
+    return found
+
+
+def arguments(called: Any) -> dict[str, inspect.Parameter]:
+    function = getattr(called, "__func__", called)
+    return {k: v for k, v in inspect.signature(function).parameters.items() if k not in ("self", "cls")}
+
+
+def attributes(owner: type) -> set[str]:
+    """The names that an object of a class has: its fields, or what its constructor assigns."""
+    fields = set(getattr(owner, "__dataclass_fields__", ()))
+    source = "" if fields else inspect.getsource(inspect.unwrap(owner.__init__))  # type: ignore[misc]
+    assigned = [left for left in re.findall(r"^ {8}(self\..*?) = ", source, re.MULTILINE)]
+    found = fields | {name for left in assigned for name in re.findall(r"self\.(\w+)", left)}
+    return {name for name in found if not name.startswith("_") and f"{owner.__name__}.{name}" not in INSIDE}
+
+
+def is_said(text: str, default: Any) -> bool:
+    """Whether a description says what a default means; that of a flag that is off is what it does not say."""
+    if default is inspect.Parameter.empty or default is False or default == ():
+        return True
+    shown = "`False`" if default is True else f'"{default}"' if isinstance(default, str) else f"`{default}`"
+    return shown in text or (default is not True and bool(re.search(r"[Dd]efault|[Ww]ithout", text)))
+
+
+def faults_of(name: str, documented: Any, parameters: dict[str, inspect.Parameter]) -> list[str]:
+    """What the docstring of a function or a constructor lacks."""
+    said = described(documented, "Args")
+    lacking = [f"{name}({one}=) is not described" for one in parameters.keys() - said.keys()]
+    unknown = [f"{name}({one}=) does not exist" for one in said.keys() - parameters.keys()]
+    silent = [
+        f"{name}({one}=) does not say what {parameter.default!r} means"
+        for one, parameter in parameters.items()
+        if one in said and not is_said(said[one], parameter.default)
+    ]
+    return [*lacking, *unknown, *silent]
+
+
+def faults() -> Iterator[str]:
+    for name, value in names():
+        made = name.split(".")[-1] in MADE
+        yield from faults_of(name, value, {} if made else arguments(value))
+        if "\nExample:\n" not in f"{inspect.getdoc(value)}":
+            yield f"{name} has no example"
+        if not isinstance(value, type):
+            continue
+        said = described(value, "Args", "Attributes")
+        own = attributes(value)
+        yield from (f"{name}.{one} is not described" for one in own - said.keys())
+        known = own | {*dir(value)} | arguments(value).keys()
+        yield from (f"{name}.{one} does not exist" for one in said.keys() - known)
+        for member, one in members(value):
+            full = f"{name}.{member}"
+            if not inspect.getdoc(one):
+                yield f"{full} is not described"
+            if callable(one) or isinstance(one, classmethod | staticmethod):
+                yield from faults_of(full, one, arguments(one))
+                if member not in SHOWN and "\nExample:\n" not in f"{inspect.getdoc(one)}":
+                    yield f"{full} has no example"
+
+
+def test_every_argument_and_attribute_is_described_and_every_name_has_an_example() -> None:
+    assert sorted({*faults()}) == []
