@@ -61,7 +61,7 @@ class Loader:
         prefetch: the number of batches, on the CPU of portions of at most 4 MB, that are gathered ahead in a thread.
             `None` is 0 on the CPU, where gathering uses all cores already, and 2 for other devices.
         num_replicas: the number of ranks, given with `rank`; by default that of the process group, else `WORLD_SIZE`.
-        rank: the rank of this process, by default likewise: of its data dimension, if ranks share a model.
+        rank: the rank of this process, by default likewise; if ranks share a model, that in the data dimension.
         tail: an incomplete last step is divided among the ranks (`"keep"`, the default), filled up with marked filler
             (`"pad"`), or left out (`"drop"`).
         with_ids: batches also hold, each `(batch,)` int64, the `window` ids, the `entity` (index into
@@ -326,7 +326,7 @@ class Loader:
             >>> loader = ts.Loader(windows, 4, shuffle=True)
             >>> loader.set_epoch(1)
             >>> [batch["y"][:, 0].tolist() for batch in loader]
-            [[2, 0, 1, 3]]
+            [[0, 3, 1, 2]]
         """
         self.sampler.set_epoch(epoch)
 

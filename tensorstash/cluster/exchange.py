@@ -49,7 +49,7 @@ def exchange_counts(windows: ShardedWindows, group: Any = None) -> ShardedWindow
         >>> windows = ts.cluster.windows(ts.cluster.open(where), history=1, horizon=1)
         >>> windows = ts.cluster.exchange_counts(windows)  # every rank calls it
         >>> len(windows), [count.windows for count in windows.counts]
-        (2, [2, 0])
+        (2, [1, 1])
     """
     shards = _of_shards(windows).shards
     mine = RankCounts(shards.node, shards.nodes, windows.described(), windows.counts_of_node())

@@ -18,7 +18,7 @@ P = ParamSpec("P")
 def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[Concatenate[Shards, P], ShardedWindows]:
     """The function that makes the windows of each shard by `make`, with its arguments."""
 
-    def windows(shards: Shards, /, *arguments: P.args, **named: P.kwargs) -> ShardedWindows:
+    def windows(shards: Shards, /, *arguments: P.args, **named: P.kwargs) -> ShardedWindows:  # noqa: D417  as in `make`
         """The windows of shards, to be sampled by a `ts.Loader` on every rank of every node.
 
         The arguments mean the same for each shard as in `ts.Windows`, which explains them at length. The windows have

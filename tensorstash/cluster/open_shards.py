@@ -60,7 +60,7 @@ def open(  # noqa: A001  its name is ts.cluster.open
         >>> data, where = {"shop": ["A", "B", "C", "D"], "sold": [5.0, 6.0, 7.0, 8.0]}, tempfile.mkdtemp()
         >>> manifest = ts.cluster.shard(data, ["sold"], entity="shop", shards=4, to=where)
         >>> ts.cluster.open(where, node=0, nodes=2).held, ts.cluster.open(where, node=1, nodes=2).held
-        ((0, 2), (1, 3))
+        ((0, 1), (2, 3))
     """
     timeout = amount(timeout, "seconds", "timeout")
     store = Store(path_of(path, "path"))

@@ -64,8 +64,8 @@ class ShardedWindows(Several):
         >>> windows = ts.cluster.windows(ts.cluster.open(where), history=3)
         >>> windows
         ShardedWindows: 12 in 2 shards, node 0 of 1 has 12 in 2 shards
-        >>> [len(batch["sold"]) for batch in ts.Loader(windows, 8)]
-        [8, 4]
+        >>> [int(batch["valid"].sum()) for batch in ts.Loader(windows, 8)]  # false for filler
+        [6, 6]
     """
 
     parts: Mapping[int, Windows]

@@ -47,9 +47,9 @@ class Shards:
         >>> manifest = ts.cluster.shard(data, ["sold"], entity="shop", shards=2, to=where)
         >>> shards = ts.cluster.open(where)
         >>> shards.node, shards.nodes, shards.held, shards.entities
-        (0, 1, (0, 1), ['A', 'B', 'C', 'D'])
+        (0, 1, (0, 1), ['A', 'C', 'D', 'B'])
         >>> [stash.rows for stash in shards.stashes.values()]
-        [2, 2]
+        [3, 1]
     """
 
     manifest: Manifest

@@ -206,8 +206,8 @@ class Sampler:
             >>> import tensorstash as ts
             >>> sampler = ts.Sampler(4, 4, shuffle=True)
             >>> sampler.set_epoch(1)
-            >>> list(sampler), sampler.epoch
-            ([[2, 0, 1, 3]], 1)
+            >>> list(sampler), sampler.epoch  # the pass is over, so the next epoch follows
+            ([[0, 3, 1, 2]], 2)
         """
         asked, run = self._checked_epoch(epoch), self._run
         if self.order.must_follow:

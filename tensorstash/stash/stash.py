@@ -368,8 +368,8 @@ class Stash(Mapping[str, torch.Tensor]):
             columns: their names. `None` takes all columns, and without `by=` the static ones too, whose values count
                 once per entity.
             by: `"entity"` for a line per entity and column; `None` for a line per column.
-            sample: how many rows of each column, or of each entity, the quartiles are computed from. `None` takes all,
-                and needs 8 bytes for each.
+            sample: how many rows of each column, or of each entity, the quartiles are computed from, by default
+                100,000. `None` takes all, and needs 8 bytes for each.
             seed: the seed of the sample, any integer, by default 0.
 
         Raises:

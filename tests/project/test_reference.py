@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import tensorstash as ts
 from tensorstash.common.public import NAMES
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
-from docstrings import INSIDE, MADE  # noqa: E402  the tables of the site, whose pages are these docstrings
+from docstrings import INSIDE, MADE, leave_out_inside  # the tables of the site, whose pages are these docstrings
 
 SHOWN = ("__call__", "__getitem__")  # methods whose names begin with an underscore, and which users call
 
@@ -28,15 +26,17 @@ def names() -> Iterator[tuple[str, Any]]:
                 yield full, each
 
 
-def members(owner: type) -> Iterator[tuple[str, Any]]:
+def members(owner: type) -> dict[str, Any]:
     """The methods and properties of a class that are for users, as they stand in it."""
-    for base in owner.__mro__:
+    found: dict[str, Any] = {}
+    for base in owner.__mro__[::-1]:
         for name, value in vars(base).items() if base.__module__.startswith("tensorstash") else ():
             inside = {f"{each.__name__}.{name}" for each in owner.__mro__} & INSIDE
             is_shown = not name.startswith("_") or name in SHOWN
-            if is_shown and not inside and (callable(value) or hasattr(value, "__get__")):
-                if not inspect.ismemberdescriptor(value):  # a slot
-                    yield name, value
+            is_code = hasattr(value, "__get__") and not inspect.ismemberdescriptor(value)  # that is a slot
+            if is_shown and is_code and not inside:
+                found[name] = value
+    return found
 
 
 def described(documented: Any, *heads: str) -> dict[str, str]:
@@ -59,8 +59,8 @@ def attributes(owner: type) -> set[str]:
     """The names that an object of a class has: its fields, or what its constructor assigns."""
     fields = set(getattr(owner, "__dataclass_fields__", ()))
     source = "" if fields else inspect.getsource(inspect.unwrap(owner.__init__))  # type: ignore[misc]
-    assigned = [left for left in re.findall(r"^ {8}(self\..*?) = ", source, re.MULTILINE)]
-    found = fields | {name for left in assigned for name in re.findall(r"self\.(\w+)", left)}
+    assigned = " ".join(re.findall(r"^ {8}(self\..*) = ", source, re.MULTILINE))
+    found = fields | {*re.findall(r"self\.(\w+)", assigned)}
     return {name for name in found if not name.startswith("_") and f"{owner.__name__}.{name}" not in INSIDE}
 
 
@@ -98,7 +98,7 @@ def faults() -> Iterator[str]:
         yield from (f"{name}.{one} is not described" for one in own - said.keys())
         known = own | {*dir(value)} | arguments(value).keys()
         yield from (f"{name}.{one} does not exist" for one in said.keys() - known)
-        for member, one in members(value):
+        for member, one in members(value).items():
             full = f"{name}.{member}"
             if not inspect.getdoc(one):
                 yield f"{full} is not described"
@@ -110,3 +110,31 @@ def faults() -> Iterator[str]:
 
 def test_every_argument_and_attribute_is_described_and_every_name_has_an_example() -> None:
     assert sorted({*faults()}) == []
+
+
+def test_what_a_docstring_lacks_is_named() -> None:
+    def lacking(first: int, second: str | None = None, third: str = "all", *, fourth: bool = True) -> None:
+        """What.
+
+        Args:
+            second: a text that goes on in a
+                second line.
+            third: `"some"` or others, by default all.
+            fourth: whether.
+            fifth: a number.
+        """
+
+    assert faults_of("f", lacking, arguments(lacking)) == [
+        "f(first=) is not described",
+        "f(fifth=) does not exist",
+        "f(second=) does not say what None means",
+        "f(fourth=) does not say what True means",
+    ]
+    assert described(lacking, "Args")["second"] == "a text that goes on in a second line."
+
+
+def test_pages_leave_out_what_only_other_rooms_use() -> None:
+    left_out = [vars(ts.Blocks)["bind"], vars(ts.Cast)["host_casts"]]
+    kept = [vars(ts.Scaler)["bind"], vars(ts.Stash)["time"], vars(ts.Windows)["points"]]
+    assert [leave_out_inside(None, "class", "", one, False, None) for one in left_out] == [True, True]
+    assert [leave_out_inside(None, "class", "", one, False, None) for one in kept] == [None, None, None]
