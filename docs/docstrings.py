@@ -52,15 +52,19 @@ _NAMED = re.compile(r"(?<=[.;]) (?=[A-Z]\w*(?:Error|Warning)\b[^.:]*: )")
 
 
 def leave_out_inside(app: object, what: str, name: str, member: object, skip: bool, options: object) -> bool | None:
-    """Leave out members that are not for users; `None` leaves the decision to Sphinx."""
+    """Leave out members that are not for users, or of a base of Python's; `None` leaves the decision to Sphinx."""
     function = getattr(member, "fget", None) or getattr(member, "func", None) or member
-    return True if getattr(function, "__qualname__", None) in INSIDE else None
+    foreign = not (getattr(function, "__module__", None) or "tensorstash").startswith("tensorstash")
+    return True if foreign or getattr(function, "__qualname__", None) in INSIDE else None
 
 
 def keep_colons(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Put an empty comment in front of a property's text: napoleon takes what precedes a colon there for a type."""
+    """Put an empty comment, or an empty type, in front of a text: napoleon takes what precedes a colon for a type."""
     if what == "property":
         lines[:0] = ["..", ""]
+    if "Returns:" in lines:
+        first = lines.index("Returns:") + 1
+        lines[first] = f"    : {lines[first].strip()}"
 
 
 def lead_to_guide(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
@@ -80,10 +84,14 @@ def name_types(
     app: object, what: str, name: str, obj: object, options: object, signature: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
     """Name the types of arguments as users know them: protocols and base classes are of the inside."""
-    known = {"Several": "Mix | ShardedWindows", "Bindable": listed("order").replace(", ", " | ").replace("ts.", "")}
+    known = {
+        "Several": "Mix | ShardedWindows",
+        "Bindable": listed("order").replace(", ", " | ").replace("ts.", ""),
+        "Source": "str | pl.Expr",
+    }
     for inside, outside in known.items():
         signature = signature and re.sub(rf"(?<![\w.])(?:~?[\w.]+\.)?{inside}\b", outside, signature)
-    return signature, returned
+    return signature and re.sub(r" \| ~?[\w.]*\bCount\b", "", signature), returned
 
 
 def leave_out_skips(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:

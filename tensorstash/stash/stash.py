@@ -198,7 +198,7 @@ class Stash(Mapping[str, torch.Tensor]):
 
     @property
     def clock(self) -> Clock:
-        """The unit and zone in which the times are read."""
+        """How the times are read: `clock.unit` is "s", "ms", "us", "ns", "d" or `None`, `clock.zone` a name or `None`."""
         time = self.info.time
         if time is None:
             return Clock(None, None)
@@ -227,7 +227,7 @@ class Stash(Mapping[str, torch.Tensor]):
 
     @property
     def known_clock(self) -> Clock:
-        """The unit and zone in which the known times are read."""
+        """How the known times are read: their `unit` and `zone`, as those of `clock`."""
         known = self.info.known
         return Clock(None, None) if known is None else Clock(known.unit, known.zone)
 

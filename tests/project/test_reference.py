@@ -11,7 +11,7 @@ import tensorstash as ts
 from tensorstash.common.public import NAMES
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
-from docstrings import INSIDE, MADE, leave_out_inside  # the tables of the site, whose pages are these docstrings
+from docstrings import INSIDE, MADE, keep_colons, leave_out_inside, name_types  # of the site: its pages are docstrings
 
 SHOWN = ("__call__", "__getitem__")  # methods whose names begin with an underscore, and which users call
 
@@ -134,7 +134,19 @@ def test_what_a_docstring_lacks_is_named() -> None:
 
 
 def test_pages_leave_out_what_only_other_rooms_use() -> None:
-    left_out = [vars(ts.Blocks)["bind"], vars(ts.Cast)["host_casts"]]
+    left_out = [vars(ts.Blocks)["bind"], vars(ts.Cast)["host_casts"], ts.Stash.items]
     kept = [vars(ts.Scaler)["bind"], vars(ts.Stash)["time"], vars(ts.Windows)["points"]]
-    assert [leave_out_inside(None, "class", "", one, False, None) for one in left_out] == [True, True]
+    assert [leave_out_inside(None, "class", "", one, False, None) for one in left_out] == [True, True, True]
     assert [leave_out_inside(None, "class", "", one, False, None) for one in kept] == [None, None, None]
+
+
+def test_what_precedes_a_colon_in_a_result_is_no_type() -> None:
+    lines = ["What.", "", "Returns:", "    A frame: of", "    two columns.", ""]
+    keep_colons(None, "function", "f", None, None, lines)
+    assert lines == ["What.", "", "Returns:", "    : A frame: of", "    two columns.", ""]
+
+
+def test_types_of_arguments_are_those_that_users_know() -> None:
+    signature = "(source: Source, windows: ~tensorstash.sampling.several.Several | Count)"
+    named = "(source: str | pl.Expr, windows: Mix | ShardedWindows)"
+    assert name_types(None, "function", "f", None, None, signature, "Count") == (named, "Count")
