@@ -68,6 +68,7 @@ def setup(app: Sphinx) -> None:
     changes = docstrings.keep_colons, docstrings.list_errors, docstrings.lead_to_guide, docstrings.leave_out_skips
     for change in changes:
         app.connect("autodoc-process-docstring", change, priority=100)  # before napoleon
+    app.connect("autodoc-process-docstring", docstrings.shorten_types, priority=900)  # behind napoleon
     app.connect("autodoc-process-signature", docstrings.name_types)
     app.connect("autodoc-skip-member", docstrings.leave_out_inside)
     app.connect("doctree-read", search.add_synonyms)

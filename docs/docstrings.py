@@ -48,7 +48,7 @@ INSIDE = {
     for name in names.split()
 }
 
-_NAMED = re.compile(r"(?<=[.;]) (?=[A-Z]\w*(?:Error|Warning)\b[^.:]*: )")
+_NAMED = re.compile(r"(?<=[.;]) (?=[A-Z]\w*(?:Error|Warning)\b(?:, from `ts\.\w+`|[^.:]*): )")
 
 
 def leave_out_inside(app: object, what: str, name: str, member: object, skip: bool, options: object) -> bool | None:
@@ -108,4 +108,10 @@ def list_errors(app: object, what: str, name: str, obj: object, options: object,
         start = lines.index(head) + 1
         end = next((k for k in range(start, len(lines)) if not lines[k].strip()), len(lines))
         paragraph = " ".join(line.strip() for line in lines[start:end])
-        lines[start:end] = [f"    {error}" for error in _NAMED.split(paragraph)]
+        errors = [re.sub(r"^(\w+), (from `ts\.\w+`): ", r"\1: \2: ", error) for error in _NAMED.split(paragraph)]
+        lines[start:end] = [f"    {error}" for error in errors]
+
+
+def shorten_types(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Leave out the modules in the types of attributes, as signatures do; napoleon writes these types."""
+    lines[:] = [re.sub(r"\b(?:[a-z_]+\.)+(?=\w)", "", line) if ":type:" in line else line for line in lines]

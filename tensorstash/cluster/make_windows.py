@@ -47,8 +47,8 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
             where: a boolean column; windows whose anchor is at a row where it is false are left out. By default none
                 are.
             at: `None`: points are of one stash, and are refused here.
-            closed: with `at` alone: `"left"`.
-            unmatched: with `at` alone: `"error"`.
+            closed: `"left"`, because it belongs to `at`.
+            unmatched: `"error"`, because it belongs to `at`.
             tables: stashes by name, whole on every node, from which spans in time take rows. By default none.
             max_slots: `None`: the longest run is that of one stash, and spans without an end are refused here.
 

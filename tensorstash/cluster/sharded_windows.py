@@ -82,8 +82,8 @@ class ShardedWindows(Several):
         """Divide these windows at times: before, between and from the cuts. A window across a cut is in no part.
 
         Args:
-            cuts: times in ascending order, at least one: texts such as "2024-01-31 06:00", dates or datetimes, or
-                integers in the unit of the times.
+            cuts: times in ascending order: texts such as "2024-01-31 06:00", dates or datetimes, or integers in the
+                unit of the times.
 
         Raises:
             ValueError: a cut that cannot be read, cuts that do not ascend, or shards without times.
@@ -126,8 +126,7 @@ class ShardedWindows(Several):
             of: a column; an entity ends with its last row in which this has a value. `None`: with its last row.
 
         Raises:
-            ValueError: a length below 1. ColumnError: no such column. NoWindowError: the parts are longer than each
-                series.
+            ValueError: a length below 1. ColumnError: no such column.
 
         Example:
             >>> import numpy as np, tempfile, tensorstash as ts
@@ -146,7 +145,7 @@ class ShardedWindows(Several):
             names: entities, as in `shards.entities`; of several entity columns, tuples.
 
         Raises:
-            ColumnError: an entity that no shard has. TypeError: a single name. ValueError: none.
+            ColumnError: an entity that no shard has. TypeError: a single name. ValueError: no name.
 
         Example:
             >>> import numpy as np, tempfile, tensorstash as ts

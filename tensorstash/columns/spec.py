@@ -74,9 +74,9 @@ def column(
         A value of `columns=` or `static=` of `ts.load`.
 
     Raises:
-        TypeError: an argument of another type. ValueError: an empty vocabulary, a value in it twice, or a `fill` that
-        is not in it. From `ts.load`: SchemaError: the source has a type that cannot be stored so. DataError: a value
-        that `dtype` cannot hold, or a missing one without `fill`.
+        TypeError: an argument of another type. ValueError: an empty vocabulary, a value in it twice, or, from
+        `ts.load`, a `fill` that is not in it. SchemaError, from `ts.load`: the source has a type that cannot be stored
+        so. DataError, from `ts.load`: a value that `dtype` cannot hold, or a missing one without `fill`.
 
     Example:
         >>> import torch, tensorstash as ts
@@ -192,7 +192,7 @@ def hashed(source: "Source", buckets: int) -> ColumnSpec:
         A value of `columns=` or `static=` of `ts.load`.
 
     Raises:
-        TypeError: several columns. ValueError: `buckets` is out of range. From `ts.load`: SchemaError: the column holds
+        TypeError: several columns. ValueError: `buckets` is out of range. SchemaError, from `ts.load`: the column holds
         neither text nor integers.
 
     Example:

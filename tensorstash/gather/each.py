@@ -49,7 +49,7 @@ def each(*columns: str, max_variates: int | None = None) -> Variates:
 
     Raises:
         TypeError: a name is not a text. ValueError: no name, one twice, or `max_variates` is no integer of at least 1.
-            In `ts.Windows`: SchemaError: the columns differ in their dtype, or hold more than a number each.
+            SchemaError, from `ts.Windows`: the columns differ in their dtype, or hold more than a number each.
 
     Example:
         >>> import tensorstash as ts

@@ -198,7 +198,10 @@ class Stash(Mapping[str, torch.Tensor]):
 
     @property
     def clock(self) -> Clock:
-        """How the times are read: `clock.unit` is "s", "ms", "us", "ns", "d" or `None`, `clock.zone` a name or `None`."""
+        """How the times are read: `clock.unit` is "s", "ms", "us", "ns" or "d", and `clock.zone` the name of a zone.
+
+        Either is `None` if there is none: integers that are no times have no unit.
+        """
         time = self.info.time
         if time is None:
             return Clock(None, None)

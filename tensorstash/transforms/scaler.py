@@ -335,8 +335,9 @@ class Scaler:
             batch: a batch on any device; with `by="entity"` it holds `entity`, in a mix `source` too.
 
         Raises:
-            ColumnError: it lacks a span. SchemaError: a span holds integers. ValueError: it lacks the numbers of
-                entities, or a scaler by entity or code is not bound. DataError: a code has no constants.
+            SchemaError: a span holds integers. ValueError: the batch has no span of the scaler, lacks the numbers of
+                entities, or a scaler by entity or code is not bound. IndexError: an entity that is out of range.
+                DataError: a code has no constants.
         """
         return self._batch(batch, inverse=False)
 
@@ -384,8 +385,8 @@ class Scaler:
 
         Raises:
             ColumnError: a column that is not scaled. ValueError: predictions of another shape than the column has,
-                numbers that are missing or out of range, or a scaler by entity or code that is not bound. TypeError: a
-                column for a batch, none for predictions, or numbers that are no integers.
+                numbers that are missing, or a scaler by entity or code that is not bound. IndexError: an entity that is
+                out of range. TypeError: a column for a batch, none for predictions, or numbers that are no integers.
 
         Example:
             >>> import torch, tensorstash as ts

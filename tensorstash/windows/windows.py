@@ -282,8 +282,8 @@ class Windows:
         warned of.
 
         Args:
-            cuts: times in ascending order, at least one: texts such as "2024-01-31" or "2024-01-31 06:00", dates or
-                datetimes, or integers in the unit of the times. Text and dates are read in the zone of the times.
+            cuts: times in ascending order: texts such as "2024-01-31" or "2024-01-31 06:00", dates or datetimes, or
+                integers in the unit of the times. Text and dates are read in the zone of the times.
 
         Raises:
             ValueError: a cut that cannot be read, cuts that do not ascend, or a stash without times.
@@ -379,7 +379,7 @@ class Windows:
             names: as in `stash.entities`; of several entity columns, tuples.
 
         Raises:
-            ColumnError: an entity that the stash does not have. TypeError: a single name. ValueError: none.
+            ColumnError: an entity that the stash does not have. TypeError: a single name. ValueError: no name.
 
         Example:
             >>> import numpy as np, tensorstash as ts

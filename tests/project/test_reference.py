@@ -11,7 +11,14 @@ import tensorstash as ts
 from tensorstash.common.public import NAMES
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
-from docstrings import INSIDE, MADE, keep_colons, leave_out_inside, name_types  # of the site: its pages are docstrings
+from docstrings import (  # of the site, whose pages of the reference are docstrings
+    INSIDE,
+    MADE,
+    keep_colons,
+    leave_out_inside,
+    name_types,
+    shorten_types,
+)
 
 SHOWN = ("__call__", "__getitem__")  # methods whose names begin with an underscore, and which users call
 
@@ -150,3 +157,6 @@ def test_types_of_arguments_are_those_that_users_know() -> None:
     signature = "(source: Source, windows: ~tensorstash.sampling.several.Several | Count)"
     named = "(source: str | pl.Expr, windows: Mix | ShardedWindows)"
     assert name_types(None, "function", "f", None, None, signature, "Count") == (named, "Count")
+    lines = ["   a.b.Of a.b", "   :type: collections.abc.Mapping[int, tensorstash.stash.stash.Stash]"]
+    shorten_types(None, "class", "C", None, None, lines)
+    assert lines == ["   a.b.Of a.b", "   :type: Mapping[int, Stash]"]
