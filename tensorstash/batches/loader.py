@@ -61,12 +61,13 @@ class Loader:
         prefetch: the number of batches, on the CPU of portions of at most 4 MB, that are gathered ahead in a thread.
             `None` is 0 on the CPU, where gathering uses all cores already, and 2 for other devices.
         num_replicas: the number of ranks, given with `rank`; by default that of the process group, else `WORLD_SIZE`.
-        rank: the rank of this process, by default likewise; if ranks share a model, that in the data dimension.
+        rank: the rank of this process, given with `num_replicas`; by default that of the process group, else `RANK`. If
+            ranks share a model, give that in the data dimension.
         tail: an incomplete last step is divided among the ranks (`"keep"`, the default), filled up with marked filler
             (`"pad"`), or left out (`"drop"`).
         with_ids: batches also hold, each `(batch,)` int64, the `window` ids, the `entity` (index into
-            `stash.entities`), the `anchor` as in `Windows.anchors` (its time, or without a time column its row), and
-            `window.key`, a hash of the seed, the epoch and the position in it: masks made from it resume.
+            `stash.entities`), the `anchor` (its time, or without a time column its row), and `window.key`, a hash of
+            the seed, the epoch and the position in it: masks made from it resume.
         with_valid: batches always hold `valid`, `(batch,)` bool, false for filler. They hold it anyway with
             `tail="pad"`, with `"keep"` on several ranks, and over several machines, where any step may have filler.
         transform: callables such as `Scaler`, called in turn on every batch, in the thread of the loop, once it is
@@ -342,13 +343,14 @@ class Loader:
         which a load brings along. After a change `set_epoch` takes the next epoch alone.
 
         Args:
-            weights: as for `ts.Weighted`, numbers of at least 0, `(windows,)` or with `per="entity"` `(entities,)`, a
-                mapping from the name of each entity, or the name of a column; or, for a mix, a mapping from the name of
+            weights: for `ts.Weighted` numbers of at least 0, `(windows,)` or with `per="entity"` `(entities,)`, a
+                mapping from the name of each entity, or the name of a column. For a mix, a mapping from the name of
                 each component to a number of at least 0.
 
         Raises:
-            TypeError: the loader has neither such an order nor such a mix, or a weight is no number. ValueError,
-                ColumnError: as for `ts.Weighted` and `ts.Mix`.
+            TypeError: the loader has neither such an order nor such a mix, or a weight is no number. ValueError: a
+                weight is negative, infinite or NaN, one is missing, or all are 0. ColumnError: no such column, entity
+                or component.
 
         Example:
             >>> import numpy as np, tensorstash as ts

@@ -41,7 +41,7 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
                 entity as one run.
             frequency: the step of time, such as "15m", or a calendar, all times that exist. By default that of the
                 manifest, the most common step of all shards.
-            tolerance: how far a step may deviate from the frequency, written likewise. By default steps are exact.
+            tolerance: how far a step may deviate from the frequency, such as "5m". By default steps are exact.
             require: columns or spans; windows with a missing value in one of them are left out. A mapping to shares
                 from 0 to 1 allows some missing values. By default no window is left out.
             where: a boolean column; windows whose anchor is at a row where it is false are left out. By default none

@@ -142,7 +142,7 @@ class ShardedWindows(Several):
         """The windows of some entities, which may be of any shard.
 
         Args:
-            names: entities, as in `shards.entities`; of several entity columns, tuples.
+            names: entities as `shards.entities` has them: names, or tuples if there are several entity columns.
 
         Raises:
             ColumnError: an entity that no shard has. TypeError: a single name. ValueError: no name.

@@ -20,7 +20,7 @@ class Draw:
 
     Args:
         low: the start of the longest span, in slots from the anchor.
-        high: the start of the shortest one, likewise.
+        high: the start of the shortest one, in slots from the anchor.
         step: slots between two starts, by default 1; it divides `high - low`.
 
     Raises:

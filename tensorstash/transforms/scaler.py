@@ -283,8 +283,8 @@ class Scaler:
             source: windows, or a stash, of which each call makes a new copy. It must have all columns of the scaler.
             dtype: of the scaled columns. They are scaled in the wider of both dtypes and rounded once. `None` keeps the
                 dtype of each.
-            share: a label: all processes of this machine share one copy, with the values that were loaded, as with
-                `share=` of `ts.load`. `None`: the copy is private.
+            share: a label: all processes of this user share one copy of the values that were loaded, until
+                `ts.shared.remove(label)`. `None`: the copy is private to this process.
 
         Raises:
             ColumnError: a column does not exist. SchemaError: it is not floating, or it is of `ts.calendar`.

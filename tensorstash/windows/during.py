@@ -50,7 +50,7 @@ class During:
         column: the column, or a pack.
         start: where the stretch begins, counted from t: a duration as polars writes it, such as "-90d", "-12h" or
             "-1mo"; calendar durations count in the zone of the times. An integer for integer times.
-        stop: where it ends, likewise: "0d" is t itself, "30d" is in the future.
+        stop: where it ends, counted from t, a duration or an integer: "0d" is t itself, "30d" is in the future.
         max_rows: the number of slots; if the stretch has more rows, the newest are taken. Without it give `every`.
         every: the length of a bucket, of which the stretch holds a whole number: a duration of
             a fixed number of hours or less ("1d" too, if the times have no zone), or an integer for integer times.

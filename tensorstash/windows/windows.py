@@ -74,8 +74,8 @@ class Windows:
         frequency: the step of time, as polars writes it ("15m", "1h", "1mo", "1bd"), a `timedelta`, or an integer for
             integer times; or a calendar, all times that exist and those to come, in ascending order and of the type of
             the time column. `None`: that of the load, else the most common step.
-        tolerance: how far a step may deviate from the frequency, written likewise; at most half of it. By default
-            steps are exact.
+        tolerance: how far a step may deviate from the frequency, such as "5m", a `timedelta` or an integer; at most
+            half of it. By default steps are exact.
         require: columns or spans; windows with a missing value in one of them are left out: NaN, code -1, a value of
             `fill=` where `ts.is_valid` of the column is false, or an empty slot. A column is checked over the whole
             window, a span over its own slots (a drawn one over the longest), neither after the run. A mapping to shares
@@ -248,16 +248,16 @@ class Windows:
 
         The entity and time columns have their names in the source. Slots after the last row have the times that follow
         from the frequency by the clock of their zone, those of the calendar, or null without one, as with
-        `gaps="ignore"`. Without a horizon
-        the rows are the slots of the whole window; slots before its run (`min_history`) are left out.
+        `gaps="ignore"`. Without a horizon the rows are the slots of the whole window; slots before its run
+        (`min_history`) are left out.
 
         Args:
             ids: of the windows, in the order of the predictions, such as `batch["window"]`.
             predictions: `(batch, horizon)`, or `(batch, horizon, n)` for n quantiles or samples of each slot; without a
                 horizon `(batch, history)` and `(batch, history, n)`. On any device.
             names: of the columns of predictions; `None`: `value`, or `value_0`, `value_1`, ...
-            origin: add the column `anchor`, the time of the window's anchor as in `anchors` (without a time column its
-                row), or null as above. It distinguishes predictions of one time by several windows.
+            origin: add the column `anchor`: the time of the window's anchor, without a time column its row, and null
+                where that time is unknown. It distinguishes predictions of one time by several windows.
             step: add the column `step`, 1 for the first slot of the horizon (without a horizon: of the window).
 
         Raises:
@@ -376,7 +376,7 @@ class Windows:
         none of them has a window.
 
         Args:
-            names: as in `stash.entities`; of several entity columns, tuples.
+            names: entities as `stash.entities` has them: names, or tuples if there are several entity columns.
 
         Raises:
             ColumnError: an entity that the stash does not have. TypeError: a single name. ValueError: no name.
@@ -470,8 +470,9 @@ class Windows:
 
         Args:
             span: a span of consecutive slots; `None`: the only one.
-            start: the first time; as in `split`. `None`: that of the first row.
-            stop: the time before which rows are shown. `None`: all later ones too.
+            start: the first time whose row is shown: a text such as "2024-01-31", a date or datetime, or an integer in
+                the unit of the times. `None`: that of the first row.
+            stop: the time before which rows are shown, of the same types. `None`: all later ones too.
 
         Raises:
             ValueError: no such span, or several; `start` is not before `stop`; windows at given points. ColumnError: no

@@ -48,7 +48,8 @@ def members(owner: type) -> dict[str, Any]:
 
 def described(documented: Any, *heads: str) -> dict[str, str]:
     """What sections of a docstring say, by the name that each entry begins with."""
-    text, found = inspect.getdoc(documented) or "", {}
+    text = inspect.getdoc(documented) or ""
+    found: dict[str, str] = {}
     for head in heads:
         section = re.search(rf"^{head}:\n((?:    .*\n?|\n)*)", text, re.MULTILINE)
         text_of_section = section[1] if section else ""
@@ -89,7 +90,8 @@ def faults_of(name: str, documented: Any, parameters: dict[str, inspect.Paramete
         for one, parameter in parameters.items()
         if one in said and not is_said(said[one], parameter.default)
     ]
-    return [*lacking, *unknown, *silent]
+    elsewhere = [f"{name}({one}=) is described elsewhere" for one in said if re.search(r"\bas (in|for) `", said[one])]
+    return [*lacking, *unknown, *silent, *elsewhere]
 
 
 def faults() -> Iterator[str]:
@@ -126,7 +128,7 @@ def test_what_a_docstring_lacks_is_named() -> None:
         Args:
             second: a text that goes on in a
                 second line.
-            third: `"some"` or others, by default all.
+            third: as in `ts.load`, by default all.
             fourth: whether.
             fifth: a number.
         """
@@ -136,6 +138,7 @@ def test_what_a_docstring_lacks_is_named() -> None:
         "f(fifth=) does not exist",
         "f(second=) does not say what None means",
         "f(fourth=) does not say what True means",
+        "f(third=) is described elsewhere",
     ]
     assert described(lacking, "Args")["second"] == "a text that goes on in a second line."
 
