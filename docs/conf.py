@@ -41,6 +41,7 @@ autodoc_typehints = "signature"
 autodoc_member_order = "groupwise"
 autodoc_default_options = {"members": True, "special-members": "__call__, __getitem__, __iter__, __len__"}
 autosummary_ignore_module_all = False  # a page for each name that a page lists
+autosummary_context = {"made": docstrings.MADE}
 python_maximum_signature_line_length = 100
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
@@ -67,7 +68,9 @@ def setup(app: Sphinx) -> None:
     changes = docstrings.keep_colons, docstrings.list_errors, docstrings.lead_to_guide, docstrings.leave_out_skips
     for change in changes:
         app.connect("autodoc-process-docstring", change, priority=100)  # before napoleon
+    app.connect("autodoc-process-docstring", docstrings.shorten_types, priority=900)  # behind napoleon
     app.connect("autodoc-process-signature", docstrings.name_types)
+    app.connect("autodoc-skip-member", docstrings.leave_out_inside)
     app.connect("doctree-read", search.add_synonyms)
     app.add_directive("commands", commands.Commands)
     app.connect("doctree-read", names.shorten)

@@ -23,13 +23,48 @@ PICTURES = {
     "plot.forecast": "forecast.png",
 }
 
-_NAMED = re.compile(r"(?<=[.;]) (?=[A-Z]\w*(?:Error|Warning)\b[^.:]*: )")
+# classes that functions make: users read their attributes and call their methods, and never construct one
+MADE = ["Manifest", "Plan", "Scaler", "ShardRecord", "ShardedWindows", "Shards", "Stash"]
+# members that other rooms of the package use, and users do not
+INSIDE = {
+    f"{owner}.{name}"
+    for owner, names in {
+        **dict.fromkeys(("Blocks", "ByTime", "Lanes", "PerEntity", "Weighted"), "bind"),
+        "Cast": "host_casts",
+        "During": "by_names",
+        "InstanceNorm": "whole_windows",
+        "Loader": "__getitem__ prefetch_factor",
+        "Mix": "components contents entities is_weighted kind numbers order parts",
+        "PackSequences": "pack_into packed_spans",
+        "Plan": "choice facts found lines request",
+        "Sampler": "begin enter finish order ranks",
+        "Scaler": "of_statistics scaled_spans whole_windows",
+        "Several": "warning",
+        "ShardedWindows": "contents counts_of_node described entities kind numbers order statistics table warning",
+        "Shards": "entity_offsets holds origin",
+        "Stash": "entity_at info known_checksum names segment times_checksum",
+        "Windows": "contents placement",
+    }.items()
+    for name in names.split()
+}
+
+_NAMED = re.compile(r"(?<=[.;]) (?=[A-Z]\w*(?:Error|Warning)\b(?:, from `ts\.\w+`|[^.:]*): )")
+
+
+def leave_out_inside(app: object, what: str, name: str, member: object, skip: bool, options: object) -> bool | None:
+    """Leave out members that are not for users, or of a base of Python's; `None` leaves the decision to Sphinx."""
+    function = getattr(member, "fget", None) or getattr(member, "func", None) or member
+    foreign = not (getattr(function, "__module__", None) or "tensorstash").startswith("tensorstash")
+    return True if foreign or getattr(function, "__qualname__", None) in INSIDE else None
 
 
 def keep_colons(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Put an empty comment in front of a property's text: napoleon takes what precedes a colon there for a type."""
+    """Put an empty comment, or an empty type, in front of a text: napoleon takes what precedes a colon for a type."""
     if what == "property":
         lines[:0] = ["..", ""]
+    if "Returns:" in lines:
+        first = lines.index("Returns:") + 1
+        lines[first] = f"    : {lines[first].strip()}"
 
 
 def lead_to_guide(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
@@ -49,10 +84,14 @@ def name_types(
     app: object, what: str, name: str, obj: object, options: object, signature: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
     """Name the types of arguments as users know them: protocols and base classes are of the inside."""
-    known = {"Several": "Mix | ShardedWindows", "Bindable": listed("order").replace(", ", " | ").replace("ts.", "")}
+    known = {
+        "Several": "Mix | ShardedWindows",
+        "Bindable": listed("order").replace(", ", " | ").replace("ts.", ""),
+        "Source": "str | pl.Expr",
+    }
     for inside, outside in known.items():
         signature = signature and re.sub(rf"(?<![\w.])(?:~?[\w.]+\.)?{inside}\b", outside, signature)
-    return signature, returned
+    return signature and re.sub(r" \| ~?[\w.]*\bCount\b", "", signature), returned
 
 
 def leave_out_skips(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
@@ -69,4 +108,10 @@ def list_errors(app: object, what: str, name: str, obj: object, options: object,
         start = lines.index(head) + 1
         end = next((k for k in range(start, len(lines)) if not lines[k].strip()), len(lines))
         paragraph = " ".join(line.strip() for line in lines[start:end])
-        lines[start:end] = [f"    {error}" for error in _NAMED.split(paragraph)]
+        errors = [re.sub(r"^(\w+), (from `ts\.\w+`): ", r"\1: \2: ", error) for error in _NAMED.split(paragraph)]
+        lines[start:end] = [f"    {error}" for error in errors]
+
+
+def shorten_types(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Leave out the modules in the types of attributes, as signatures do; napoleon writes these types."""
+    lines[:] = [re.sub(r"\b(?:[a-z_]+\.)+(?=\w)", "", line) if ":type:" in line else line for line in lines]

@@ -49,21 +49,25 @@ class Loader:
 
     Args:
         dataset: the windows to sample, a `ts.Mix` of several, or `ts.cluster.windows` of several machines.
-        batch_size: windows per batch and rank. `None` is for `ts.ByTime()` alone: whole cross-sections.
+        batch_size: windows per batch and rank. `None` is for `global_batch_size=`, or for `ts.ByTime()` alone: whole
+            cross-sections.
         shuffle: `True`: a new permutation in each epoch. By default the windows come in sequence.
-        order: another order, in place of `shuffle`: one of those in `docs/guide/orders.md`, or window ids.
+        order: another order, in place of `shuffle`: one of those in `docs/guide/orders.md`, such as
+            `ts.PerEntity(100)`, or window ids: a list, an array or a sampler of PyTorch. `None`: that of `shuffle`.
         seed: any integer, by default 0. Seed and epoch alone decide a shuffled order.
-        device: where the batches go; `"accelerator"` is the device that torch finds on this machine, else the CPU. On
-            CUDA, ROCm and XPU everything in a batch is copied from pinned memory in a stream of its own.
+        device: where the batches go, by default the CPU; `"accelerator"` is the device that torch finds on this
+            machine, else the CPU. On CUDA, ROCm and XPU everything in a batch is copied from pinned memory in a stream
+            of its own.
         prefetch: the number of batches, on the CPU of portions of at most 4 MB, that are gathered ahead in a thread.
             `None` is 0 on the CPU, where gathering uses all cores already, and 2 for other devices.
         num_replicas: the number of ranks, given with `rank`; by default that of the process group, else `WORLD_SIZE`.
-        rank: the rank of this process, likewise: of its data dimension, if ranks share a model.
+        rank: the rank of this process, given with `num_replicas`; by default that of the process group, else `RANK`. If
+            ranks share a model, give that in the data dimension.
         tail: an incomplete last step is divided among the ranks (`"keep"`, the default), filled up with marked filler
             (`"pad"`), or left out (`"drop"`).
         with_ids: batches also hold, each `(batch,)` int64, the `window` ids, the `entity` (index into
-            `stash.entities`), the `anchor` as in `Windows.anchors` (its time, or without a time column its row), and
-            `window.key`, a hash of the seed, the epoch and the position in it: masks made from it resume.
+            `stash.entities`), the `anchor` (its time, or without a time column its row), and `window.key`, a hash of
+            the seed, the epoch and the position in it: masks made from it resume.
         with_valid: batches always hold `valid`, `(batch,)` bool, false for filler. They hold it anyway with
             `tail="pad"`, with `"keep"` on several ranks, and over several machines, where any step may have filler.
         transform: callables such as `Scaler`, called in turn on every batch, in the thread of the loop, once it is
@@ -72,11 +76,15 @@ class Loader:
             before it run on the host, before the copy, and in the thread if there is prefetch. What has a method
             `bind(windows)`, as a `Scaler` has, is replaced by what that returns when the loader is made, a new object.
         global_batch_size: in place of `batch_size`, windows per step over all ranks, a multiple of their number.
+            `None`: `batch_size` counts.
         steps: the steps of a pass, so that `len(loader) == steps`; epochs follow each other without end. By default a
             pass is an epoch.
         resident: the columns of the spans are held in the memory of the device, and batches are gathered there. All
             loaders of the process over the same stash share one copy, made with the first of them: later writes into
             the tensors of the stash are not seen. See `docs/guide/devices.md`.
+
+    Attributes:
+        sampler: the `ts.Sampler` that decides which windows each batch has.
 
     Raises:
         TypeError: `dataset` is none of these. ValueError: an argument is out of range, there is no window, or the
@@ -147,7 +155,7 @@ class Loader:
 
     @property
     def batch_size(self) -> int:
-        """Windows per batch and rank, as `Sampler.batch_size`."""
+        """Windows per batch and rank, the most if they vary; with `global_batch_size=` it depends on the ranks."""
         return self.sampler.batch_size
 
     def __len__(self) -> int:
@@ -302,7 +310,25 @@ class Loader:
         return Entries(_SPARE_BUFFERS + ahead - 1)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next pass, or with `steps=` the pass, as `Sampler.set_epoch`."""
+        """Choose the epoch of the next pass, or with `steps=` the pass. A pass under way continues unchanged.
+
+        Passes count epochs by themselves, so a loop needs this only to skip or to repeat some. A loaded position is
+        kept if `epoch` is its own epoch (pass).
+
+        Args:
+            epoch: the number of the epoch, or with `steps=` of the pass, from 0 on.
+
+        Raises:
+            ValueError: a number below 0; or, in a mix whose weights were changed, any but the next epoch (pass).
+
+        Example:
+            >>> import tensorstash as ts
+            >>> windows = ts.Windows(ts.load({"y": range(4)}), history=1)
+            >>> loader = ts.Loader(windows, 4, shuffle=True)
+            >>> loader.set_epoch(1)
+            >>> [batch["y"][:, 0].tolist() for batch in loader]
+            [[0, 3, 1, 2]]
+        """
         self.sampler.set_epoch(epoch)
 
     def set_weights(self, weights: Any) -> None:
@@ -316,9 +342,15 @@ class Loader:
         before it has shown all, and from there on it is within two windows of its new share. A state holds the weights,
         which a load brings along. After a change `set_epoch` takes the next epoch alone.
 
+        Args:
+            weights: for `ts.Weighted` numbers of at least 0, `(windows,)` or with `per="entity"` `(entities,)`, a
+                mapping from the name of each entity, or the name of a column. For a mix, a mapping from the name of
+                each component to a number of at least 0.
+
         Raises:
-            TypeError: the loader has neither such an order nor such a mix, or a weight is no number. ValueError,
-                ColumnError: as for `ts.Weighted` and `ts.Mix`.
+            TypeError: the loader has neither such an order nor such a mix, or a weight is no number. ValueError: a
+                weight is negative, infinite or NaN, one is missing, or all are 0. ColumnError: no such column, entity
+                or component.
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -338,23 +370,68 @@ class Loader:
         self.sampler.order = self.sampler.order.with_weights(weights, self.dataset)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position of the run, as `Sampler.state_dict`; prefetched batches do not count."""
+        """The position of the run: `consumed` windows of the epoch's order were in batches that the loop was given.
+
+        The current batch counts, prefetched ones do not. The values are plain, the same on every rank, and valid with
+        any batch size, device and number of ranks, so they may be stored in a checkpoint.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> windows = ts.Windows(ts.load({"y": range(6)}), history=1)
+            >>> loader = ts.Loader(windows, 4, shuffle=True, seed=7)
+            >>> batch = next(iter(loader))
+            >>> state = loader.state_dict()
+            >>> state["epoch"], state["consumed"], state["seed"]
+            (0, 4, 7)
+        """
         return self.sampler.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state in the next pass, with its seed; a state of other windows is a `ValueError`."""
+        """Continue from a state in the next pass, with its seed.
+
+        Args:
+            state: what `state_dict` returned, of a run with any batch size and any number of ranks.
+
+        Raises:
+            ValueError: the state is of other windows or another order, with the fields that differ, or lacks a field.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> windows = ts.Windows(ts.load({"y": range(6)}), history=1)
+            >>> loader = ts.Loader(windows, 4)
+            >>> batch = next(iter(loader))
+            >>> resumed = ts.Loader(windows, 1)
+            >>> resumed.load_state_dict(loader.state_dict())
+            >>> [batch["y"].item() for batch in resumed]
+            [4, 5]
+        """
         self.sampler.load_state_dict(state)
 
     def stats(self) -> dict[str, Any]:
-        """How the time of the current or last pass was spent.
+        """How the time of the current or last pass was spent: a dict of numbers.
 
-        `steps`; `seconds` of the pass; `gather_seconds`, in which batches were built, from their steps to their
-        values, and `copy_seconds`, in which building stood still because of copies to the device, both in the thread if
-        there is prefetch; `gigabytes_per_second` of the batches while built. `wait_seconds`, in which the loop waited
-        for a batch, and its parts: `wait_gather_seconds` for one that was not built yet, `wait_copy_seconds` for
-        copies, and `transform_seconds` for transforms in the loop. What the loop queues on a GPU, such as transforms or
-        the gather of resident columns, counts only until it is queued. For a mix also `windows`: how many of each
-        component all ranks together have taken, by name.
+        - `steps`: the batches that the loop was given.
+        - `seconds`: of the pass, from its first step on.
+        - `gather_seconds`: in which batches were built, from their steps to their values; in the thread if there is
+          prefetch.
+        - `copy_seconds`: in which building stood still because of copies to the device, likewise.
+        - `gigabytes_per_second`: of the batches while they were built.
+        - `wait_seconds`: in which the loop waited for a batch; it has the next three as its parts.
+        - `wait_gather_seconds`: for a batch that was not built yet.
+        - `wait_copy_seconds`: for copies.
+        - `transform_seconds`: for transforms in the loop.
+        - `windows`: of a mix alone, how many windows of each component all ranks together have taken, by name.
+
+        What the loop queues on a GPU, such as transforms or the gather of resident columns, counts only until it is
+        queued.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> loader = ts.Loader(ts.Windows(ts.load({"y": range(6)}), history=1), 4)
+            >>> batches = list(loader)
+            >>> stats = loader.stats()
+            >>> stats["steps"], 0 <= stats["wait_seconds"] <= stats["seconds"]
+            (2, True)
         """
         begun, shown = self._times.begun, self._times.stats(self._locator.contents.window_bytes)
         return shown | begun.order.stats(begun.start[:2], begun.here[:2])

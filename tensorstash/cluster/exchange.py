@@ -35,9 +35,21 @@ def exchange_counts(windows: ShardedWindows, group: Any = None) -> ShardedWindow
         windows: the windows of the shards of this node.
         group: the process group of the data ranks of all nodes; `None` is the default group.
 
+    Returns:
+        New windows, whose `counts` are those of all shards.
+
     Raises:
         ValueError: there is no process group for several nodes; or ranks disagree about the nodes, the shards or the
             windows, which is raised on all ranks. NoWindowError: no shard of any node has a window.
+
+    Example:
+        >>> import tempfile, tensorstash as ts
+        >>> data, where = {"shop": ["A", "A", "B", "B"], "sold": [5.0, 6.0, 7.0, 8.0]}, tempfile.mkdtemp()
+        >>> manifest = ts.cluster.shard(data, ["sold"], entity="shop", shards=2, to=where)
+        >>> windows = ts.cluster.windows(ts.cluster.open(where), history=1, horizon=1)
+        >>> windows = ts.cluster.exchange_counts(windows)  # every rank calls it
+        >>> len(windows), [count.windows for count in windows.counts]
+        (2, [1, 1])
     """
     shards = _of_shards(windows).shards
     mine = RankCounts(shards.node, shards.nodes, windows.described(), windows.counts_of_node())
@@ -67,17 +79,33 @@ def fit_scaler(
     entity; they are merged in the order of shards, whichever node holds them.
 
     Args:
-        windows: preferably of the training part alone.
+        windows: the windows of the shards of this node, preferably of the training part alone. The scaler scales their
+            spans of these columns.
         columns: names of numeric columns or packs.
-        kind: `"standard"`, `"minmax"` or `"maxabs"`. Quartiles (`"robust"`) of several shards cannot be merged.
-        by: `None`, or `"entity"`; batches then need `entity`, which `ts.Loader(..., with_ids=True)` gives them.
+        kind: `"standard"`, the default: mean and standard deviation; `"minmax"`: minimum and range; `"maxabs"`: 0 and
+            the largest magnitude. Quartiles (`"robust"`) of several shards cannot be merged.
+        by: `None`: all rows share a centre and scale. `"entity"`: each entity has its own; batches then need `entity`,
+            which `ts.Loader(..., with_ids=True)` gives them.
         unknown: with `by="entity"`, `"pooled"` gives entities that the windows lack the statistics of all; by default
             they are an error.
-        together: all columns of a pack have one centre and one scale.
+        together: all columns of a pack have one centre and one scale; by default each has its own.
         group: the process group of the data ranks of all nodes; `None` is the default group.
 
+    Returns:
+        A `ts.Scaler` for batches of these windows, whose constants are the same bits on every rank.
+
     Raises:
-        ValueError: there is no process group for several nodes, or no window. Others as for `ts.Scaler.fit`.
+        ValueError: there is no process group for several nodes, no window, or `kind="robust"`. ColumnError: a column
+        does not exist, or has no span. SchemaError: it is not numeric. DataError: it has no value, or an infinite one.
+
+    Example:
+        >>> import tempfile, tensorstash as ts
+        >>> data, where = {"shop": ["A", "A", "B", "B"], "sold": [5.0, 7.0, 5.0, 7.0]}, tempfile.mkdtemp()
+        >>> manifest = ts.cluster.shard(data, ["sold"], entity="shop", shards=2, to=where)
+        >>> windows = ts.cluster.windows(ts.cluster.open(where), history=2)
+        >>> ts.cluster.fit_scaler(windows, ["sold"])  # every rank calls it
+        Scaler: standard, of the 4 rows seen
+          sold  center 6  scale 1  for sold
     """
     check_kind(kind, one_of(by, (None, "entity"), "by"), unknown)
     flag(together, "together")

@@ -63,22 +63,27 @@ def shard(
     arguments: shards whose checksums are right are kept, and the others are made. Calls for one directory take turns.
 
     Args:
-        source: files, a frame or a query, as `ts.load` takes them.
-        columns: a list of names, or a mapping from names to columns, packs and specs, as for `ts.load`. By default all.
+        source: files, a glob, a directory or a URL, a list of them, a frame, a table, a query, or a mapping of arrays.
+        columns: a list of source names, or a mapping from your names to source names, lists of them (packs),
+            `ts.column` and the like, or polars expressions. By default all that entity, time and static do not name.
         entity: the column, or the columns, whose value says which shard a row is in: `ts.cluster.shard_of`.
         to: a directory, or the URL of one in an object store, such as "s3://bucket/weather".
-        shards: how many, 1 to 4,096; several per node, so that nodes get similar shares.
+        shards: how many, 1 to 4,096, by default 64; several per node, so that nodes get similar shares.
         time: the column that orders the rows of an entity. By default they keep the order of the source.
         static: columns with one value per entity, or a frame with a row for each entity. By default none.
         dtype: the type of all floating columns. By default they keep theirs.
         filter: the rows to take: triples such as `("temp", ">", 32)`, or an expression. By default all.
         duplicates: `"keep"` for events, of which an entity may have several at one time. By default they are an error.
         filesystem: of pyarrow or fsspec, where the paths of the source are. By default it follows from the paths.
-        frequency: the step of time, or a calendar, as for `ts.load`. By default the one that most rows follow.
+        frequency: the step of time, such as "15m", or a calendar, all times that exist. By default the step that most
+            rows follow.
         engine: `None` is this machine. `"ray"` is Ray Data on the cluster that `ray.init` connects to: `to` must be the
             same place on all nodes, as must the files of the source; this process reads a source in memory. Ray runs a
             task again whose worker or node has died. The bytes are the same as on one machine.
         progress: show a bar; `None` shows it when the output is a terminal or a notebook.
+
+    Returns:
+        The `Manifest` of the shards, which `to` has as `manifest.json`.
 
     Raises:
         SegmentError: `to` has shards of another source or of other arguments, or cannot be written to. What `ts.load`

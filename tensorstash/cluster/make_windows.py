@@ -18,19 +18,60 @@ P = ParamSpec("P")
 def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[Concatenate[Shards, P], ShardedWindows]:
     """The function that makes the windows of each shard by `make`, with its arguments."""
 
-    def windows(shards: Shards, /, *arguments: P.args, **named: P.kwargs) -> ShardedWindows:
+    def windows(shards: Shards, /, *arguments: P.args, **named: P.kwargs) -> ShardedWindows:  # noqa: D417  as in `make`
         """The windows of shards, to be sampled by a `ts.Loader` on every rank of every node.
 
-        The arguments are those of `ts.Windows`, and mean the same for each shard; `where` is a column, and `tables` are
-        whole on every node. The frequency is by default the most common one of all shards, not of each. The windows
-        have `split`, `split_fraction`, `split_last` and `of`. On several nodes pass each part to
+        The arguments mean the same for each shard as in `ts.Windows`, which explains them at length. The windows have
+        `split`, `split_fraction`, `split_last` and `of`. On several nodes pass each part to
         `ts.cluster.exchange_counts` before you make its loader.
 
+        Args:
+            shards: those of this node, as `ts.cluster.open` returns them.
+            history: slots before the anchor, in one span per column. `None`: `spans` says which slots.
+            horizon: slots from the anchor on; by default 0, and the anchor is the last slot of the history.
+            columns: the columns of the short form; `None` for all.
+            spans: instead of `history` and `horizon` (`None`: these), a mapping from a name in the batch to a span:
+                `{"past": ("y", -96, 0)}`.
+            min_history: the slots of the history that must lie in a run of rows; the others are empty. `None`: all.
+            min_horizon: the slots of the horizon that must lie in it; the others are empty. `None`: all.
+            stride: slots from one window to the next, by default 1.
+            align: where they are counted from: `"start"`, the first window of each run; `"end"`, its last one; or a
+                time.
+            gaps: `"split"` ends a run at a missing time step; `"mask"` puts empty slots there; `"ignore"` treats an
+                entity as one run.
+            frequency: the step of time, such as "15m", or a calendar, all times that exist. By default that of the
+                manifest, the most common step of all shards.
+            tolerance: how far a step may deviate from the frequency, such as "5m". By default steps are exact.
+            require: columns or spans; windows with a missing value in one of them are left out. A mapping to shares
+                from 0 to 1 allows some missing values. By default no window is left out.
+            where: a boolean column; windows whose anchor is at a row where it is false are left out. By default none
+                are.
+            at: `None`: points are of one stash, and are refused here.
+            closed: `"left"`, because it belongs to `at`.
+            unmatched: `"error"`, because it belongs to `at`.
+            tables: stashes by name, whole on every node, from which spans in time take rows. By default none.
+            max_slots: `None`: the longest run is that of one stash, and spans without an end are refused here.
+
+        Returns:
+            The `ShardedWindows` of all shards, of which this process has those of its node.
+
         Raises:
-            NoWindowError: this is the only node, and no shard has a window. For other errors see `ts.Windows`.
+            NoWindowError: this is the only node, and no shard has a window. ValueError: `at=` or `max_slots=`.
+            ColumnError: no such column. SchemaError: a reserved span name, or a column without a value for empty slots.
 
         Warns:
             UserWarning: what `ts.Windows` warns of, for the first shard of this node with such a warning.
+
+        Example:
+            >>> import numpy as np, tempfile, tensorstash as ts
+            >>> data = {"shop": np.repeat(["A", "B", "C"], 10), "day": np.tile(np.arange(10), 3), "sold": np.arange(30)}
+            >>> where = tempfile.mkdtemp()
+            >>> manifest = ts.cluster.shard(data, ["sold"], entity="shop", time="day", shards=2, to=where)
+            >>> shards = ts.cluster.open(where)
+            >>> spans = {"past": ("sold", -3, 0), "next": ("sold", 0, 1)}
+            >>> train, valid = ts.cluster.windows(shards, spans=spans).split(8)
+            >>> len(train), len(valid)
+            (15, 6)
         """
         if not isinstance(shards, Shards):
             raise TypeError(f"ts.cluster.windows takes shards, ts.cluster.open(...), got {type_text(shards)}.")

@@ -16,27 +16,64 @@ INDEX = "index.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class ShardRecord:
-    """One file of a directory of shards."""
+    """One file of a directory of shards, as `manifest.shards` lists it.
 
-    file: str  #: its name in the directory
+    Attributes:
+        file: its name in the directory.
+        rows: its number of rows.
+        entities: its number of entities.
+        bytes: the size of the file.
+        checksum: BLAKE2b of the file, 32 bytes, in hex.
+
+    Example:
+        >>> import tempfile, tensorstash as ts
+        >>> data = {"shop": ["A", "A", "B"], "sold": [5.0, 6.0, 7.0]}
+        >>> manifest = ts.cluster.shard(data, ["sold"], entity="shop", shards=1, to=tempfile.mkdtemp())
+        >>> record = manifest.shards[0]
+        >>> record.file, record.rows, record.entities, len(record.checksum)
+        ('shard-00000.safetensors', 3, 2, 64)
+    """
+
+    file: str
     rows: int
     entities: int
-    bytes: int  #: the size of the file
-    checksum: str  #: BLAKE2b of the file, 32 bytes, in hex
+    bytes: int
+    checksum: str
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a directory of shards holds: the record of each file, and what was decided once for all of them."""
+    """What a directory of shards holds: the record of each file, and what was decided once for all of them.
 
-    version: int  #: the version of the manifest's format
-    hash: str  #: the name of the function that gives each entity its shard: `ts.cluster.shard_of`
-    arguments: Mapping[str, str]  #: what decides every byte of the shards: the source and the arguments, as texts
-    shards: tuple[ShardRecord, ...]  #: the stash of each shard, by its number
-    index: ShardRecord  #: a stash with a row for each entity of all shards: its shard, and its rows there
-    frequency: str | int | None  #: the time step that most pairs of rows of all shards follow, if there is one
-    vocabularies: Mapping[str, tuple[Any, ...]]  #: the vocabulary of each text column
-    types: Mapping[str, str]  #: the type of each column: a torch dtype, and the length of a pack
+    `ts.cluster.shard` returns one, and `ts.cluster.open(path).manifest` is one.
+
+    Attributes:
+        version: the version of the manifest's format.
+        hash: the name of the function that gives each entity its shard, `ts.cluster.shard_of`.
+        arguments: what decides every byte of the shards: the source and the arguments, as texts.
+        shards: the `ShardRecord` of each shard, by its number.
+        index: that of a stash with a row for each entity of all shards: its shard, and its rows there.
+        frequency: the step of time that most pairs of rows of all shards follow; `None` if there is none.
+        vocabularies: the vocabulary of each text column.
+        types: the type of each column as text: a torch dtype, and the length of a pack.
+
+    Example:
+        >>> import tempfile, tensorstash as ts
+        >>> data = {"shop": ["A", "A", "B"], "day": [1, 2, 1], "sold": [5.0, 6.0, 7.0], "sky": ["sun", "rain", "sun"]}
+        >>> where = tempfile.mkdtemp()
+        >>> manifest = ts.cluster.shard(data, ["sold", "sky"], entity="shop", time="day", shards=2, to=where)
+        >>> manifest.rows, len(manifest.shards), manifest.frequency, manifest.vocabularies
+        (3, 2, 1, {'sky': ('rain', 'sun')})
+    """
+
+    version: int
+    hash: str
+    arguments: Mapping[str, str]
+    shards: tuple[ShardRecord, ...]
+    index: ShardRecord
+    frequency: str | int | None
+    vocabularies: Mapping[str, tuple[Any, ...]]
+    types: Mapping[str, str]
 
     @property
     def rows(self) -> int:
@@ -44,12 +81,36 @@ class Manifest:
         return sum(shard.rows for shard in self.shards)
 
     def to_json(self) -> str:
-        """The text of `manifest.json`."""
+        """The text of `manifest.json`, with a checksum of itself.
+
+        Example:
+            >>> import tempfile, tensorstash as ts
+            >>> data = {"shop": ["A", "B"], "sold": [5.0, 6.0]}
+            >>> manifest = ts.cluster.shard(data, ["sold"], entity="shop", shards=1, to=tempfile.mkdtemp())
+            >>> ts.cluster.Manifest.from_json(manifest.to_json()) == manifest
+            True
+        """
         return seal(asdict(self))
 
     @staticmethod
     def from_json(text: str, where: str = "the manifest") -> "Manifest":
-        """The manifest in a text; raises `SegmentError`, which names `where` it is, if there is none."""
+        """The manifest in a text.
+
+        Args:
+            text: what `to_json` returned, or the text of a file `manifest.json`.
+            where: what an error calls the text, such as its path; by default "the manifest".
+
+        Raises:
+            SegmentError: the text is no manifest, was changed, or has the version of another release.
+
+        Example:
+            >>> import os, tempfile, tensorstash as ts
+            >>> where = tempfile.mkdtemp()
+            >>> made = ts.cluster.shard({"shop": ["A"], "sold": [5.0]}, ["sold"], entity="shop", shards=1, to=where)
+            >>> with open(os.path.join(where, "manifest.json")) as file:
+            ...     ts.cluster.Manifest.from_json(file.read()) == made
+            True
+        """
         try:
             fields = unseal(text)
             if (fields["version"], fields["hash"]) != (VERSION, HASH):

@@ -43,13 +43,24 @@ def open(  # noqa: A001  its name is ts.cluster.open
         nodes: the number of nodes; with `None`, `WORLD_SIZE` divided by `LOCAL_WORLD_SIZE`. Without any of these,
             there is one node, which holds all shards.
         share: a label for copies in shared memory, `<label>.<number of the shard>`; `True` makes one of the path's
-            name. Shards of a directory are copied only if it is given, those of an object store always.
+            name. Shards of a directory are copied only if it is given, those of an object store always. `None`: shards
+            of a directory are mapped.
         timeout: seconds to wait for another process that fetches a shard; `None` waits until it is done.
+
+    Returns:
+        The `Shards` of this node, for `ts.cluster.windows`.
 
     Raises:
         SegmentError: no manifest, one of another version, or a shard that is missing, damaged, or not the one of the
         manifest. NoMemoryError: a copy does not fit. ValueError: a wrong number of a node, or nodes with different
         numbers of ranks. TimeoutError: see `timeout`.
+
+    Example:
+        >>> import tempfile, tensorstash as ts
+        >>> data, where = {"shop": ["A", "B", "C", "D"], "sold": [5.0, 6.0, 7.0, 8.0]}, tempfile.mkdtemp()
+        >>> manifest = ts.cluster.shard(data, ["sold"], entity="shop", shards=4, to=where)
+        >>> ts.cluster.open(where, node=0, nodes=2).held, ts.cluster.open(where, node=1, nodes=2).held
+        ((0, 1), (2, 3))
     """
     timeout = amount(timeout, "seconds", "timeout")
     store = Store(path_of(path, "path"))

@@ -53,8 +53,19 @@ class ShardedWindows(Several):
 
     Attributes:
         parts: the windows of each shard of this node; a shard without a window may be absent.
-        shards: those of this node, out of all.
-        counts: of the windows of each shard, once those of all are known.
+        shards: the `Shards` of this node.
+        counts: a record for each shard, whose `windows` is its number of windows, once those of all are known; else
+            `None`.
+
+    Example:
+        >>> import numpy as np, tempfile, tensorstash as ts
+        >>> data, where = {"shop": np.repeat([*"ABCD"], 5), "sold": np.arange(20.0)}, tempfile.mkdtemp()
+        >>> manifest = ts.cluster.shard(data, ["sold"], entity="shop", shards=2, to=where)
+        >>> windows = ts.cluster.windows(ts.cluster.open(where), history=3)
+        >>> windows
+        ShardedWindows: 12 in 2 shards, node 0 of 1 has 12 in 2 shards
+        >>> [int(batch["valid"].sum()) for batch in ts.Loader(windows, 8)]  # false for filler
+        [6, 6]
     """
 
     parts: Mapping[int, Windows]
@@ -68,19 +79,82 @@ class ShardedWindows(Several):
         return sum(self.table.windows)
 
     def split(self, *cuts: Moment) -> "tuple[ShardedWindows, ...]":
-        """Parts of these windows before, between and from the cuts, as `Windows.split`."""
+        """Divide these windows at times: before, between and from the cuts. A window across a cut is in no part.
+
+        Args:
+            cuts: times in ascending order: texts such as "2024-01-31 06:00", dates or datetimes, or integers in the
+                unit of the times.
+
+        Raises:
+            ValueError: a cut that cannot be read, cuts that do not ascend, or shards without times.
+
+        Example:
+            >>> import numpy as np, tempfile, tensorstash as ts
+            >>> data = {"shop": np.repeat(["A", "B"], 10), "day": np.tile(np.arange(10), 2), "sold": np.ones(20)}
+            >>> where = tempfile.mkdtemp()
+            >>> manifest = ts.cluster.shard(data, ["sold"], entity="shop", time="day", shards=2, to=where)
+            >>> windows = ts.cluster.windows(ts.cluster.open(where), history=2, horizon=1)
+            >>> [len(part) for part in windows.split(6)]
+            [8, 8]
+        """
         return self._divided(lambda part: part.split(*cuts), len(cuts) + 1)
 
     def split_fraction(self, *fractions: float) -> "tuple[ShardedWindows, ...]":
-        """Parts of these windows by fractions of the rows of each entity, as `Windows.split_fraction`."""
+        """Divide these windows by time, with cuts after fractions of the rows of each entity.
+
+        Args:
+            fractions: of the rows of each entity, ascending, each between 0 and 1.
+
+        Raises:
+            ValueError: fractions that do not ascend or lie outside (0, 1).
+
+        Example:
+            >>> import numpy as np, tempfile, tensorstash as ts
+            >>> data, where = {"shop": np.repeat(["A", "B"], 10), "sold": np.ones(20)}, tempfile.mkdtemp()
+            >>> manifest = ts.cluster.shard(data, ["sold"], entity="shop", shards=2, to=where)
+            >>> windows = ts.cluster.windows(ts.cluster.open(where), history=2, horizon=1)
+            >>> [len(part) for part in windows.split_fraction(0.6)]
+            [8, 8]
+        """
         return self._divided(lambda part: part.split_fraction(*fractions), len(fractions) + 1)
 
     def split_last(self, *lengths: int, of: str | None = None) -> "tuple[ShardedWindows, ...]":
-        """Parts of these windows by the last slots of each entity, as `Windows.split_last`."""
+        """Divide these windows with cuts before the last slots of each entity, wherever its series ends.
+
+        Args:
+            lengths: of the last parts in slots, in their order, at least one.
+            of: a column; an entity ends with its last row in which this has a value. `None`: with its last row.
+
+        Raises:
+            ValueError: a length below 1. ColumnError: no such column.
+
+        Example:
+            >>> import numpy as np, tempfile, tensorstash as ts
+            >>> data, where = {"shop": np.repeat(["A", "B"], 10), "sold": np.ones(20)}, tempfile.mkdtemp()
+            >>> manifest = ts.cluster.shard(data, ["sold"], entity="shop", shards=2, to=where)
+            >>> windows = ts.cluster.windows(ts.cluster.open(where), history=2, horizon=1)
+            >>> [len(part) for part in windows.split_last(4)]
+            [8, 8]
+        """
         return self._divided(partial(_last_parts, lengths=lengths, of=of), len(lengths) + 1)
 
     def of(self, names: Sequence[Any]) -> "ShardedWindows":
-        """The windows of some entities, which may be of any shard, as `Windows.of`."""
+        """The windows of some entities, which may be of any shard.
+
+        Args:
+            names: entities as `shards.entities` has them: names, or tuples if there are several entity columns.
+
+        Raises:
+            ColumnError: an entity that no shard has. TypeError: a single name. ValueError: no name.
+
+        Example:
+            >>> import numpy as np, tempfile, tensorstash as ts
+            >>> data, where = {"shop": np.repeat(["A", "B"], 10), "sold": np.ones(20)}, tempfile.mkdtemp()
+            >>> manifest = ts.cluster.shard(data, ["sold"], entity="shop", shards=2, to=where)
+            >>> windows = ts.cluster.windows(ts.cluster.open(where), history=2, horizon=1)
+            >>> len(windows.of(["B"]))
+            8
+        """
         entities, offsets = self.shards.entities, self.shards.entity_offsets
         numbers = np.array(numbers_of(entities, names))
         held = {shard: numbers[(offsets[shard] <= numbers) & (numbers < offsets[shard + 1])] for shard in self.parts}
@@ -142,7 +216,19 @@ class ShardedWindows(Several):
         return [count for _, count in sorted(self.counts_of_node().items())]
 
     def fingerprint(self) -> dict[str, Any]:
-        """A small JSON identity, the same on every node and for any number of nodes."""
+        """A small identity in plain values, the same on every node and for any number of nodes.
+
+        States are compared by it. It is known once the windows of all shards are.
+
+        Example:
+            >>> import numpy as np, tempfile, tensorstash as ts
+            >>> data, where = {"shop": np.repeat(["A", "B"], 10), "sold": np.ones(20)}, tempfile.mkdtemp()
+            >>> manifest = ts.cluster.shard(data, ["sold"], entity="shop", shards=2, to=where)
+            >>> shards = ts.cluster.open(where)
+            >>> windows, others = (ts.cluster.windows(shards, history=n) for n in (2, 3))
+            >>> windows.fingerprint() == others.fingerprint()
+            False
+        """
         counts = self._counts
         first = (count.first_time for count in counts if count.first_time is not None)
         last = (count.last_time for count in counts if count.last_time is not None)

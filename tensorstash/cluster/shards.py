@@ -31,14 +31,33 @@ def assign(rows: Sequence[int], nodes: int) -> list[tuple[int, ...]]:
 @made_by("ts.cluster.open(directory)", Manifest)
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """The shards that this node holds, out of all that the manifest lists; `ts.cluster.open` returns it."""
+    """The shards that this node holds, out of all that the manifest lists; `ts.cluster.open` returns it.
+
+    Attributes:
+        manifest: the record of all shards, the same on every node.
+        node: the number of this node, from 0 on.
+        nodes: the number of nodes.
+        stashes: the stash of each shard that this node holds, by the shard's number, ascending.
+        index: a stash with a row for each entity of all shards: its shard, `index["shard"]`, and its rows there,
+            `index["rows"]`.
+
+    Example:
+        >>> import tempfile, tensorstash as ts
+        >>> data, where = {"shop": ["A", "B", "C", "D"], "sold": [5.0, 6.0, 7.0, 8.0]}, tempfile.mkdtemp()
+        >>> manifest = ts.cluster.shard(data, ["sold"], entity="shop", shards=2, to=where)
+        >>> shards = ts.cluster.open(where)
+        >>> shards.node, shards.nodes, shards.held, shards.entities
+        (0, 1, (0, 1), ['A', 'C', 'D', 'B'])
+        >>> [stash.rows for stash in shards.stashes.values()]
+        [3, 1]
+    """
 
     manifest: Manifest
-    node: int  #: the number of this node, from 0 on
+    node: int
     nodes: int
-    origin: str  #: where `node` and `nodes` came from, for messages
-    stashes: Mapping[int, Stash]  #: the stash of each shard that this node holds, by the shard's number, ascending
-    index: Stash  #: a row for each entity of all shards: `index["shard"]`, and its rows there, `index["rows"]`
+    origin: str  # where `node` and `nodes` came from, for messages
+    stashes: Mapping[int, Stash]
+    index: Stash
 
     @property
     def held(self) -> tuple[int, ...]:

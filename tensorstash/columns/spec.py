@@ -58,7 +58,8 @@ def column(
     Args:
         source: the name of a source column, a polars expression, or several of them, which are packed
             into one column of shape `(rows, len(source))`.
-        dtype: the type to store. Floating types are rounded to it; any other cast must keep every value.
+        dtype: the type to store. Floating types are rounded to it; any other cast must keep every value. `None`: the
+            type of the source, or the `dtype=` of `ts.load`.
         fill: stored where the source has a missing value (a null, or NaN in a floating column). It then counts as
             data, unless the stash also has `ts.is_valid` of the column. Without `fill`, floating columns hold NaN and
             codes are -1 there, and missing integers and booleans are an error.
@@ -68,6 +69,14 @@ def column(
             column are numbered in ascending order.
         empty: the value of window slots without a row (see `ts.Windows`). By default it is `fill`, or NaN or code -1
             without `fill`.
+
+    Returns:
+        A value of `columns=` or `static=` of `ts.load`.
+
+    Raises:
+        TypeError: an argument of another type. ValueError: an empty vocabulary, a value in it twice, or, from
+        `ts.load`, a `fill` that is not in it. SchemaError, from `ts.load`: the source has a type that cannot be stored
+        so. DataError, from `ts.load`: a value that `dtype` cannot hold, or a missing one without `fill`.
 
     Example:
         >>> import torch, tensorstash as ts
@@ -124,6 +133,9 @@ def is_valid(source: "Source | Sequence[Source]") -> ColumnSpec:
         source: the name of a source column, a polars expression, or several of them, which are packed
             into one column of shape `(rows, len(source))`. The column itself need not be loaded.
 
+    Returns:
+        A value of `columns=` or `static=` of `ts.load`.
+
     Example:
         >>> import tensorstash as ts
         >>> columns = {"temp": ts.column("temp", fill=0.0), "temp_ok": ts.is_valid("temp")}
@@ -175,6 +187,13 @@ def hashed(source: "Source", buckets: int) -> ColumnSpec:
     Args:
         source: the name of a source column, or a polars expression.
         buckets: the number of buckets, 1 to 2**31; an embedding needs as many rows.
+
+    Returns:
+        A value of `columns=` or `static=` of `ts.load`.
+
+    Raises:
+        TypeError: several columns. ValueError: `buckets` is out of range. SchemaError, from `ts.load`: the column holds
+        neither text nor integers.
 
     Example:
         >>> import tensorstash as ts

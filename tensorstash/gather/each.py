@@ -42,11 +42,14 @@ def each(*columns: str, max_variates: int | None = None) -> Variates:
         max_variates: at most so many columns of each pack, drawn anew for each window of each epoch, which bounds the
             rows of a batch. The draw is a hash of the seed, the epoch, the position in it and the name of the pack, so
             it depends neither on the ranks nor on the batch size, a resumed run draws as the whole run would have, and
-            all spans of a pack have the same columns. Such windows need a `ts.Loader`.
+            all spans of a pack have the same columns. Such windows need a `ts.Loader`. `None`: all columns.
+
+    Returns:
+        What stands in place of the column of a span: `(ts.each("x"), -512, 0)`.
 
     Raises:
         TypeError: a name is not a text. ValueError: no name, one twice, or `max_variates` is no integer of at least 1.
-            In `ts.Windows`: SchemaError: the columns differ in their dtype, or hold more than a number each.
+            SchemaError, from `ts.Windows`: the columns differ in their dtype, or hold more than a number each.
 
     Example:
         >>> import tensorstash as ts

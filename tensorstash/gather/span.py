@@ -19,9 +19,13 @@ class Draw:
     run would have.
 
     Args:
-        low: the start of the longest span, relative to the anchor.
-        high: the start of the shortest one.
-        step: between two starts; it divides `high - low`.
+        low: the start of the longest span, in slots from the anchor.
+        high: the start of the shortest one, in slots from the anchor.
+        step: slots between two starts, by default 1; it divides `high - low`.
+
+    Raises:
+        ValueError: `low` is not below `high`, or `step` does not divide the slots between them. TypeError: a number
+        that is no integer.
 
     Example:
         >>> import numpy as np, tensorstash as ts

@@ -56,6 +56,35 @@ def plan(
     stash holds, with its errors. Nothing is read yet, so a wrong path or column is an error when the plan is printed
     or loaded.
 
+    Args:
+        source: files, a glob, a directory, a URL or a list of them; a frame, a table, a data set, a query, or a mapping
+            of arrays.
+        columns: a list of source names, or a mapping from your names to source names, lists of them, `ts.column` and
+            the like, or polars expressions. `None`: all columns that entity, time and static do not name.
+        entity: the column that identifies the series of each row, or a list of columns. Without it all rows are one
+            series.
+        time: the column that orders the rows of a series. Without it rows keep their order.
+        known: when each row became known: a column of times, or an expression. Without it each time has one row.
+        static: columns with one value in each entity, or a frame with a row for each entity, or a pair of such a frame
+            and its columns. By default none.
+        dtype: the floating type of all floating columns; `None` keeps the source's.
+        filter: the rows to load: tuples such as `("year", ">=", 2020)`, or an expression. `None`: all.
+        shard: `(k, n)` loads only the entities of shard k of n. `None`: all.
+        like: a stash, or the path of a saved one, whose entities and codes of text keep their numbers, and which
+            supplies the columns and keys that are left out. By default numbers and codes follow from the rows.
+        unknown: with `like`, entities and texts that it lacks get new numbers (`"keep"`), are a `DataError`
+            (`"error"`), or are left out, with a warning (`"drop"`).
+        duplicates: a time that an entity has in several rows is refused (`"error"`), or kept, for events (`"keep"`).
+        filesystem: where the paths are, of pyarrow or fsspec; `None`: this machine, or what a URL names.
+        frequency: the step of time, such as "15m", or a calendar, all times that exist. By default windows find it.
+
+    Returns:
+        A `Plan`.
+
+    Raises:
+        ValueError: arguments that contradict each other, or a text that is none of those above. TypeError: an argument
+        of another type.
+
     Example:
         >>> import numpy as np, tensorstash as ts
         >>> plan = ts.plan({"t": np.arange(1000), "y": np.zeros(1000), "z": np.zeros(1000)}, ["y"], time="t")
@@ -133,12 +162,12 @@ def load(
     than memory, and mapped (`docs/guide/on-disk.md`).
 
     Args:
-        source: files of Parquet, Arrow or CSV: a path, a glob, a directory, a URL such as `s3://bucket/weather/*.parquet`,
-            or a list of them; a polars or pandas frame; a Table, RecordBatch or Dataset of pyarrow; a Hugging Face
-            Dataset; a mapping of arrays or tensors. Also what is read once, into an unnamed file in `TMPDIR`: a polars
-            LazyFrame, a reader or Scanner of pyarrow, a Ray Dataset, and whatever has `__arrow_c_stream__`. A damaged
-            value of a Parquet file is found only if the file has page checksums, `write_page_checksum=True` of pyarrow.
-            See `docs/guide/sources.md`.
+        source: files of Parquet, Arrow or CSV: a path, a glob, a directory, a URL such as
+            `s3://bucket/weather/*.parquet`, or a list of them; a polars or pandas frame; a Table, RecordBatch or
+            Dataset of pyarrow; a Hugging Face Dataset; a mapping of arrays or tensors. Also what is read once, into an
+            unnamed file in `TMPDIR`: a polars LazyFrame, a reader or Scanner of pyarrow, a Ray Dataset, and whatever
+            has `__arrow_c_stream__`. A damaged value of a Parquet file is found only if the file has page checksums,
+            `write_page_checksum=True` of pyarrow. See `docs/guide/sources.md`.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
             `(rows, k)` column), a `ts.column`, `ts.hashed`, `ts.is_valid` or `ts.calendar`, or a polars expression that
             computes each value from its own row. A field of a struct has a dotted path, `"wind.speed"`. Only these are
@@ -152,34 +181,39 @@ def load(
             `dt.replace_time_zone` of polars.
         known: when each row became known, for a table of forecasts or of revised figures: a column like that of `time`,
             or an expression such as `pl.col("issued") + pl.duration(hours=5)`. Rows of one entity and time are then
-            versions. See `docs/guide/stash.md`.
+            versions. By default each time has one row. See `docs/guide/stash.md`.
         static: columns that have one value in each entity, written like `columns`; `stash.static` holds them,
             `(entities, ...)`. Or a frame or table in memory with the entity columns and one row for each entity,
-            `static=stores`, or `static=(stores, columns)` for some of its columns.
+            `static=stores`, or `static=(stores, columns)` for some of its columns. By default there are none.
         dtype: cast the floating columns to this floating type, static ones too; `None` keeps the source's.
         filter: the rows to load, as a list of tuples that must all hold, `[("year", ">=", 2020), ("station", "in",
             ["A", "B"])]`, as several such lists, of which one must hold, or as an expression of pyarrow or polars. A
             comparison with a null is not true, `not in` included. Row groups whose statistics exclude all rows are not
-            decoded, unless the filter is of polars.
-        shard: `(k, n)` loads only the entities of shard k of n, by `ts.cluster.shard_of`. For many shards,
-            `ts.cluster.shard` reads the source once.
+            decoded, unless the filter is of polars. `None`: all rows.
+        shard: `(k, n)` loads only the entities of shard k of n, by `ts.cluster.shard_of`; `None` loads all. For many
+            shards, `ts.cluster.shard` reads the source once.
         like: a stash, or the path of a saved one, whose entities and codes of text keep their numbers; new ones follow
             in ascending order. It also supplies the `columns`, `entity`, `time`, `known` and `static` that are left
-            out, with their types, expressions and static values, and without rows the step of time that it keeps.
+            out, with their types, expressions and static values, and without rows the step of time that it keeps. By
+            default entities and texts are numbered in ascending order.
         unknown: with `like`, what becomes of entities and texts that it lacks: `"keep"` gives them numbers behind the
             others; `"error"` raises a `DataError`; `"drop"` leaves the rows of such entities out and takes such texts
             as missing, with a warning.
         duplicates: `"error"` refuses a time that an entity has in several rows. `"keep"` is for events: rows of one
             time stay in the order of the source. Their windows need `gaps="ignore"`, or spans in time.
-        frequency: the step of time, or a calendar, all times that exist and those to come, as `ts.Windows` takes them.
-            The stash keeps it for its windows, and a row at a time that the calendar lacks is refused.
+        frequency: the step of time, as polars writes it ("15m", "1h", "1mo", "1bd"), a `timedelta`, or an integer for
+            integer times; or a calendar, a sequence of all times that exist and those to come, ascending and of the
+            type of the time column. The stash keeps it for its windows, and a row at a time that the calendar lacks is
+            refused. By default windows take the most common step.
         filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None`: this machine, or
             for a URL what pyarrow or fsspec have for its scheme.
-        share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
+        share: a label for a copy that all processes of this user attach; `True` makes one of the source's name. By
+            default the memory is private to this process.
         file: a path for a stash on disk, such as "weather.safetensors". It appears once it is complete. A file that the
-            same load has made is opened as it is.
+            same load has made is opened as it is. By default the columns are loaded into memory.
         version: with `share=` or `file=`, a text that names the rows of a source that is not files, so that later
-            processes need not read and hash them. Equal versions must mean equal rows; this is not checked.
+            processes need not read and hash them. Equal versions must mean equal rows; this is not checked. Without it
+            such rows are hashed.
         overwrite: with `file=`, replace a file that another load or program made, once the new one is complete. Without
             it such a file is an error.
         timeout: with `share=` or `file=`, seconds to wait for another process that loads; `None` waits until it

@@ -36,6 +36,14 @@ class Plan:
 
     When printed, a plan shows the type of each column in the source, the number of row groups that remain after a
     filter, and notes: differences between the files.
+
+    Example:
+        >>> import tensorstash as ts
+        >>> plan = ts.plan({"day": [1, 2, 3], "sold": [5.0, 6.0, 7.0], "note": ["", "", "late"]}, ["sold"], time="day")
+        >>> plan.rows, plan.skipped, [column.name for column in plan.columns]
+        (3, ('note',), ['sold'])
+        >>> plan.load()["sold"]
+        tensor([5., 6., 7.], dtype=torch.float64)
     """
 
     def __init__(self, request: Request) -> None:
@@ -73,7 +81,7 @@ class Plan:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns with a value per row."""
+        """The columns with a value per row, described as `stash.about(name)` describes those of a stash."""
         return self.choice.columns
 
     @property
@@ -97,9 +105,21 @@ class Plan:
         timeout: float | None = None,
         progress: bool | None = None,
     ) -> Stash:
-        """Load what was planned, or attach it. Arguments, errors and warnings are those of `ts.load`.
+        """Load what was planned, or attach it, with the errors and warnings of `ts.load`.
 
-        If the source has changed since the plan looked at it, that is a `SourceError`.
+        Args:
+            share: a label for a copy that all processes of this user attach; `True` makes one of the source's name. By
+                default the memory is private to this process.
+            file: a path for a stash on disk, which is mapped. By default the columns are loaded into memory.
+            version: with `share=` or `file=`, a text that names the rows of a source that is not files. Without it such
+                rows are read and hashed.
+            overwrite: with `file=`, replace a file that another load or program made, which is else an error.
+            timeout: with `share=` or `file=`, seconds to wait for another process that loads; `None` waits until it is
+                done.
+            progress: show a bar, in rows and MB/s; `None` shows it when the output is a terminal or a notebook.
+
+        Raises:
+            SourceError: the source has changed since the plan looked at it. Others: `ts.load`.
 
         Example:
             >>> import tensorstash as ts

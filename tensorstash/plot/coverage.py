@@ -53,8 +53,8 @@ def coverage(
         stash: the stash whose rows are drawn.
         columns: the columns whose missing values are marked. `None` takes all, without those that are missing in most
             rows, which the legend counts: they would mark everything.
-        frequency: the step of time, or all times that exist, as in `Windows`; `None` takes that of the load, or infers
-            it.
+        frequency: the step of time, such as "1h", or a calendar, all times that exist; `None` takes that of the load,
+            else the most common step.
         axes: the axes to draw on; `None` makes a figure.
 
     Returns:

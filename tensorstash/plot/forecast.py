@@ -49,7 +49,7 @@ def forecast(
             `Windows.to_frame` for one window, in polars or pandas, with `origin=True` for several of one entity: its
             values, or its quantiles if it has several, and their times.
         quantiles: `(horizon, n)`, ascending along the last dimension. A band lies between the first and the last one,
-            a darker one between the second and the last but one, and so on.
+            a darker one between the second and the last but one, and so on. `None`: no band, unless a frame has some.
         axes: the axes to draw on; `None` makes a figure.
 
     Returns:

@@ -53,9 +53,11 @@ def series(
         stash: the stash that holds the columns.
         entity: one of `stash.entities`, or a list of some; `None` if the stash has none.
         columns: names of columns.
-        start: the first time that is drawn, written like the cuts of `Windows.split`.
-        stop: the time before which drawing stops.
-        frequency: the step of time, or all times that exist, as in `Windows`; a missing step is a gap.
+        start: the first time that is drawn: a text such as "2024-01-31", a date or datetime, or an integer in the unit
+            of the times. `None`: that of the first row.
+        stop: the time before which drawing stops, written likewise. `None`: the last row is drawn too.
+        frequency: the step of time, such as "1h", or a calendar, all times that exist; a missing step is a gap. `None`
+            takes that of the load, else the most common step.
         axes: axes to draw on, one for each column; `None` makes a figure.
 
     Returns:

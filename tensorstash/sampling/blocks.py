@@ -19,6 +19,12 @@ class Blocks:
     The windows before the first and after the last whole block come at the end of the epoch. With `batch_size=size`,
     each batch is a stretch of consecutive windows from a random start.
 
+    Args:
+        size: windows per block, at least 1.
+
+    Raises:
+        ValueError: `size` is below 1.
+
     Example:
         >>> import tensorstash as ts
         >>> list(ts.Sampler(8, 3, order=ts.Blocks(3), seed=1))

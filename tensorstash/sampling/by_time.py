@@ -29,6 +29,9 @@ class ByTime:
     then of a part of the cross-section. Each rank holds a table of 4 bytes per window; building it takes 20 bytes per
     window, 28 at given points.
 
+    Args:
+        shuffle: permute the times in each epoch.
+
     Example:
         >>> import tensorstash as ts
         >>> table = {"stock": ["a", "a", "a", "b", "b"], "day": [1, 2, 3, 2, 3]}

@@ -26,6 +26,13 @@ class Lanes:
     There is one lane for each row of the batches of all ranks, so `count` is `num_replicas * batch_size`. If the pieces
     cannot be equal, the first ones are one window longer.
 
+    Args:
+        count: the number of pieces, at least 1: as many as the batches of all ranks have rows.
+
+    Raises:
+        ValueError: `count` is below 1. In a `ts.Loader`: its steps have another number of rows, or the windows do not
+            continue each other.
+
     Example:
         >>> import tensorstash as ts
         >>> list(ts.Sampler(8, 3, order=ts.Lanes(3)))

@@ -47,10 +47,6 @@ class Mix(Several):
         weights: a mapping from each name to a number of at least 0. By default the numbers of windows.
         epoch_size: windows per epoch. By default the number of windows of all components.
 
-    Attributes:
-        windows: the components by name.
-        epoch_size: windows per epoch.
-
     Raises:
         SchemaError: a component differs from the first one; the message says how. ValueError: a weight is negative,
             infinite or NaN, all are 0, or one is missing. ColumnError: a weight of a name that no component has.
@@ -88,11 +84,19 @@ class Mix(Several):
     kind = "a mix"
 
     def __len__(self) -> int:
-        """The number of windows of all components together."""
+        """The number of windows of all components together, whatever `epoch_size` is."""
         return int(self.components.sizes.sum())
 
     def __getitem__(self, ids: int | Ids) -> dict[str, torch.Tensor]:
-        """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
+        """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`.
+
+        Args:
+            ids: an integer, a list, an array or tensor of integers, or a slice; -1 is the last window of the last
+                component.
+
+        Raises:
+            IndexError: an id outside `[-len(self), len(self))`.
+        """
         return self.contents.window_or_batch(ids)
 
     def __getitems__(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
@@ -100,7 +104,14 @@ class Mix(Several):
         return self.contents.each_window(ids)
 
     def fingerprint(self) -> dict[str, Any]:
-        """A small JSON identity: equal mixes have equal fingerprints."""
+        """A small identity in plain values: equal mixes have equal fingerprints. States are compared by it.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> a, b = (ts.Windows(ts.load({"y": range(n)}), history=1) for n in (4, 10))
+            >>> ts.Mix({"a": a, "b": b}).fingerprint() == ts.Mix({"b": b, "a": a}).fingerprint()
+            False
+        """
         parts = [where(component.placement) for component in self.windows.values()]
         for part in parts:  # thousands of equal dicts would keep the garbage collector busy
             part["spans"] = parts[0]["spans"]

@@ -28,6 +28,12 @@ class PerEntity:
     of the entities, the seed and the epoch. An entity without windows is left out; a stash without `entity=` is one
     entity.
 
+    Args:
+        count: windows of each entity in an epoch, at least 1, which is the default.
+
+    Raises:
+        ValueError: `count` is below 1.
+
     Example:
         >>> import tensorstash as ts
         >>> shop = ["A"] * 100 + ["B"] * 10 + ["C"]

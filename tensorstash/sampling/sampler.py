@@ -48,29 +48,31 @@ class Sampler:
 
     Args:
         n: the number of windows; or the windows or the mix, if the order needs more than their number.
-        batch_size: ids per step and rank, fewer than 2**31. `None` is for `order=ts.ByTime()` alone: whole
-            cross-sections.
+        batch_size: ids per step and rank, fewer than 2**31. `None` is for `global_batch_size=`, or for
+            `order=ts.ByTime()` alone: whole cross-sections.
         shuffle: `True` for a new permutation in each epoch, `False` for the sequential order.
-        order: another order, instead of `shuffle`: one of those in `docs/guide/orders.md`, or your ids: an iterable
-            with a length, such as a list, an array or a `torch.utils.data.Sampler`, that gives the window ids of an
-            epoch one by one, the same on every rank. Its `set_epoch(epoch)` is called before each epoch, if it has one.
-            A state holds the number and checksum of your ids, but not the state of their iterable: the run can be
-            resumed if the iterable yields the same ids again for the same epoch; otherwise it is a `ValueError`. Or an
-            order of your own: whatever has a method `bind(windows)` that returns a
+        order: another order, instead of `shuffle` (`None`: that one): one of those in `docs/guide/orders.md`, or your
+            ids: an iterable with a length, such as a list, an array or a `torch.utils.data.Sampler`, that gives the
+            window ids of an epoch one by one, the same on every rank. Its `set_epoch(epoch)` is called before each
+            epoch, if it has one. A state holds the number and checksum of your ids, but not the state of their
+            iterable: the run can be resumed if the iterable yields the same ids again for the same epoch; otherwise it
+            is a `ValueError`. Or an order of your own: whatever has a method `bind(windows)` that returns a
             `tensorstash.sampling.order.Order`.
-        seed: the seed of the permutations, any integer.
+        seed: the seed of the permutations, any integer, by default 0.
         num_replicas: the number of ranks. By default it is taken from the default process group, else from the
             environment (`WORLD_SIZE`, `RANK`), else it is 1; it is looked up when a pass begins. Ranks that share a
             part of the model get the same windows: give the number of data ranks, `mesh["dp"].size()`. What divides
             batches among ranks by itself, as `accelerator.prepare` does, needs `num_replicas=1, rank=0`.
-        rank: the rank of this process, which takes part `rank` of every step: `mesh["dp"].get_local_rank()`.
+        rank: the rank of this process, which takes part `rank` of every step: `mesh["dp"].get_local_rank()`. By default
+            it is looked up as `num_replicas` is.
         tail: what happens to an incomplete last step. `"keep"` divides it among the ranks, in parts that differ by at
             most one id; a rank without a part gets one id of filler. `"pad"` fills every part up to `batch_size`.
             Filler repeats the first id of the step. A `Loader` marks it in `valid`; the lists of a sampler alone do not
             show it. `"drop"` leaves the step out.
-        global_batch_size: instead of `batch_size`, ids per step over all ranks, a multiple of their number.
+        global_batch_size: instead of `batch_size`, ids per step over all ranks, a multiple of their number. `None`:
+            `batch_size` counts.
         steps: the steps of a pass. Epochs then follow each other without end, and each pass takes the next `steps`
-            steps. No step mixes two epochs.
+            steps. No step mixes two epochs. `None`: a pass is an epoch.
 
     Raises:
         ValueError: an argument is out of range, with the range; or `shuffle=True` and `order` are both given.
@@ -191,8 +193,21 @@ class Sampler:
         """Choose the epoch of the next pass, or with `steps=` the pass. A pass under way continues unchanged.
 
         A loaded position is kept if `epoch` is its own epoch (pass). With `steps=`, the pass that is next anyway
-        begins where the last one ended; any other pass p begins `p * steps` steps after the beginning of epoch 0. In a
-        mix whose weights were changed by `Loader.set_weights`, any but the next epoch (pass) is a `ValueError`.
+        begins where the last one ended; any other pass p begins `p * steps` steps after the beginning of epoch 0.
+
+        Args:
+            epoch: the number of the epoch, or with `steps=` of the pass, from 0 on.
+
+        Raises:
+            ValueError: a number below 0; or, in a mix whose weights were changed by `Loader.set_weights`, any but the
+                next epoch (pass).
+
+        Example:
+            >>> import tensorstash as ts
+            >>> sampler = ts.Sampler(4, 4, shuffle=True)
+            >>> sampler.set_epoch(1)
+            >>> list(sampler), sampler.epoch  # the pass is over, so the next epoch follows
+            ([[0, 3, 1, 2]], 2)
         """
         asked, run = self._checked_epoch(epoch), self._run
         if self.order.must_follow:
@@ -220,6 +235,14 @@ class Sampler:
         valid on any number of ranks. With `steps=` the state also has the `pass` and the `steps` taken in it. Under a
         `DataLoader` with worker processes the sampler is ahead of the loop: set `consumed` to the number of windows
         that all ranks have seen.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> sampler = ts.Sampler(6, 2)
+            >>> first = next(iter(sampler))
+            >>> state = sampler.state_dict()
+            >>> first, state["epoch"], state["consumed"], state["seed"]
+            ([0, 1], 0, 2, 0)
         """
         here = self._current()
         # the rest of a pass that has begun follows the order of that pass
@@ -237,8 +260,20 @@ class Sampler:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next pass continue from the state, with its seed.
 
+        Args:
+            state: what `state_dict` returned, of a run with any batch size and any number of ranks.
+
         Raises:
             ValueError: the state is of other windows or another order, with the fields that differ, or lacks a field.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> sampler = ts.Sampler(6, 2)
+            >>> first = next(iter(sampler))
+            >>> resumed = ts.Sampler(6, 3)
+            >>> resumed.load_state_dict(sampler.state_dict())
+            >>> list(resumed), list(resumed)
+            ([[2, 3, 4], [5]], [[0, 1, 2], [3, 4, 5]])
         """
         order = self.order
         ours = self.state_dict() | {"order": order.name, "fingerprint": self._fingerprint | dict(order.fingerprint)}

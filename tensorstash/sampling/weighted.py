@@ -47,7 +47,7 @@ class Weighted:
             `stash.entities`, or a mapping from the name of each entity to its weight. Or the name of a column: the
             weight of a window is the column's value in the row of the anchor (without a horizon, in the last row of
             the window). With `per="entity"` it is the name of a static column.
-        per: `"window"` or `"entity"`.
+        per: whether a weight is that of a window, `"window"`, or of an entity, `"entity"`.
         epoch_size: draws per epoch; by default the number of windows.
 
     Raises:

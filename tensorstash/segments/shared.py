@@ -109,6 +109,9 @@ def remove(label: str) -> builtins.list[str]:
     Its memory is freed when the last of them ends or closes it. Files that a killed process left under the label are
     removed too. Of a link in the directory the link is removed, and never what it points to.
 
+    Args:
+        label: the label that was given as `share=`, or to `stash.share`.
+
     Returns:
         The names of the removed segments, `<label>-<key>`; none if there is no such label.
 
@@ -144,8 +147,10 @@ def prune(*, older_than: timedelta | str | None = None, max_bytes: int | None = 
     """Remove segments that no process has attached, the oldest first, and files left by killed processes.
 
     Args:
-        older_than: remove segments that are older than this, a `timedelta` or a text such as "12h" or "7d".
+        older_than: remove segments that are older than this, a `timedelta` or a text such as "12h" or "7d". `None`
+            removes none for its age.
         max_bytes: remove segments until all that remain, including segments in use, have at most this many bytes.
+            `None` removes none for its size.
 
     Returns:
         The names of the removed segments. Without arguments no segment is removed, only files left by killed processes.

@@ -15,6 +15,9 @@ def open(path: str | os.PathLike[str]) -> Stash:  # noqa: A001  its name is ts.o
     A stash without rows is for `like=`. When a process opens its first one, it also imports what loads and batches
     need, so that the first request of a service takes about as long as later ones.
 
+    Args:
+        path: the file, as `stash.save` or `file=` of `ts.load` wrote it.
+
     Raises:
         SegmentError: there is no such file, or it is not a whole stash. Its header is checked here, the checksums of
             entities and vocabularies when they are first used; the values of columns have no checksum.

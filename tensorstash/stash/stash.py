@@ -37,6 +37,18 @@ class Stash(Mapping[str, torch.Tensor]):
     only this process sees its in-place writes, and they never reach the file. Text columns hold int32 codes into
     `vocabulary(name)`, whose texts ascend, or -1 for a missing text. A vocabulary that was given to `load` keeps its
     order, and the code of unknown values is its length.
+
+    Attributes:
+        rows: the number of rows of all entities together.
+
+    Example:
+        >>> import tensorstash as ts
+        >>> data = {"shop": ["B", "A", "B"], "day": [2, 1, 1], "sold": [7.0, 5.0, 6.0], "sky": ["sun", "sun", None]}
+        >>> stash = ts.load(data, ["sold", "sky"], entity="shop", time="day")
+        >>> stash["sold"], stash.entities, stash.offsets
+        (tensor([5., 6., 7.], dtype=torch.float64), ['A', 'B'], tensor([0, 1, 3]))
+        >>> [*stash], stash.rows, stash.time.tolist(), stash["sky"].tolist(), stash.vocabulary("sky")
+        (['sold', 'sky'], 3, [1, 1, 2], [0, -1, 0], ['sun'])
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -49,6 +61,14 @@ class Stash(Mapping[str, torch.Tensor]):
         self.rows: int = info.rows
 
     def __getitem__(self, name: str) -> torch.Tensor:
+        """The values of a column, `(rows, ...)`, for a pack `(rows, k)`; nothing is copied.
+
+        Args:
+            name: the column. Static columns are in `static`.
+
+        Raises:
+            ColumnError: no such column.
+        """
         check_key(name)
         tensor = self._tensors.get(name)
         if tensor is None:
@@ -99,7 +119,24 @@ class Stash(Mapping[str, torch.Tensor]):
         return [*self.names()] if self.entity_names else [None]
 
     def entity_values(self, name: str) -> "NDArray[Any] | list[str]":
-        """The values of the entities in one of `entity_names`: an array of integers, or texts."""
+        """The values of the entities in one of their columns, in the order of `entities`.
+
+        Args:
+            name: one of `entity_names`.
+
+        Returns:
+            An array `(entities,)` of integers, or a list of texts.
+
+        Raises:
+            ColumnError: no such column of the entities.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> sales = {"shop": ["A", "A", "B"], "item": [7, 8, 7], "sold": [1, 2, 3]}
+            >>> stash = ts.load(sales, ["sold"], entity=["shop", "item"])
+            >>> stash.entities, stash.entity_values("item").tolist()
+            ([('A', 7), ('A', 8), ('B', 7)], [7, 8, 7])
+        """
         if not isinstance(name, str) or name not in self.entity_names:
             raise unknown(name, self.entity_names, "the stash", "entity column")
         part = self.names().parts[self.entity_names.index(name)]
@@ -161,7 +198,10 @@ class Stash(Mapping[str, torch.Tensor]):
 
     @property
     def clock(self) -> Clock:
-        """The unit and zone in which the times are read."""
+        """How the times are read: `clock.unit` is "s", "ms", "us", "ns" or "d", and `clock.zone` the name of a zone.
+
+        Either is `None` if there is none: integers that are no times have no unit.
+        """
         time = self.info.time
         if time is None:
             return Clock(None, None)
@@ -190,7 +230,7 @@ class Stash(Mapping[str, torch.Tensor]):
 
     @property
     def known_clock(self) -> Clock:
-        """The unit and zone in which the known times are read."""
+        """How the known times are read: their `unit` and `zone`, as those of `clock`."""
         known = self.info.known
         return Clock(None, None) if known is None else Clock(known.unit, known.zone)
 
@@ -205,7 +245,19 @@ class Stash(Mapping[str, torch.Tensor]):
         return self.info.known is not None and self.info.known.events
 
     def about(self, name: str) -> Column:
-        """How a column was loaded (kind, unit, zone, fill, members), and its missing values, minimum and maximum.
+        """How a column was loaded, and what was counted in it.
+
+        Args:
+            name: a column, or a static one.
+
+        Returns:
+            A record of its `name`; `members`, the source columns or expressions; `dtype`; `shape` of a row; `kind`:
+            `"number"`, `"category"`, `"hashed"`, `"timestamp"`, `"date"`, `"time"` or `"duration"`; `unit` and `zone`
+            of times; `fill` and `empty`; `is_scaled`; `nulls` of the source; `missing`, the NaN or codes -1; `unknown`,
+            values that a given vocabulary lacks; `low` and `high`, the least and the greatest value or code.
+
+        Raises:
+            ColumnError: no such column.
 
         Example:
             >>> import tensorstash as ts
@@ -222,6 +274,12 @@ class Stash(Mapping[str, torch.Tensor]):
         """The values that the codes of a column stand for: texts, or the integers of a given vocabulary.
 
         Another load gets the same codes with `ts.column(name, vocabulary=stash.vocabulary(name))`.
+
+        Args:
+            name: a column of codes, which may be static.
+
+        Raises:
+            ColumnError: no such column, or one without a vocabulary.
 
         Example:
             >>> import tensorstash as ts
@@ -242,7 +300,13 @@ class Stash(Mapping[str, torch.Tensor]):
         return vocabulary
 
     def series(self, entity: Any) -> dict[str, torch.Tensor]:
-        """One entity's rows of every column, as views, and its times; of several entity columns, take a tuple.
+        """One entity's rows of every column and its times, by name: views of the stash, each `(rows of it, ...)`.
+
+        Args:
+            entity: one of `entities`: a name, of several entity columns a tuple, or `None` if there are none.
+
+        Raises:
+            ColumnError: the stash does not have this entity.
 
         Example:
             >>> import tensorstash as ts
@@ -260,6 +324,12 @@ class Stash(Mapping[str, torch.Tensor]):
         """A polars frame of entity, time, known time and every column; packs become arrays, codes become their values.
 
         Values that are not in a given vocabulary are null; hashed codes stay codes. Static columns come last.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> stash = ts.load({"shop": ["B", "A"], "day": [1, 1], "sky": ["sun", None]}, entity="shop", time="day")
+            >>> stash.to_polars().rows()
+            [('A', 1, None), ('B', 1, 'sun')]
         """
         from tensorstash.stash.interop import to_polars
 
@@ -300,10 +370,13 @@ class Stash(Mapping[str, torch.Tensor]):
         Args:
             columns: their names. `None` takes all columns, and without `by=` the static ones too, whose values count
                 once per entity.
-            by: `"entity"` for a line per entity and column.
-            sample: how many rows of each column, or of each entity, the quartiles are computed from. `None` takes all,
-                and needs 8 bytes for each.
-            seed: the seed of the sample.
+            by: `"entity"` for a line per entity and column; `None` for a line per column.
+            sample: how many rows of each column, or of each entity, the quartiles are computed from, by default
+                100,000. `None` takes all, and needs 8 bytes for each.
+            seed: the seed of the sample, any integer, by default 0.
+
+        Raises:
+            ColumnError: no such column.
 
         Returns:
             A polars frame: with `by="entity"` the entity; `column`; `count` and `missing`; `mean`, `std`
@@ -324,7 +397,14 @@ class Stash(Mapping[str, torch.Tensor]):
     def share(self, label: str) -> "Stash":
         """Copy the stash as it was loaded into memory that all processes of this user can attach; returns it attached.
 
-        A stash with the same bytes and label is attached instead. Raises `NoMemoryError` if the copy does not fit.
+        A stash with the same bytes and label is attached instead.
+
+        Args:
+            label: the name under which `ts.attach` finds the copy: up to 100 letters, digits or any of `_.+@=-`, with
+                a letter or digit first.
+
+        Raises:
+            NoMemoryError: the copy does not fit. ValueError: `label` is not a label.
 
         Example:
             >>> import tensorstash as ts
@@ -338,7 +418,20 @@ class Stash(Mapping[str, torch.Tensor]):
         """Write the stash as it was loaded to one safetensors file, which `ts.open` maps.
 
         The file appears, or replaces the one at `path`, when it is whole and on disk. Processes that have the old file
-        open keep it. Raises `SegmentError` if the file cannot be written, `NoMemoryError` if the disk is full.
+        open keep it.
+
+        Args:
+            path: the file, such as "weather.safetensors".
+
+        Raises:
+            SegmentError: the file cannot be written. NoMemoryError: the disk is full.
+
+        Example:
+            >>> import os, tempfile, tensorstash as ts
+            >>> path = os.path.join(tempfile.mkdtemp(), "small.safetensors")
+            >>> ts.load({"y": [1.0, 2.0]}).save(path)
+            >>> ts.open(path)["y"].tolist()
+            [1.0, 2.0]
         """
         save(self.segment, path_of(path, "path"))
 

@@ -19,7 +19,7 @@ class Cast:
     casts must be its first transforms. Where nothing is copied (on the CPU, with resident columns) both are the same.
 
     Args:
-        dtypes: the new dtype of each span.
+        dtypes: a mapping from the name of each span to its new dtype.
         on: `"device"` casts a batch where it is; `"host"` casts it before the copy to the device, for dtypes narrower
             than those of the stash.
 
@@ -58,7 +58,14 @@ class Cast:
         return self.dtypes if self.on == "host" else {}
 
     def __call__(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Replace the spans in the batch and return it."""
+        """Replace the spans in the batch and return it.
+
+        Args:
+            batch: a batch on any device; its tensors stay as they are.
+
+        Raises:
+            ColumnError: it lacks a span. SchemaError: a floating span would be cast to integers or booleans.
+        """
         check_batch(batch, "ts.Cast")
         for name, dtype in self.dtypes.items():
             span = span_of(batch, name)

@@ -67,7 +67,15 @@ class Cross:
         vars(self).update(columns=chosen, buckets=buckets, name=name)
 
     def __call__(self, batch: Batch) -> Batch:
-        """Add the buckets to a batch and return it."""
+        """Add the buckets to a batch and return it.
+
+        Args:
+            batch: a batch on any device.
+
+        Raises:
+            ColumnError: it lacks a column. SchemaError: a column is floating. ValueError: shapes differ, or the batch
+                has the name of the result already.
+        """
         check_batch(batch, "ts.Cross")
         if self.name in batch:
             raise ValueError(f"name must be new in the batch, got {self.name!r}. Choose another: name=.")

@@ -41,10 +41,11 @@ class InstanceNorm:
 
     Args:
         history: the span from which level and spread are computed.
-        others: spans that are shifted and scaled in the same way, such as the target in training.
+        others: spans that are shifted and scaled in the same way, such as the target in training. By default none.
         kind: `"standard"`: subtract the mean, divide by the standard deviation; `"last"`: subtract the last value;
             `"mean"`: divide by the mean absolute value, or by 1 where it is 0.
-        eps: added to the variance of `"standard"`, so that a constant history can be divided by its spread.
+        eps: added to the variance of `"standard"`, so that a constant history can be divided by its spread. By default
+            0.00001.
         rows: the number of slots at the start of the span that are the history; `None`: all slots.
 
     Raises:
@@ -94,14 +95,39 @@ class InstanceNorm:
         return (self.history, *self.others)
 
     def bind(self, windows: Source) -> "InstanceNorm":
-        """This transform for batches of windows: for their spans of `ts.is_valid` and of `ts.calendar`."""
+        """This transform for batches of windows: for their spans of `ts.is_valid` and of `ts.calendar`.
+
+        A `Loader` calls it; call it yourself for batches of `windows[ids]`.
+
+        Args:
+            windows: windows, a mix, or a stash.
+
+        Returns:
+            A new transform; this one does not change.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> columns = {"y": ts.column("y", fill=0.0), "ok": ts.is_valid("y")}
+            >>> windows = ts.Windows(ts.load({"y": [1.0, None, 3.0]}, columns), history=3)
+            >>> norm = ts.InstanceNorm("y", kind="mean").bind(windows)
+            >>> norm(windows[:])["y"].tolist()
+            [[0.5, 0.0, 1.5]]
+        """
         check_source(windows)
         bound = copy(self)
         vars(bound).update(_flags=flags_in(windows, self.history), _computed=computed_in(windows, self.whole_windows))
         return bound
 
     def __call__(self, batch: Batch) -> Batch:
-        """Normalise a batch in place and return it."""
+        """Normalise a batch in place and return it.
+
+        Args:
+            batch: a batch on any device.
+
+        Raises:
+            ValueError: the batch is normalised already, or its shapes do not fit. ColumnError: it lacks a span.
+            SchemaError: a span holds integers.
+        """
         past = self._check(batch)
         held = [holds_value(batch, name, self._computed) for name in self.whole_windows]
         counts = counted(batch, self.history, self._flags, held[0])
@@ -131,13 +157,21 @@ class InstanceNorm:
         Args:
             values: a batch that this transform has normalised; or predictions for its windows, `(batch, time, ...)`,
                 where integers become floating.
-            batch: with predictions, the batch that this transform has normalised.
+            batch: with predictions, the batch that this transform has normalised; `None` for a batch.
 
         Returns:
             The batch; or a new tensor of the shape of the predictions, through which gradients flow.
 
         Raises:
             ValueError: the predictions have another shape, or the batch has not been normalised.
+
+        Example:
+            >>> import torch, tensorstash as ts
+            >>> norm = ts.InstanceNorm("past", kind="last")
+            >>> batch = norm({"past": torch.tensor([[1.0, 3.0], [10.0, 50.0]])})
+            >>> forecast = torch.zeros(2, 3)  # three slots that stay at the last value
+            >>> norm.inverse(forecast, batch).tolist()
+            [[3.0, 3.0, 3.0], [50.0, 50.0, 50.0]]
         """
         if not isinstance(values, MutableMapping):
             if batch is None:

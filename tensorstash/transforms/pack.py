@@ -45,7 +45,8 @@ class PackSequences:
     Args:
         spans: the names of the spans.
         length: the number of slots of a row; `None`: windows follow each other, without rows.
-        multiple: the number of rows is rounded up to a multiple of this number; without a length, that of slots.
+        multiple: the number of rows is rounded up to a multiple of this number; without a length, that of slots. By
+            default 1: neither is.
 
     Raises:
         ValueError: a span is named or packed twice, or is longer than a row, or spans have different slots.
@@ -92,7 +93,20 @@ class PackSequences:
         return self.spans
 
     def bind(self, windows: Windows | Several) -> "PackSequences":
-        """The same transform, whose spans are known to be in the windows, over the same slots, and to fit a row."""
+        """The same transform, whose spans are known to be in the windows, over the same slots, and to fit a row.
+
+        Args:
+            windows: windows, or a mix. A `Loader` calls this with those that it samples.
+
+        Raises:
+            ColumnError: the windows have no such span. ValueError: the spans have different slots, or more than a row.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> windows = ts.Windows(ts.load({"y": [1.0, 2.0, 3.0]}), history=3)
+            >>> ts.PackSequences("y", length=4).bind(windows)(windows[:])["y"].tolist()
+            [[1.0, 2.0, 3.0, 0.0]]
+        """
         if not isinstance(windows, (Windows, Several)):
             raise TypeError(
                 f"Windows or a mix have the spans to pack, got {type_text(windows)}. Take those of batches."
@@ -109,7 +123,15 @@ class PackSequences:
         return PackSequences(*self.spans, length=self.length, multiple=self.multiple)
 
     def __call__(self, batch: Batch) -> Batch:
-        """Replace the spans in the batch by tensors in fresh memory, and return the batch."""
+        """Replace the spans in the batch by tensors in fresh memory, and return the batch.
+
+        Args:
+            batch: a batch on the CPU.
+
+        Raises:
+            ColumnError: it lacks a span. ValueError: a span is longer than a row, packed already or on another device,
+                or spans have different slots.
+        """
         return self.pack_into(batch, lambda _, shape, dtype: torch.empty(shape, dtype=dtype))
 
     def pack_into(self, batch: Batch, take: Take) -> Batch:

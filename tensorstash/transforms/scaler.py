@@ -84,11 +84,12 @@ class Scaler:
         by: `None`, `"entity"`, or the name of a column of codes.
         rows: the number of rows that the statistics are taken over.
         spans: maps each span that is scaled to its column.
-        center: of each column a float64 tensor `(1, *pack)`, or `(entities, *pack)` with `by="entity"`, in the order of
-            `entities`; with `unknown="pooled"` a last row is for all other entities.
-        scale: likewise.
-        entities: the names of the entities with `by="entity"`, else empty; of a mix pairs of a component and a name.
-        unknown: `"error"`, or `"pooled"`.
+        center: of each column a float64 tensor `(1, *pack)`, or with `by` `(entities, *pack)` in the order of
+            `entities`; with `unknown="pooled"` a last row is for all others.
+        scale: of each column a float64 tensor of the same shape, above 0.
+        entities: with `by="entity"` the names of the entities, of a mix pairs of a component and a name; with a column
+            of codes its vocabulary; else empty.
+        unknown: what becomes of entities that the source of the statistics lacks: `"error"` or `"pooled"`.
         starts: with `by="entity"`, the position in `entities` at which each component of a mix starts; otherwise empty.
             `None`: the scaler is not bound.
 
@@ -162,8 +163,8 @@ class Scaler:
             by: `"entity"` for a centre and scale per entity; by default all share one. Batches then need `entity`, and
                 those of a mix `source`: `Loader(..., with_ids=True)`. The name of a column of codes, of which a span
                 has the same slots: a centre and scale per code.
-            unknown: with `by="entity"`, for entities that the source does not have: `"pooled"` gives them the
-                statistics of all entities together; `"error"`, the default, raises a `DataError` on binding.
+            unknown: with `by`, for entities or codes that the source does not have: `"pooled"` gives them the
+                statistics of all together; `"error"`, the default, raises a `DataError` on binding.
             together: all columns of a pack have one centre and one scale, those of all their values, as all sensors of
                 traffic benchmarks have; `columns` are then packs. By default each has its own.
             sample: the number of random rows, of all entities and components together, to take the statistics over;
@@ -172,8 +173,24 @@ class Scaler:
 
         Raises:
             ColumnError: a column does not exist, or has no span in the windows. SchemaError: it is not numeric.
-            ValueError: it is scaled already. DataError: it has no value, or an infinite one (for `"robust"`: an
-                infinite quartile).
+            ValueError: it is scaled already, or no span of `by` has its slots. DataError: it has no value, or an
+                infinite one (for `"robust"`: an infinite quartile).
+
+        Example:
+            >>> import tensorstash as ts
+            >>> rows = {"shop": ["a"] * 4 + ["b"] * 4, "day": [1, 2, 3, 4] * 2}
+            >>> rows["sold"] = [1.0, 3.0, 1.0, 3.0, 10.0, 30.0, 10.0, 30.0]
+            >>> windows = ts.Windows(ts.load(rows, ["sold"], entity="shop", time="day"), history=2)
+            >>> train, valid = windows.split(3)
+            >>> ts.Scaler.fit(train, ["sold"], kind="minmax")
+            Scaler: minmax, of the 4 rows seen
+              sold  center 1  scale 29  for sold
+            >>> scaler = ts.Scaler.fit(windows, ["sold"], by="entity")
+            >>> scaler.entities, scaler.center["sold"].tolist(), scaler.scale["sold"].tolist()
+            (['a', 'b'], [2.0, 20.0], [1.0, 10.0])
+            >>> loader = ts.Loader(windows, 6, with_ids=True, transform=[scaler])
+            >>> next(iter(loader))["sold"].tolist()
+            [[-1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [-1.0, 1.0]]
         """
         check_kind(kind, by, unknown)
         names, members = chosen_in(columns)
@@ -205,6 +222,9 @@ class Scaler:
 
         Args:
             windows: windows, a mix, or a stash.
+
+        Returns:
+            A new scaler; this one does not change.
 
         Raises:
             SchemaError: a span has another column than in the windows that the scaler was fitted on. DataError: the
@@ -266,8 +286,8 @@ class Scaler:
             source: windows, or a stash, of which each call makes a new copy. It must have all columns of the scaler.
             dtype: of the scaled columns. They are scaled in the wider of both dtypes and rounded once. `None` keeps the
                 dtype of each.
-            share: a label: all processes of this machine share one copy, with the values that were loaded, as with
-                `share=` of `ts.load`. `None`: the copy is private.
+            share: a label: all processes of this user share one copy of the values that were loaded, until
+                `ts.shared.remove(label)`. `None`: the copy is private to this process.
 
         Raises:
             ColumnError: a column does not exist. SchemaError: it is not floating, or it is of `ts.calendar`.
@@ -312,7 +332,16 @@ class Scaler:
         return self.scaled_spans if self.by == "entity" else tuple(self._variates)
 
     def __call__(self, batch: Batch) -> Batch:
-        """Scale a batch in place and return it."""
+        """Scale a batch in place and return it.
+
+        Args:
+            batch: a batch on any device; with `by="entity"` it holds `entity`, in a mix `source` too.
+
+        Raises:
+            SchemaError: a span holds integers. ValueError: the batch has no span of the scaler, lacks the numbers of
+                entities, or a scaler by entity or code is not bound. IndexError: an entity that is out of range.
+                DataError: a code has no constants.
+        """
         return self._batch(batch, inverse=False)
 
     @overload
@@ -345,16 +374,22 @@ class Scaler:
         Args:
             values: a scaled batch; or predictions, `(batch, ...)`, for a pack `(batch, time, *pack)`. Integers and
                 booleans are converted to torch's default floating dtype first.
-            column: the name of the column of predictions; not for a batch.
+            column: the name of the column of predictions; `None` for a batch.
             entity: `(batch,)`, the entity of each window, by its number in the windows that the scaler is bound to; for
-                predictions with `by="entity"` alone.
-            source: `(batch,)`, the component of each window; for predictions with a mix and `by="entity"` alone.
+                predictions with `by="entity"`, else `None`.
+            source: `(batch,)`, the component of each window; for predictions with a mix and `by="entity"`, else `None`.
             variate: `(rows,)`, the `<span>.variate` of predictions `(rows, ...)` for a span of `ts.each`; `entity` and
-                `source` are then those of the rows, such as `batch["entity"][batch["past.window"]]`.
-            code: `(batch, time)`, the code of each slot; for predictions with `by=` a column of codes alone.
+                `source` are then those of the rows, such as `batch["entity"][batch["past.window"]]`. `None` for other
+                spans.
+            code: `(batch, time)`, the code of each slot; for predictions with `by=` a column of codes, else `None`.
 
         Returns:
             The batch; or a new tensor of the shape of the predictions, through which gradients flow.
+
+        Raises:
+            ColumnError: a column that is not scaled. ValueError: predictions of another shape than the column has,
+                numbers that are missing, or a scaler by entity or code that is not bound. IndexError: an entity that is
+                out of range. TypeError: a column for a batch, none for predictions, or numbers that are no integers.
 
         Example:
             >>> import torch, tensorstash as ts
@@ -455,7 +490,18 @@ class Scaler:
         return self._ready[key]
 
     def state_dict(self) -> dict[str, Any]:
-        """The scaler as plain values, which JSON keeps exactly; `from_state` restores the scaler."""
+        """The scaler as plain values, which JSON keeps exactly; `from_state` restores the scaler.
+
+        A scaler that was bound gives the state of the one that was fitted.
+
+        Example:
+            >>> import json, tensorstash as ts
+            >>> state = ts.Scaler.fit(ts.load({"y": [1.0, 3.0]}), ["y"]).state_dict()
+            >>> state["kind"], state["rows"], state["columns"]
+            ('standard', 2, {'y': {'center': [2.0], 'scale': [1.0]}})
+            >>> json.loads(json.dumps(state)) == state
+            True
+        """
         if self._fitted is not None:
             return self._fitted.state_dict()
         tables = {"center": self.center, "scale": self.scale}
@@ -471,6 +517,12 @@ class Scaler:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Scaler":
         """Restore a scaler from what `state_dict` returned.
+
+        Args:
+            state: the values of `state_dict`, also when they come from JSON or a checkpoint.
+
+        Raises:
+            ValueError: a value is missing or damaged, or the state is of another version. TypeError: it is no mapping.
 
         Example:
             >>> import tensorstash as ts

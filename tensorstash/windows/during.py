@@ -50,10 +50,11 @@ class During:
         column: the column, or a pack.
         start: where the stretch begins, counted from t: a duration as polars writes it, such as "-90d", "-12h" or
             "-1mo"; calendar durations count in the zone of the times. An integer for integer times.
-        stop: where it ends, likewise: "0d" is t itself, "30d" is in the future.
-        max_rows: the number of slots; if the stretch has more rows, the newest are taken. Give this or `every`.
+        stop: where it ends, counted from t, a duration or an integer: "0d" is t itself, "30d" is in the future.
+        max_rows: the number of slots; if the stretch has more rows, the newest are taken. Without it give `every`.
         every: the length of a bucket, of which the stretch holds a whole number: a duration of
             a fixed number of hours or less ("1d" too, if the times have no zone), or an integer for integer times.
+            Without it give `max_rows`.
         min_rows: windows with fewer rows in the stretch, or with `every` fewer filled buckets, are left out. By default
             none are.
         age: `True`: batches also hold `<span>.age`, `(batch, slots)` int64: t minus the time of the row, in the unit of

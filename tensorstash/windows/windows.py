@@ -49,20 +49,22 @@ class Windows:
     Args:
         stash: the columns.
         history: slots before the anchor. Short form: one span per column over all `history + horizon` slots, so that
-            the slots from `history` on are the future.
-        horizon: slots from the anchor on.
+            the slots from `history` on are the future. `None`: `spans` says which slots.
+        horizon: slots from the anchor on; by default 0, and the anchor is the last slot of the history.
         columns: the columns of the short form; `None` for all.
-        spans: instead of `history` and `horizon`, a mapping from a name in the batch to one of five forms, which
-            `docs/reference/spans.md` draws. `(column, start, stop)` or `(column, start, stop, step)`: half-open slots
-            relative to the anchor, `("y", -96, 0)` for the past 96. A `ts.Draw` as the start: a `Loader` draws the
-            length of the past. `ts.each(...)` as the column: a row for each column of packs. `("x", 0, None)`: the
-            whole run, one window a run, see `max_slots`. A `ts.During`: a stretch of time; if all spans are such
-            stretches, each row is a window, and arguments about slots are refused.
+        spans: instead of `history` and `horizon` (`None`: these), a mapping from a name in the batch to one of five
+            forms, which `docs/reference/spans.md` draws. `(column, start, stop)` or `(column, start, stop, step)`:
+            half-open slots relative to the anchor, `("y", -96, 0)` for the past 96. A `ts.Draw` as the start: a
+            `Loader` draws the length of the past. `ts.each(...)` as the column: a row for each column of packs.
+            `("x", 0, None)`: the whole run, one window a run, see `max_slots`. A `ts.During`: a stretch of time; if all
+            spans are such stretches, each row is a window, and arguments about slots are refused.
         min_history: windows may begin before their run if at least this many slots of their history lie in it. A drawn
-            past is cut where the run begins, so its length need not be a multiple of the step of the `ts.Draw`.
+            past is cut where the run begins, so its length need not be a multiple of the step of the `ts.Draw`. `None`:
+            the whole history lies in the run.
         min_horizon: windows may extend past their run if at least this many slots of their horizon lie in it (0: none
-            needs to). The slots after the run are empty, even if later rows exist after a gap.
-        stride: slots from one window to the next.
+            needs to). The slots after the run are empty, even if later rows exist after a gap. `None`: the whole
+            horizon lies in the run.
+        stride: slots from one window to the next, by default 1.
         align: from where they are counted: `"start"`, from the first window of each run; `"end"`, back from its last
             window with a whole horizon, whatever `require`, `where` and splits leave out later; or a time t (text is
             read in the zone of the times): anchors are t + k * stride steps of time in all runs, whether or not a row
@@ -72,21 +74,26 @@ class Windows:
         frequency: the step of time, as polars writes it ("15m", "1h", "1mo", "1bd"), a `timedelta`, or an integer for
             integer times; or a calendar, all times that exist and those to come, in ascending order and of the type of
             the time column. `None`: that of the load, else the most common step.
-        tolerance: how far a step may deviate from the frequency, written likewise; at most half of it.
+        tolerance: how far a step may deviate from the frequency, such as "5m", a `timedelta` or an integer; at most
+            half of it. By default steps are exact.
         require: columns or spans; windows with a missing value in one of them are left out: NaN, code -1, a value of
             `fill=` where `ts.is_valid` of the column is false, or an empty slot. A column is checked over the whole
             window, a span over its own slots (a drawn one over the longest), neither after the run. A mapping to shares
             from 0 to 1 allows some: of n slots, at most `floor(n * (1 - share) + 1e-9)` may lack a value, with slots
             before the run, without those after it. `"rows"` in place of a share checks only slots that have a row. A
             slot of a pack lacks a value if one of its members does. NaN written into a column later may not be seen.
+            By default missing values leave no window out.
         where: a boolean column, or `(rows,)` booleans; windows whose anchor (without a horizon: last slot) is not at a
-            true row are left out.
+            true row are left out. By default none are.
         at: a frame with the entity and time columns of the source. Each row is a window, with its anchor at the first
             slot at or after the time. Other columns of numbers, booleans or times are entries of the batch, `(batch,)`.
+            `None`: windows are at all rows.
         closed: with `at`, the history ends with rows at the time itself (`"right"`) or before it (`"left"`).
         unmatched: with `at`, rows without a window are an error (`"error"`) or left out (`"drop"`).
-        tables: other stashes by name, from which spans in time take rows: `ts.During(..., table="prices")`.
-        max_slots: with spans that stop at `None`, the most slots that a run may have; a longer one is a `DataError`.
+        tables: other stashes by name, from which spans in time take rows: `ts.During(..., table="prices")`. By default
+            none.
+        max_slots: with spans that stop at `None`, which need it, the most slots that a run may have; a longer one is a
+            `DataError`. By default no span stops at `None`.
             Windows are as wide as the longest run, also in parts and in `on`; `min_horizon=1` is the default, and
             the slots after a shorter run are empty. They are not divided in time, and have no `latest`.
 
@@ -172,7 +179,13 @@ class Windows:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`.
 
         Each has memory of its own, and the dtype of its column. Static columns are `(batch, ...)`: each window has the
-        values of its entity. Raises `IndexError` for ids outside `[-len(self), len(self))`.
+        values of its entity.
+
+        Args:
+            ids: an integer, a list, an array or tensor of integers, or a slice; -1 is the last window.
+
+        Raises:
+            IndexError: an id outside `[-len(self), len(self))`.
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -192,6 +205,12 @@ class Windows:
 
         Without a horizon the anchor is the window's last slot. An empty slot has the time that it stands for; with
         `gaps="ignore"` that is unknown and raises `ValueError`. Without a time column there is no `time`.
+
+        Args:
+            ids: of the windows: a list, an array or tensor of integers, or a slice.
+
+        Raises:
+            IndexError: an id outside `[-len(self), len(self))`. ValueError: a time that is unknown.
 
         Example:
             >>> import tensorstash as ts
@@ -229,16 +248,16 @@ class Windows:
 
         The entity and time columns have their names in the source. Slots after the last row have the times that follow
         from the frequency by the clock of their zone, those of the calendar, or null without one, as with
-        `gaps="ignore"`. Without a horizon
-        the rows are the slots of the whole window; slots before its run (`min_history`) are left out.
+        `gaps="ignore"`. Without a horizon the rows are the slots of the whole window; slots before its run
+        (`min_history`) are left out.
 
         Args:
-            ids: of the windows.
+            ids: of the windows, in the order of the predictions, such as `batch["window"]`.
             predictions: `(batch, horizon)`, or `(batch, horizon, n)` for n quantiles or samples of each slot; without a
                 horizon `(batch, history)` and `(batch, history, n)`. On any device.
             names: of the columns of predictions; `None`: `value`, or `value_0`, `value_1`, ...
-            origin: add the column `anchor`, the time of the window's anchor as in `anchors` (without a time column its
-                row), or null as above. It distinguishes predictions of one time by several windows.
+            origin: add the column `anchor`: the time of the window's anchor, without a time column its row, and null
+                where that time is unknown. It distinguishes predictions of one time by several windows.
             step: add the column `step`, 1 for the first slot of the horizon (without a horizon: of the window).
 
         Raises:
@@ -259,8 +278,15 @@ class Windows:
 
         Part k holds the windows whose whole horizon (without a horizon: whole window) lies in `[cut k-1, cut k)`; the
         history may reach back across a cut. A window across a cut is in no part. Windows at given points go by their
-        time, and spans in time must end before the cut. Text and dates are read in the zone of the times; cuts that
-        cannot be read are a `ValueError`. Empty outer parts, and parts with most targets missing, are warned of.
+        time, and spans in time must end before the cut. Empty outer parts, and parts with most targets missing, are
+        warned of.
+
+        Args:
+            cuts: times in ascending order: texts such as "2024-01-31" or "2024-01-31 06:00", dates or datetimes, or
+                integers in the unit of the times. Text and dates are read in the zone of the times.
+
+        Raises:
+            ValueError: a cut that cannot be read, cuts that do not ascend, or a stash without times.
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -276,8 +302,13 @@ class Windows:
 
         `split_fraction(0.7, 0.85)` makes three parts, each as in `split`. A cut is the time of the first row after the
         fraction, so all rows of that time are behind it. Entities that cover different times are cut at different
-        times, so one may be trained on times in which another is validated. Raises `ValueError` for fractions that do
-        not ascend or lie outside (0, 1).
+        times, so one may be trained on times in which another is validated.
+
+        Args:
+            fractions: of the rows of each entity, ascending, each between 0 and 1.
+
+        Raises:
+            ValueError: fractions that do not ascend or lie outside (0, 1).
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -320,7 +351,13 @@ class Windows:
         `split_entities(0.8)` keeps a fifth of the entities for the second part, to measure a model on series that it
         was not trained on. Parts keep to their entities, also in `latest` and, by name, in `on`. Fractions are of all
         entities of the stash, also where a part is divided again.
-        Raises `ValueError` for fractions that do not ascend or lie outside (0, 1).
+
+        Args:
+            fractions: of the entities, ascending, each between 0 and 1.
+            seed: of the shuffle, any integer, by default 0.
+
+        Raises:
+            ValueError: fractions that do not ascend or lie outside (0, 1).
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -339,10 +376,10 @@ class Windows:
         none of them has a window.
 
         Args:
-            names: as in `stash.entities`; of several entity columns, tuples.
+            names: entities as `stash.entities` has them: names, or tuples if there are several entity columns.
 
         Raises:
-            ColumnError: an entity that the stash does not have. TypeError: a single name. ValueError: none.
+            ColumnError: an entity that the stash does not have. TypeError: a single name. ValueError: no name.
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -372,12 +409,13 @@ class Windows:
         Args:
             count: the number of folds.
             step: the length of a test part: a number of slots, or a duration such as `"7d"` or `"1mo"`.
-            gap: slots or a duration between a training part and its cut.
+            gap: slots or a duration between a training part and its cut; by default 0, none.
             expanding: every training part begins with the first window; `False`: the anchors of a training part begin
                 `step` later in each fold.
             per: `"entity"`: cuts of each entity count back from its own last anchor, so that series which end earlier
                 are tested too; lengths in slots count rows where there is no step of time. `None`: one cut for all.
             of: a column; the last anchor is that whose whole horizon ends with the last row in which it has a value.
+                `None`: with the last row.
 
         Raises:
             ValueError: a stash without times. DataError: a fold with a part without windows. ColumnError: `of`.
@@ -401,9 +439,12 @@ class Windows:
         `require` checks only slots before the anchor. A `UserWarning` counts the windows that end earlier than
         others, and, once per process, one the entities without a window.
 
+        Args:
+            of: the column whose last value the window follows; `None`: the last row.
+
         Raises:
             DataError: no entity has one, there is a gap among the rows after the last value of `of`, or the calendar
-            ends before the last slot, which says how many times are missing.
+                ends before the last slot, which says how many times are missing.
             ColumnError: no such column. SchemaError: a column without a value for empty slots.
 
         Example:
@@ -429,8 +470,9 @@ class Windows:
 
         Args:
             span: a span of consecutive slots; `None`: the only one.
-            start: the first time; as in `split`. `None`: that of the first row.
-            stop: the time before which rows are shown. `None`: all later ones too.
+            start: the first time whose row is shown: a text such as "2024-01-31", a date or datetime, or an integer in
+                the unit of the times. `None`: that of the first row.
+            stop: the time before which rows are shown, of the same types. `None`: all later ones too.
 
         Raises:
             ValueError: no such span, or several; `start` is not before `stop`; windows at given points. ColumnError: no
@@ -467,9 +509,9 @@ class Windows:
 
         Args:
             stash: its columns mean the same: types, units, zones, packs, codes; load it with `like=`, or scale it.
-            tables: those that take the place of the tables of these windows; the others are the same.
-            at: the points of the new windows, as in `Windows`. They take the place of `stride=` and `where=`. Windows
-                at given points need them.
+            tables: stashes by name that take the place of tables of these windows. By default these are kept.
+            at: a frame with the entities and times of the new windows, a row for each, which takes the place of
+                `stride=` and `where=`. Windows at given points need it; `None`: windows at all rows.
             frequency: a calendar that begins with all times of the one of these windows, and has more. By default that
                 of the stash if it does, else the one of these windows.
 
@@ -505,7 +547,18 @@ class Windows:
         return needs(self.placement)
 
     def fingerprint(self) -> dict[str, Any]:
-        """A small identity in plain values: equal windows have equal fingerprints."""
+        """A small identity in plain values: equal windows have equal fingerprints. States are compared by it.
+
+        It has counts, times, arguments and checksums, and neither values of columns nor paths.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> windows = ts.Windows(ts.load({"y": range(9)}), history=3)
+            >>> windows.fingerprint() == ts.Windows(ts.load({"y": range(9)}), history=3).fingerprint()
+            True
+            >>> windows.fingerprint() == ts.Windows(ts.load({"y": range(9)}), history=4).fingerprint()
+            False
+        """
         return fingerprint(self.placement)
 
     def __repr__(self) -> str:

@@ -260,7 +260,8 @@ def test_errors_of_a_docstring_are_listed_one_by_one(monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     from docstrings import list_errors
 
-    lines = ["What.", "", "Raises:", "    ValueError: wrong, see", "    that. KeyError: none. It says so.", "", "End."]
+    lines = ["What.", "", "Raises:", "    ValueError: wrong, see", "    that. KeyError: none. It says so. OSError,"]
+    lines += ["    from `ts.load`: late.", "", "End."]
     list_errors(None, "function", "name", None, None, lines)
     assert lines == [
         "What.",
@@ -268,6 +269,7 @@ def test_errors_of_a_docstring_are_listed_one_by_one(monkeypatch: pytest.MonkeyP
         "Raises:",
         "    ValueError: wrong, see that.",
         "    KeyError: none. It says so.",
+        "    OSError: from `ts.load`: late.",
         "",
         "End.",
     ]
