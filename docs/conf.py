@@ -14,6 +14,7 @@ import commands  # noqa: E402  beside this file
 import docstrings  # noqa: E402
 import llms  # noqa: E402
 import names  # noqa: E402
+import outside  # noqa: E402
 import search  # noqa: E402
 
 from tensorstash.segments import shared  # noqa: E402
@@ -68,6 +69,7 @@ def setup(app: Sphinx) -> None:
     for change in changes:
         app.connect("autodoc-process-docstring", change, priority=100)  # before napoleon
     app.connect("autodoc-process-signature", docstrings.name_types)
+    app.connect("source-read", outside.include)
     app.connect("doctree-read", search.add_synonyms)
     app.add_directive("commands", commands.Commands)
     app.connect("doctree-read", names.shorten)
