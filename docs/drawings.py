@@ -106,7 +106,7 @@ def window() -> str:
         parts += [*slots(left, 192 + 17 * k, ["past" if k == 0 else "past pale"] * 6, pitch, 13)]
         parts += [*slots(left + 96, 192 + 17 * k, ["target" if k == 0 else "target pale"] * 3, pitch, 13)]
     for y, name, length in ((210, "past", 6), (232, "target", 3)):
-        parts += [text(190, y, f'batch["{name}"]', "code"), text(312, y, f"(batch, {length})", "code")]
+        parts += [text(190, y, f'batch["{name}"]', "code"), text(320, y, f"(batch, {length})", "code")]
     title = "A series of slots with a gap; a window with past and target spans around its anchor; a batch of windows"
     return svg(250, title, parts, 560)
 
@@ -193,7 +193,7 @@ def mix() -> str:
 
 def versions() -> str:
     """Runs of a forecast over the hours of a day, and those that a window sees."""
-    left, pitch, first, last, t = 152, 12, 12, 36, 28  # hours from the midnight before the last one on
+    left, pitch, first, last, t = 160, 11.5, 12, 36, 28  # hours from the midnight before the last one on
     parts = [text(left + pitch * (h - first), 18, f"{h % 24}:00", "small", "middle") for h in range(first, last, 4)]
     for k, (issued, arrival) in enumerate(((12, "arrived 17:00"), (18, "arrived 23:00"), (24, "arrives 5:00"))):
         parts.append(text(6, 45 + 30 * k, f"{issued % 24}:00, {arrival}"))
