@@ -39,7 +39,8 @@ def lead_to_guide(app: object, what: str, name: str, obj: object, options: objec
         return
     more = [f"Guide: :doc:`/{GUIDES[short]}`.", ""]
     if short in PICTURES:
-        more = [f".. image:: /pictures/{PICTURES[short]}", f"   :alt: {short}", "", *more]
+        picture = [f"   .. image:: /pictures/{PICTURES[short]}", f"      :alt: {short}"]
+        more = [".. container:: picture", "", *picture, "", *more]
     end = lines.index("") if "" in lines else len(lines)
     lines[end:end] = ["", *more]
 

@@ -262,7 +262,7 @@ def test_a_page_of_the_reference_has_its_picture_and_its_guide_behind_the_first_
     lines = ["A picture.", "", ">>> import pytest, numpy as np", '>>> plt = pytest.importorskip("matplotlib")']
     lead_to_guide(None, "function", "tensorstash.plot.series", None, None, lines)
     leave_out_skips(None, "function", "tensorstash.plot.series", None, None, lines)
-    picture = [".. image:: /pictures/series.png", "   :alt: plot.series"]
+    picture = [".. container:: picture", "", "   .. image:: /pictures/series.png", "      :alt: plot.series"]
     assert lines == ["A picture.", "", *picture, "", "Guide: :doc:`/guide/gallery`.", "", "", ">>> import numpy as np"]
 
 
