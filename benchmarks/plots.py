@@ -2,8 +2,8 @@
 
     python benchmarks/plots.py
 
-They are readable in grey, and each shows the machine, the versions and the date below. What they show comes from the
-functions that also make the tables.
+They are readable in grey, on light pages and on dark ones, and each shows the machine, the versions and the date below.
+What they show comes from the functions that also make the tables.
 """
 
 import io
@@ -22,15 +22,18 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from PIL import Image
 
-DARK, MIDDLE, LIGHT, EDGE = "#1b4f72", "#85929e", "#d5d8dc", "#444444"
+plt.style.use(Path(__file__).parents[1] / "docs" / "pictures.mplstyle")
+
+DARK, MIDDLE, LIGHT, EDGE = "#1f6ba8", "#85929e", "#d5d8dc", "#767c85"
 FEEDS = {  # their colours and labels
     OURS: (DARK, OURS),
     HAND: (MIDDLE, f"{HAND}, scaled once"),
     USUAL: (LIGHT, f"{USUAL} (the faster of 0 and 2 workers)"),
 }
-BESIDE: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": 8}
+BESIDE: dict[str, Any] = {"xytext": (7, 0), "textcoords": "offset points", "va": "center", "fontsize": 8}
 
 
 def train(about: record.Row, rows: list[record.Row]) -> Figure:
@@ -47,10 +50,10 @@ def train(about: record.Row, rows: list[record.Row]) -> Figure:
             trained, end = share.share * (1 - row["waiting"]), share.share
             axes.barh(k + at, trained, color=style[0], label="" if k else style[1], **bar)
             waits = "waiting for data" if feed == USUAL and not k else ""
-            axes.barh(k + at, share.share - trained, left=trained, color="white", hatch="////", label=waits, **bar)
+            axes.barh(k + at, share.share - trained, left=trained, color="none", hatch="////", label=waits, **bar)
             if row is not usual:
                 end = share.highest
-                whiskers(axes, k + at, share.share, share.lowest, share.highest)
+                whiskers(axes, k + at, share.lowest, share.highest)
             text = "1" if row is usual else f"{share}"
             axes.annotate(f"{text}   {record.round_number(row['epoch_s'])} s", (end, k + at), **BESIDE)
             longest = max(longest, end)
@@ -68,24 +71,25 @@ def compare(about: record.Row, rows: list[record.Row]) -> Figure:
         own = record.is_ours(row)
         low, high = (row["windows_per_s"] * row[key] / row["ratio"] for key in ("ratio_low", "ratio_high"))
         axes.barh(k, row["windows_per_s"], color=DARK if own else LIGHT, hatch="" if own else "///", edgecolor=EDGE)
-        whiskers(axes, k, row["windows_per_s"], low, high)
+        whiskers(axes, k, low, high)
         axes.annotate(f"{two_digits(row['windows_per_s'])}   {shown(part.median)} of C", (high, k), **BESIDE)
     axes.set_xlim(0, 1.3 * max(row["windows_per_s"] * row["ratio_high"] / row["ratio"] for row, _ in found.values()))
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_xlabel("windows/s on one thread, and what part of a bare loop in C over columns of the same layout")
+    axes.set_xlabel("windows/s on one thread,\nand what part of a bare loop in C over columns of the same layout")
     return finished(figure, axes, [name.replace("`", "") for name in found], about)
 
 
-def whiskers(axes: Axes, at: float, middle: float, low: float, high: float) -> None:
-    """From the lowest round to the highest."""
-    axes.errorbar(middle, at, xerr=[[middle - low], [high - middle]], color="black", linewidth=0.8, capsize=2)
+def whiskers(axes: Axes, at: float, low: float, high: float) -> None:
+    """From the lowest round to the highest: black, in white for what is dark behind it."""
+    seam = [withStroke(linewidth=2.5, foreground="white", alpha=0.8)]
+    axes.plot([low, high], [at, at], color="black", linewidth=0.8, marker="|", markersize=4, path_effects=seam)
 
 
 def finished(figure: Figure, axes: Axes, names: Sequence[str], about: record.Row) -> Figure:
     """With names on the left, from the top, and the caption below everything else."""
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.grid(axis="x", color="#dddddd")
+    axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
     width = int(figure.get_size_inches()[0] * 17)
     figure.supxlabel(textwrap.fill(record.caption(about), width), fontsize=7, color=EDGE)
@@ -100,7 +104,7 @@ def write(figure: Figure, path: Path) -> None:
     content = io.BytesIO()
     figure.savefig(content, dpi=100)
     plt.close(figure)
-    Image.open(content).convert("RGB").quantize(64).save(path, optimize=True)
+    Image.open(content).quantize(64).save(path, optimize=True)
 
 
 def main() -> None:

@@ -8,7 +8,9 @@ WIDTH = 88
 
 
 class Commands(SphinxDirective):
-    """The help of all commands, by name."""
+    """The help of all commands, by name; its content is what one types where the page is read in the repository."""
+
+    has_content = True
 
     def run(self) -> list[nodes.Node]:
         """The sections."""

@@ -14,6 +14,7 @@ import commands  # noqa: E402  beside this file
 import docstrings  # noqa: E402
 import llms  # noqa: E402
 import names  # noqa: E402
+import outside  # noqa: E402
 import search  # noqa: E402
 
 from tensorstash.segments import shared  # noqa: E402
@@ -71,6 +72,7 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", docstrings.shorten_types, priority=900)  # behind napoleon
     app.connect("autodoc-process-signature", docstrings.name_types)
     app.connect("autodoc-skip-member", docstrings.leave_out_inside)
+    app.connect("source-read", outside.include)
     app.connect("doctree-read", search.add_synonyms)
     app.add_directive("commands", commands.Commands)
     app.connect("doctree-read", names.shorten)

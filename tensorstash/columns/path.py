@@ -27,7 +27,8 @@ def path(part: Part) -> str:
         >>> import os, tempfile, pyarrow as pa, pyarrow.parquet as pq, tensorstash as ts
         >>> folder = tempfile.mkdtemp()
         >>> for name in ("ABC", "XYZ"):
-        ...     pq.write_table(pa.table({"day": [1, 2], "price": [0.5, 0.25]}), os.path.join(folder, f"{name}.parquet"))
+        ...     rows = pa.table({"day": [1, 2], "price": [0.5, 0.25]})
+        ...     pq.write_table(rows, os.path.join(folder, f"{name}.parquet"))
         >>> stash = ts.load(folder, ["price"], entity=ts.path("stem"), time="day")
         >>> stash.entities, stash.entity_names
         (['ABC', 'XYZ'], ('ts.path.stem',))

@@ -16,8 +16,8 @@ from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
 
 WIDTH = 7.5  # inches of a figure: its letters are as large as those of a page on which it stands
-# lines differ in lightness, and then in dashes
-COLOURS = ("#14507a", "#c8641b", "#9cc3e0")
+# lines differ in lightness, and then in dashes; all stand out from a white ground and from a black one
+COLOURS = ("#1f6ba8", "#d9702a", "#9cc3e0")
 DASHES = ("-", "--", ":", "-.")
 # of the ticks of an axis whose finest step is a year, a month, a day, an hour, a minute, a second
 _DATES = ("%Y", "%b", "%-d %b", "%H:%M", "%H:%M", "%S.%f")

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tensorstash.common.calendar import GivenStep
 from tensorstash.common.checks import names_in
 from tensorstash.common.dtypes import Int64s
+from tensorstash.common.text import counted
 from tensorstash.plot.axes import (
     bin_of,
     check_stash,
@@ -89,7 +90,7 @@ def coverage(
             axes.axhline(edge, color="white")
     label_times(axes, stash.time_name or "row of the entity", stash.clock)
     sparse = len(stash) - len(names) if columns is None else 0
-    missing = f"a value missing{f' (not of {sparse} sparse columns)' if sparse else ''}"
+    missing = f"a value missing (not of {counted(sparse, 'sparse column')})" if sparse else "a value missing"
     labels = ("no rows", "complete", missing, "gap in time")
     legend_above(axes, [Patch(fc=_STATES[k], ec="grey", label=labels[k]) for k in np.unique(states)])
     return axes

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _MOST_ENTITIES = 40
 _SHARE = 0.8  # how much of an entity's height is drawn; the rest keeps entities apart
-# an even number: where training and test parts alternate, none of one kind has a colour of the other
-_PARTS = ("#14507a", "#c8641b", "#5b8c3e", "#7a4f9c", "#1f9a9a", "#b5396a", "#6d6d6d", "#b3940a")
+# two hues by turns: where training and test parts alternate, each kind has one, in three shades
+_PARTS = ("#1f6ba8", "#d9702a", "#5ba3d9", "#e8a06a", "#9cc9ec", "#f5c9a0")
 
 
 def windows(parts: Windows | Mapping[str, Windows], *, axes: "Axes | None" = None) -> "Axes":

@@ -168,8 +168,8 @@ def test_a_column_that_is_mostly_missing_does_not_mark_everything() -> None:
     nan = np.nan
     frame = {"t": range(4), "y": [1.0, nan, 1.0, 1.0], "gust": [nan, nan, nan, 1.0], "half": [nan, nan, 1.0, 1.0]}
     for columns, states, text in (
-        (["t", "y", "gust"], [1, 2, 1, 1], "a value missing (not of 1 sparse columns)"),
-        (["t", "y", "gust", "half"], [2, 2, 1, 1], "a value missing (not of 1 sparse columns)"),
+        (["t", "y", "gust"], [1, 2, 1, 1], "a value missing (not of 1 sparse column)"),
+        (["t", "y", "gust", "half"], [2, 2, 1, 1], "a value missing (not of 1 sparse column)"),
         (["t", "gust"], [2, 2, 2, 1], "a value missing"),
     ):
         axes = ts.plot.coverage(ts.load({name: frame[name] for name in columns}, time="t"))

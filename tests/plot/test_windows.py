@@ -56,7 +56,7 @@ def test_bars_cover_the_times_of_the_windows_of_each_part(gaps: Gaps) -> None:
     train, valid = windows.split(4)
     axes = ts.plot.windows({"train": train, "valid": valid})
     bars = [one for one in axes.patches if isinstance(one, Rectangle)]
-    for part, colour, lane in ((train, "#14507a", 0.1), (valid, "#c8641b", 0.5)):
+    for part, colour, lane in ((train, "#1f6ba8", 0.1), (valid, "#d9702a", 0.5)):
         for pale in (True, False):
             drawn = {
                 (int(bar.get_y() - lane + 0.001), time)
@@ -70,7 +70,7 @@ def test_bars_cover_the_times_of_the_windows_of_each_part(gaps: Gaps) -> None:
     assert axes.get_xlabel() == "t"
 
 
-def test_no_training_part_has_the_colour_of_a_test_part() -> None:
+def test_training_parts_have_one_hue_and_test_parts_another() -> None:
     windows = ts.Windows(ts.load({"t": range(90), "y": np.zeros(90)}, ["y"], time="t"), history=2, horizon=2)
     folds = windows.folds(12, 5)
     parts = {f"{name} {k}": part for k, fold in enumerate(folds) for name, part in zip(("train", "test"), fold)}
@@ -79,8 +79,9 @@ def test_no_training_part_has_the_colour_of_a_test_part() -> None:
     colours: dict[str, set[str]] = {"train": set(), "test": set()}
     for text, patch in zip(legend.get_texts(), legend.get_patches()):
         colours[text.get_text().split()[0]].add(to_hex(patch.get_facecolor()))
-    assert len(colours["train"]) == len(colours["test"]) == 4
-    assert colours["train"].isdisjoint(colours["test"])
+    assert len(colours["train"]) == len(colours["test"]) == 3
+    assert all(colour[1:3] < colour[5:] for colour in colours["train"])  # blue: less red than blue
+    assert all(colour[1:3] > colour[5:] for colour in colours["test"])  # orange
 
 
 def test_of_many_quantiles_the_legend_names_the_widest_and_the_narrowest_band() -> None:

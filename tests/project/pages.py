@@ -5,7 +5,6 @@ python -m tests.project.pages  # draws the pictures of docs/pictures anew
 
 import os
 import re
-import shutil
 import tempfile
 import warnings
 from pathlib import Path
@@ -17,6 +16,8 @@ ROOT = Path(__file__).parents[2]
 OF_OTHERS = {"lightning.md": "lightning", "huggingface.md": "transformers", "ray.md": "ray"}
 README = ROOT / "README.md"
 PICTURES = ROOT / "docs" / "pictures"
+STYLE = ROOT / "docs" / "pictures.mplstyle"
+COLOURS = 64
 
 
 def blocks(path: Path) -> list[str]:
@@ -43,13 +44,17 @@ def run(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def pictures(path: Path) -> list[str]:
-    """The pictures that the code of a page draws; drawings are by hand, and benchmarks/plots.py draws its own."""
+    """The pictures that the code of a page draws; docs/drawings.py and benchmarks/plots.py draw the others."""
     return re.findall(r"!\[[^\]]*\]\((?:\.\./)*pictures/([^)]+\.png)\)", path.read_text("utf-8"))
 
 
 def main() -> None:
-    """Run the pages that show pictures, each in a directory of its own, and keep what they draw."""
+    """Run the pages that show pictures, each in a directory of its own, and keep what they draw in few colours."""
     os.environ["MPLBACKEND"] = "Agg"
+    from matplotlib import style
+    from PIL import Image
+
+    style.use(STYLE)
     warnings.filterwarnings("ignore", "Gaps cost")
     PICTURES.mkdir(exist_ok=True)
     for path in filter(pictures, pages()):
@@ -58,7 +63,7 @@ def main() -> None:
             Path("examples").symlink_to(ROOT / "examples", target_is_directory=True)
             run(path)
             for name in pictures(path):
-                shutil.copy(name, PICTURES / name)
+                Image.open(name).quantize(COLOURS).save(PICTURES / name, optimize=True)
             os.chdir(ROOT)
 
 
