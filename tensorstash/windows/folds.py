@@ -13,8 +13,8 @@ from tensorstash.errors import DataError
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.cuts import AFTER_ALL, BEFORE_ALL, Cut, between, cut_at, cut_at_slots, first_slots, slots_of
 from tensorstash.windows.known_ahead import warn_of_missing
+from tensorstash.windows.latest import last_rows
 from tensorstash.windows.placement import Placement
-from tensorstash.windows.selection import last_rows
 from tensorstash.windows.shift import FARTHEST, Shift
 from tensorstash.windows.slots import run_edges, times_at
 from tensorstash.windows.splits import check_divisible, check_intervals, check_timed
@@ -45,10 +45,8 @@ def folds(
         raise ValueError("folds go by slots, and a span in time of these windows reaches into the future. Use split.")
     expanding = flag(expanding, "expanding")
     number = at_least(1, count, "count")
-    by = _shift(placement, step, 1, "step", are_rows=are_rows)
-    pause = _shift(placement, gap, 0, "gap", are_rows=are_rows)
-    _check_length(by, number, f"{number} x step={step!r}")
-    _check_length(pause, 1, f"gap={gap!r}")
+    by = _shift(placement, step, number, "step", are_rows=are_rows)
+    pause = _shift(placement, gap, 1, "gap", are_rows=are_rows)
     first, last = _anchors(placement, per, of)
     behind = Shift("", placement.slots.frequency or _tick(placement.stash), 1), 1
     within = _range(placement, first, last, behind)
@@ -95,32 +93,33 @@ def _moved(times: Int64s, by: Shift, count: int) -> Int64s:
     return by.moved(times, count)
 
 
-def _shift(placement: Placement, length: Length, least: int, what: str, *, are_rows: bool) -> Shift:
-    """A number of slots, each a step of the frequency or a row, or a duration as polars writes it."""
-    clock, slot_step = placement.stash.clock, placement.slots.frequency
-    if not least and is_zero(length):
-        return Shift(str(length), Frequency("", "ticks", 1, 0, clock), 0)
-    if not is_integer(length):
-        return Shift(str(length), frequency(cast("Duration", length), clock, None, what), 1)
-    slots = at_least(least, length, what)
-    if slot_step is None and slots and not are_rows:
+def _shift(placement: Placement, length: Length, times: int, what: str, *, are_rows: bool) -> Shift:
+    """A number of slots, each a step of the frequency or a row, or a duration as polars writes it.
+
+    Cuts may be so many `times` that length away from the last anchor.
+    """
+    step = placement.slots.frequency or _tick(placement.stash)
+    if what == "gap" and is_zero(length):
+        shift = Shift(str(length), step, 0)
+    elif not is_integer(length):
+        shift = Shift(str(length), frequency(cast("Duration", length), placement.stash.clock, None, what), 1)
+    else:
+        shift = Shift(str(length), step, at_least(int(what == "step"), length, what))
+        if placement.slots.frequency is None and shift.steps and not are_rows:
+            raise ValueError(
+                f"{what} in slots needs the step of time, which gaps='ignore' and spans in time alone lack. Give a "
+                "duration, or per='entity' and all lengths in slots, which are then rows."
+            )
+    if times * shift.most_ticks > FARTHEST:
         raise ValueError(
-            f"{what} in slots needs the step of time, which gaps='ignore' and spans in time alone lack. Give a "
-            "duration, or per='entity' and all lengths in slots, which are then rows."
+            f"The cuts of folds must lie within 2**61 ticks before the last anchor; {times} x {what}={length!r} is "
+            "longer. Take fewer folds, or a shorter step= or gap=."
         )
-    return Shift(str(length), slot_step or _tick(placement.stash), slots)
+    return shift
 
 
 def _tick(stash: Stash) -> Frequency:
     return Frequency("1 tick", "ticks", 1, 0, stash.clock)
-
-
-def _check_length(shift: Shift, times: int, text: str) -> None:
-    if times * shift.most_ticks > FARTHEST:
-        raise ValueError(
-            f"The cuts of folds must lie within 2**61 ticks before the last anchor; {text} is longer. Take fewer "
-            "folds, or a shorter step= or gap=."
-        )
 
 
 def _anchors(placement: Placement, per: Per | None, of: str | None) -> tuple[Int64s, Int64s]:

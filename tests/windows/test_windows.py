@@ -190,6 +190,7 @@ def test_where_names_a_boolean_column() -> None:
         ts.Windows(stash, 2, where="i64")
 
 
+@pytest.mark.filterwarnings("ignore:Part .* missing, before it:UserWarning")
 @settings(max_examples=80)
 @given(
     tables(),
