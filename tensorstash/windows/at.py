@@ -106,25 +106,11 @@ def _entities(columns: "Mapping[str, pa.ChunkedArray]", stash: Stash) -> Int32s:
     """The index into `stash.entities` of each row, -1 for one that the stash does not have."""
     if not stash.entity_names:
         return np.zeros(len(columns[str(stash.time_name)]), np.int32)
-    every = zip(stash.entity_names, stash.names().arrow)
-    return find_entities(stash, [_checked(columns[name], name, own.type) for name, own in every])
-
-
-def _checked(array: "pa.ChunkedArray", name: str, own: "pa.DataType") -> "pa.ChunkedArray":
-    """The values of an entity column, of which those of the stash have a type of their own; none is missing."""
-    import pyarrow as pa
-
-    from tensorstash.columns.types import is_text, value_type
-
-    kind = value_type(array.type)
-    if is_text(kind) != is_text(own) or not (is_text(kind) or pa.types.is_integer(kind)):
-        wanted = "text" if is_text(own) else "integers"
-        raise SchemaError(
-            f"The entities of at= must be {wanted}, as in the stash; column {name!r} is {kind}. Convert it."
-        )
-    if array.null_count:
-        raise DataError(
-            f"Each row of at= must have an entity; column {name!r} is null in row {_first_null(array):,}. Drop such "
-            "rows."
-        )
-    return array
+    arrays = [(name, columns[name]) for name in stash.entity_names]
+    for name, array in arrays:
+        if array.null_count:
+            raise DataError(
+                f"Each row of at= must have an entity; column {name!r} is null in row {_first_null(array):,}. Drop "
+                "such rows."
+            )
+    return find_entities(stash, arrays, "at=", "the stash")

@@ -7,6 +7,7 @@ import numpy as np
 
 from tensorstash.common.checks import is_integer, is_listed, shown
 from tensorstash.common.dtypes import Int32s
+from tensorstash.errors import SchemaError
 from tensorstash.stash.stash import Stash, entity_number
 
 if TYPE_CHECKING:
@@ -26,10 +27,10 @@ def numbers_of(entities: Sequence[Any], names: Sequence[Any]) -> list[int]:
     return found
 
 
-def find_entities(stash: Stash, columns: "Iterable[pa.ChunkedArray]") -> Int32s:
+def find_entities(stash: Stash, columns: "Iterable[tuple[str, pa.ChunkedArray]]", of: str, within: str) -> Int32s:
     """The number of the entity that each row of some columns has in a stash, -1 for one that it lacks.
 
-    There is a column for each one of the entities, both of texts or both of integers, of any width.
+    There is a column, with its name, for each one of the entities; messages call the two sides `of` and `within`.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -38,13 +39,28 @@ def find_entities(stash: Stash, columns: "Iterable[pa.ChunkedArray]") -> Int32s:
     from tensorstash.columns.types import value_type
 
     codes = []
-    for own, column in zip(stash.names().arrow, columns):
+    for (name, column), own, called in zip(columns, stash.names().arrow, stash.entity_names):
+        kinds = [_kind(array.type) for array in (column, own)]
+        if kinds[0] != kinds[1]:
+            raise SchemaError(
+                f"Entities are found by equal values; {name!r} of {of} holds {kinds[0]}, and {called!r} of {within} "
+                f"{kinds[1]}. Convert one of them."
+            )
         known = own.cast(pa.large_string()).dictionary_encode()
         texts = column.cast(value_type(column.type)).cast(pa.large_string())
         places = pc.index_in(texts, value_set=known.dictionary)
         codes.append((numbers(known.indices), filled(places.combine_chunks(), -1)))
     of_stash, of_rows = (_as_bytes(np.stack(parts, 1)) for parts in zip(*codes))
     return filled(pc.index_in(of_rows, value_set=of_stash), -1)
+
+
+def _kind(arrow: "pa.DataType") -> str:
+    """What the values of a type are, as entities: integers of any width are equal."""
+    import pyarrow as pa
+
+    from tensorstash.columns.types import is_text, value_type
+
+    return "texts" if is_text(arrow) else "integers" if pa.types.is_integer(value_type(arrow)) else str(arrow)
 
 
 def _as_bytes(rows: Int32s) -> "pa.FixedSizeBinaryArray":

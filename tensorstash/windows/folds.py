@@ -1,7 +1,7 @@
 """The folds of a backtest."""
 
-from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Literal, SupportsIndex, cast
 
 import numpy as np
@@ -11,7 +11,7 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Duration, Frequency, frequency, is_zero
 from tensorstash.errors import DataError
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.cuts import AFTER_ALL, BEFORE_ALL, Cut, between, cut_at, cut_at_slots, first_slots, slots_of
+from tensorstash.windows.cuts import AFTER_ALL, BEFORE_ALL, between, cut_at, cut_at_slots, first_slots, slots_of
 from tensorstash.windows.known_ahead import warn_of_missing
 from tensorstash.windows.latest import last_rows
 from tensorstash.windows.placement import Placement
@@ -50,13 +50,12 @@ def folds(
     first, last = _anchors(placement, per, of)
     behind = Shift("", placement.slots.frequency or _tick(placement.stash), 1), 1
     within = _range(placement, first, last, behind)
+    cut = partial(_cut, placement, in_slots=in_slots)
     anchor, made = placement.history + placement.label_offset, []
     for k in range(number):
-        cut = [behind, (by, k - number)]
-        moves = (first, [(by, k)]), (last, [*cut, (pause, -1)]), (last, cut), (last, [behind, (by, k + 1 - number)])
-        cuts = [_cut(placement, slots, lengths, in_slots=in_slots) for slots, lengths in moves]
-        train_start, train_stop, low, high = (first_slots(placement, each) for each in cuts)
-        train = between(placement, None if expanding else train_start, train_stop, anchor, placement.length - 1)
+        start, stop = cut(first, (by, k)), cut(last, behind, (by, k - number), (pause, -1))
+        low, high = cut(last, behind, (by, k - number)), cut(last, behind, (by, k - number + 1))
+        train = between(placement, None if expanding else start, stop, anchor, placement.length - 1)
         test = between(placement, low, high, anchor, anchor)
         for part, name in ((train, "training"), (test, "test")):
             if not len(part):
@@ -69,16 +68,17 @@ def folds(
     return made
 
 
-def _cut(placement: Placement, slots: Int64s, moves: Sequence[Move], *, in_slots: bool) -> Cut:
-    """The cut some lengths of time after a slot of each entity, or of one for all."""
+def _cut(placement: Placement, slots: Int64s, *moves: Move, in_slots: bool) -> Int64s:
+    """The first slot of each run after the cut some lengths of time after a slot of each entity, or of one for all."""
     if in_slots:
-        return cut_at_slots(placement, slots, sum(length.steps * count for length, count in moves))
+        cut = cut_at_slots(placement, slots, sum(length.steps * count for length, count in moves))
+        return first_slots(placement, cut)
     moments, known = np.full(len(slots), BEFORE_ALL), slots >= 0
     moved = times_at(placement.slots, placement.times, slots[known])
     for move in moves:
         moved = _moved(moved, *move)
     moments[known] = moved
-    return cut_at(placement, moments)
+    return first_slots(placement, cut_at(placement, moments))
 
 
 def _moved(times: Int64s, by: Shift, count: int) -> Int64s:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import torch
 
 from tensorstash.common.clock import NANOSECONDS, Clock
 from tensorstash.common.dtypes import Int32s, Int64s
@@ -168,9 +167,6 @@ def _entities(stash: Stash, table: Stash, name: str, by: tuple[str, ...] | None)
     """The number in a table of each entity of a stash, -1 for one that it lacks."""
     import pyarrow as pa
 
-    from tensorstash.columns.types import is_text
-
-    count = len(stash.offsets) - 1
     wanted, called = [*stash.entity_names], "the entities of the windows"
     if by is not None:
         wanted, called = [*by], f"by={by[0] if len(by) == 1 else [*by]!r}"
@@ -181,7 +177,7 @@ def _entities(stash: Stash, table: Stash, name: str, by: tuple[str, ...] | None)
             raise ValueError(
                 f"by= names the entity in a table, and {name!r} has none: it is the same for all. Leave {called} out."
             )
-        return np.zeros(count, np.int32)
+        return np.zeros(len(stash.offsets) - 1, np.int32)
     if len(wanted) != len(table.entity_names):
         have = ", ".join(map(repr, table.entity_names))
         raise SchemaError(
@@ -190,28 +186,14 @@ def _entities(stash: Stash, table: Stash, name: str, by: tuple[str, ...] | None)
             "hold them: by=."
         )
     columns = stash.names().arrow if by is None else [arrow_column(stash, one, stash.static[one]) for one in by]
-    for own, column, other, called in zip(columns, wanted, table.names().arrow, table.entity_names):
-        kinds = ["texts" if is_text(array.type) else "integers" for array in (other, own)]
-        if kinds[0] != kinds[1]:
-            raise SchemaError(
-                f"Entities of a table are found by equal values; {called!r} of {name!r} holds {kinds[0]}, and "
-                f"{column!r} {kinds[1]}. Convert one of them before loading."
-            )
-    return find_entities(table, [pa.chunked_array([column]) for column in columns])
+    chunked = [(column, pa.chunked_array([array])) for column, array in zip(wanted, columns)]
+    return find_entities(table, chunked, "the windows", f"the table {name!r}")
 
 
 def _check_static(stash: Stash, column: str) -> None:
     if column not in stash.static:
         raise unknown(column, stash.static, "the stash of the windows", "static column")
-    about, tensor = stash.about(column), stash.static[column]
-    if (
-        about.kind not in ("category", "number")
-        or tensor.dtype.is_floating_point
-        or tensor.dtype == torch.bool
-        or tensor.ndim > 1
-    ):
-        held = "a pack" if tensor.ndim > 1 else str(tensor.dtype) if about.kind == "number" else about.kind
+    if stash.about(column).kind == "hashed":
         raise SchemaError(
-            f"by= must name a static column of texts or integers, as entities are; {column!r} holds {held}. Load it "
-            "as such."
+            f"by= must name a static column of texts or integers; {column!r} is hashed. Load it as texts."
         )

@@ -422,7 +422,7 @@ def test_any_frame_will_do(make: Any) -> None:
         ({"e": ["a", None], "t": [1, 2]}, "column 'e' is null in row 1"),
         ({"e": ["a"], "t": [1.5]}, "must be an integer"),
         ({"e": ["a"], "t": np.array(["2024-01-01"], "M8[s]")}, "must be an integer"),
-        ({"e": [1], "t": [1]}, "entities of at= must be text"),
+        ({"e": [1], "t": [1]}, "'e' of at= holds integers, and 'e' of the stash texts"),
         ({"e": pa.array([], pa.string()), "t": pa.array([], pa.int64())}, "at least one row"),
         ({"e": ["a"], "t": [1], "label": ["yes"]}, "must be numbers, booleans or times"),
         ({"e": ["a", "a"], "t": [1, 2], "label": [True, None]}, "column 'label' of at= is null in row 1"),
