@@ -37,8 +37,7 @@ def fragments(
         raise ValueError("gaps='mask' needs times, and this stash has none. Load it with time=.")
     if stash.time is None or gaps == "ignore":
         if frequency is not None or tolerance is not None:
-            why = "with gaps='ignore'" if gaps == "ignore" else "for a stash without times"
-            raise ValueError(f"frequency and tolerance must be left out {why}.")
+            raise ValueError("frequency and tolerance must be left out with gaps='ignore', and without times.")
         return entity_runs(stash.offsets.numpy())
     if stash.info.time is not None and stash.info.time.duplicates:
         raise DataError(
@@ -160,11 +159,10 @@ def _warn_of_require(placement: Placement, before: Placement, judged: Sequence[R
     alone = {asked.span.name: every - len(drop(before.intervals, *incomplete(before, [asked]))) for asked in judged}
     worst = max(alone, key=lambda name: alone[name])
     more = f" {worst!r} alone costs {alone[worst]:,}." if len(alone) > 1 else ""
-    what = "missing values" if placement.fills is None else "missing values and empty slots"
     warnings.warn(
-        f"require= leaves out {1 - kept / every:.0%} of the windows, because of {what}: {kept:,} of {every:,} are left."
-        f"{more} Shorter windows lose fewer, and fewer names or lower shares in require= too; fill= turns missing "
-        "values into data.",
+        f"require= leaves out {1 - kept / every:.0%} of the windows, because of missing values or empty slots: "
+        f"{kept:,} of {every:,} are left.{more} Shorter windows lose fewer, and fewer names or lower shares in "
+        "require= too; fill= turns missing values into data.",
         stacklevel=6,
     )
 

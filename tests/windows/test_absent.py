@@ -86,7 +86,7 @@ def test_windows_that_require_leaves_out_are_counted_if_they_are_many() -> None:
     data = {"e": [*"a"] * 20 + [*"bb"], "y": [1.0] * 20 + [None, 3.0], "x": [None] * 2 + [1.0] * 20}
     stash = ts.load(data, ["y", "x"], entity="e")
     message = (
-        "require= leaves out 15% of the windows ... missing values: 17 of 20 are left. 'x' alone costs 2. "
+        "require= leaves out 15% of the windows ... empty slots: 17 of 20 are left. 'x' alone costs 2. "
         "Shorter windows lose fewer"
     )
     told, absent = texts_of(lambda: ts.Windows(stash, 2, require=["y", "x"]))
@@ -94,7 +94,7 @@ def test_windows_that_require_leaves_out_are_counted_if_they_are_many() -> None:
     assert absent.startswith("1 of 2 entities have no window: 1 with missing values")
     assert texts_of(lambda: ts.Windows(stash, 2, require=["x"])) == [], "a tenth is not more than a tenth"
     told, _ = texts_of(lambda: ts.Windows(stash, 2, min_history=1, require=["y"]))
-    assert re.search(like("missing values and empty slots: 19 of 22 are left. Shorter"), told)
+    assert re.search(like("missing values or empty slots: 19 of 22 are left. Shorter"), told)
     assert texts_of(lambda: ts.Windows(stash, 2, where=np.arange(22) < 5)) == []
 
 
