@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 
 import tensorstash as ts
 from tensorstash.batches.devices import device_of
-from tensorstash.windows import selection
+from tensorstash.windows import latest
 from tests import processes
 from tests.oracle_load import descriptors
 
@@ -73,7 +73,7 @@ def pytest_unconfigure() -> None:
 @pytest.fixture(autouse=True)
 def latest_has_not_warned(monkeypatch: pytest.MonkeyPatch) -> None:
     """A warning that is given once per process is given in each test."""
-    monkeypatch.setitem(selection._has_warned, "short", False)
+    monkeypatch.setitem(latest._has_warned, "short", False)
 
 
 @pytest.fixture(scope="session")

@@ -20,8 +20,8 @@ from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.several import Several
 from tensorstash.transforms.fitting import Statistics
 from tensorstash.windows.contents import Contents
+from tensorstash.windows.entity_numbers import numbers_of
 from tensorstash.windows.identity import MEANINGS
-from tensorstash.windows.selection import numbers_of
 from tensorstash.windows.splits import Moment
 from tensorstash.windows.windows import Windows
 

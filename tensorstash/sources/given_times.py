@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tensorstash.columns.arrays import integers
 from tensorstash.columns.types import value_type
@@ -33,15 +34,15 @@ def times_of(given: Any) -> pa.ChunkedArray:
 
 def calendar_of(times: pa.ChunkedArray, clock: Clock) -> Calendar:
     """The calendar of times that `times_of` returned, in the unit of a clock."""
-    ticks = ticks_of(times, clock, None)
-    falls = np.flatnonzero(ticks[1:] <= ticks[:-1])
-    if len(falls):
-        before, after = (clock.format(int(ticks[falls[0] + k])) for k in (0, 1))
+    # of times of another type the order is told first
+    falls = pc.less_equal(times[1:], times[:-1]) if pa.types.is_primitive(times.type) else pa.array([False])
+    if pc.any(falls).as_py():
+        at = pc.index(falls, pa.scalar(True)).as_py()
         raise ValueError(
-            f"A calendar ascends, and in {_NAME} {before} comes before {after}. Sort the times, each once: "
-            "np.unique(times)."
+            f"A calendar ascends, and in {_NAME} the time in place {at + 1:,}, counted from 0, is not after the one "
+            "before it. Sort the times, each once: np.unique(times)."
         )
-    return Calendar(ticks, clock)
+    return Calendar(ticks_of(times, clock, None), clock)
 
 
 def ticks_of(times: pa.ChunkedArray, clock: Clock, column: str | None) -> Int64s:

@@ -61,12 +61,13 @@ def _arrow_columns(stash: "Stash") -> "dict[str, pa.Array]":
             columns.setdefault(about.source, _times(times.numpy(), "timestamp", about.unit, about.zone))
     for name, tensor in (*stash.items(), *stash.static.items()):
         if name not in columns:
-            array = _column(stash, name, tensor.float() if tensor.dtype == torch.bfloat16 else tensor)
+            array = arrow_column(stash, name, tensor.float() if tensor.dtype == torch.bfloat16 else tensor)
             columns[name] = array.take(entities) if name in stash.static else array
     return columns
 
 
-def _column(stash: "Stash", name: str, tensor: torch.Tensor) -> "pa.Array":
+def arrow_column(stash: "Stash", name: str, tensor: torch.Tensor) -> "pa.Array":
+    """The values of a column, given as a tensor, in Arrow."""
     import pyarrow as pa
 
     info, array = stash.about(name), tensor.numpy()

@@ -8,7 +8,7 @@ import numpy as np
 from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import Int64s
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.cuts import cut_at, first_slots
+from tensorstash.windows.cuts import cut_at, first_slots, rows_from_cut
 from tensorstash.windows.intervals import intervals, windows_in
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import run_edges, run_rows, slots_at, steps_to
@@ -73,8 +73,9 @@ def _slots_at(placement: Placement, moment: int) -> Int64s:
     moment -= step.tolerance
     low_rows, high_rows = run_rows(slots, placement.stash.rows)
     cut = cut_at(placement, moment)
-    found, row = first_slots(placement, cut), cut.rows[placement.entities_at(low_rows)]
+    found, row = first_slots(placement, cut), rows_from_cut(placement, cut)[placement.entities_at(low_rows)]
     outside = np.flatnonzero((row <= low_rows) | (row >= high_rows))
     nearest = np.clip(row, low_rows, high_rows - 1)[outside]
-    found[outside] = slots_at(slots, nearest) + steps_to(slots, placement.times, nearest, moment)
+    moments = np.full(len(nearest), moment)
+    found[outside] = slots_at(slots, nearest) + steps_to(slots, placement.times, nearest, moments)
     return found

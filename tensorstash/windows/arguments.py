@@ -19,21 +19,15 @@ from tensorstash.windows.align import Align, checked_align
 from tensorstash.windows.at import Unmatched
 from tensorstash.windows.cover import covering
 from tensorstash.windows.during import During, Side
+from tensorstash.windows.entities import chosen_in, of_entities
 from tensorstash.windows.fills import slot_fills
 from tensorstash.windows.gaps import Gaps, all_windows, fragments
 from tensorstash.windows.intervals import no_intervals
+from tensorstash.windows.latest import latest
 from tensorstash.windows.placement import Placement
-from tensorstash.windows.require import Require, Required, required
+from tensorstash.windows.require import Require, required
 from tensorstash.windows.runs import Runs, read_calendar
-from tensorstash.windows.selection import (
-    Where,
-    anchored,
-    at_points,
-    chosen_in,
-    enough_rows,
-    latest,
-    of_entities,
-)
+from tensorstash.windows.selection import Where, anchored, at_points, enough_rows
 from tensorstash.windows.slots import lead_and_tail, place, times_at, with_tail
 from tensorstash.windows.splits import Moment, check_divisible, check_intervals
 from tensorstash.windows.tables import check_used, checked_tables
@@ -78,18 +72,13 @@ class Arguments:
         """Slots before the anchor. Without spans in slots a window is one row, or with `at=` a point in time."""
         return max([0 if self.spans or at is not None else 1, *(-span.start for span in self.spans)])
 
-    def required(self, placement: Placement) -> list[Required]:
-        """What `require=` asks of spans, which it names by themselves or by their columns."""
-        size = placement.history, placement.horizon
-        return required(placement.stash, self.spans, self.in_time, self.require, size)
-
     def check(self, stash: Stash, at: Any) -> None:
         """Raise `ValueError` for arguments that contradict each other, the stash, or points in time."""
-        if stash.known is not None and at is None:
+        if stash.known is not None and (at is None or self.spans):
             raise ValueError(
-                "Windows are anchored on rows, and each version of a time would be an anchor; this stash has known "
-                f"times, {stash.known_name!r}. Give the times to look from as at=, or take it as a table of other "
-                "windows, tables=."
+                f"Rows with known times, {stash.known_name!r}, are versions of a time, which cannot be anchors or fill "
+                "slots. Give the times to look from as at=, with spans in time alone, ts.During(...), or take the "
+                "stash as a table of other windows, tables=."
             )
         if at is None and (self.closed, self.unmatched) != ("left", "error"):
             raise ValueError(
@@ -169,7 +158,7 @@ def windows_of(
         wide = to_width(arguments.spans, stash, runs, chosen, masked=arguments.gaps == "mask", is_kept=may_forecast)
         arguments = replace(arguments, spans=wide, stride=wide[0].stop)
     candidates = replace(_candidates(arguments, stash, runs, at, tables), chosen=chosen)
-    judged = arguments.required(candidates)
+    judged = required(candidates, arguments.require)
     if at is not None:
         placement = at_points(candidates, at, arguments.closed, judged, arguments.unmatched)
     else:
@@ -256,7 +245,7 @@ def newest(arguments: Arguments, placement: Placement, of: str | None) -> Placem
     check_divisible(placement, "latest")
     slots = with_tail(placement.slots, placement.stash, placement.horizon)
     every = replace(placement, slots=slots, cover=None)
-    newest = latest(every, arguments.required(every), of)
+    newest = latest(every, required(every, arguments.require), of)
     found = enough_rows(replace(every, fills=slot_fills(placement.stash, placement.spans, slots), intervals=newest))
     _check_reach(found, placement.horizon - 1)
     return found

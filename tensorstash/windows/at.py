@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.columns.names import check_name
-from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.dtypes import Int32s
 from tensorstash.common.text import type_text
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.entity_numbers import find_entities
 from tensorstash.windows.points import Points
 
 if TYPE_CHECKING:
@@ -103,52 +104,13 @@ def _label(array: "pa.ChunkedArray", name: str, stash: Stash) -> NDArray[Any]:
 
 def _entities(columns: "Mapping[str, pa.ChunkedArray]", stash: Stash) -> Int32s:
     """The index into `stash.entities` of each row, -1 for one that the stash does not have."""
-    import pyarrow.compute as pc
-
-    from tensorstash.columns.arrays import filled
-
-    codes = [_codes(columns[name], name, stash) for name in stash.entity_names]
-    if not codes:
+    if not stash.entity_names:
         return np.zeros(len(columns[str(stash.time_name)]), np.int32)
-    of_stash, of_frame = (_as_bytes(np.stack(parts, 1)) for parts in zip(*codes))
-    return filled(pc.index_in(of_frame, value_set=of_stash), -1)
-
-
-def _as_bytes(rows: Int64s) -> "pa.FixedSizeBinaryArray":
-    """The bytes of each row of integers as one value, because Arrow looks up single values only."""
-    import pyarrow as pa
-
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(8 * rows.shape[1]), len(rows), [None, pa.py_buffer(rows)])
-
-
-def _codes(array: "pa.ChunkedArray", name: str, stash: Stash) -> tuple[Int64s, Int64s]:
-    """The values of the stash's entities and of the frame's rows as codes, -1 for a value that no entity has."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from tensorstash.columns.arrays import filled, numbers, of_numbers, of_texts
-    from tensorstash.columns.types import is_text
-
-    if pa.types.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
-    values = stash.entity_values(name)
-    if is_text(array.type) != isinstance(values, list) or not (is_text(array.type) or pa.types.is_integer(array.type)):
-        wanted = "text" if isinstance(values, list) else "integers"
-        raise SchemaError(
-            f"The entities of at= must be {wanted}, as in the stash; column {name!r} is {array.type}. Convert it."
-        )
-    if array.null_count:
-        raise DataError(
-            f"Each row of at= must have an entity; column {name!r} is null in row {_first_null(array):,}. Drop such "
-            "rows."
-        )
-    if not len(values):  # an empty list has no type in Arrow
-        return np.empty(0, np.int64), np.full(len(array), -1)
-    known = (of_texts(values) if isinstance(values, list) else of_numbers(values)).dictionary_encode()
-    try:
-        places = pc.index_in(array.cast(known.dictionary.type), value_set=known.dictionary)
-        codes = filled(places.combine_chunks(), -1).astype(np.int64)
-    except pa.ArrowInvalid:  # integers beyond the type of the stash
-        number = {value: k for k, value in enumerate(known.dictionary.to_pylist())}
-        codes = np.array([number.get(value, -1) for value in array.to_pylist()], np.int64)
-    return numbers(known.indices).astype(np.int64), codes
+    arrays = [(name, columns[name]) for name in stash.entity_names]
+    for name, array in arrays:
+        if array.null_count:
+            raise DataError(
+                f"Each row of at= must have an entity; column {name!r} is null in row {_first_null(array):,}. Drop "
+                "such rows."
+            )
+    return find_entities(stash, arrays, "at=", "the stash")

@@ -91,14 +91,11 @@ class Contents:
 
     def batch(self, ids: Ids) -> Batch:
         """The batch of windows in fresh memory; that of no window says what the entries of all are."""
-        located = self._locate(ids)
-        batch = gather(self.plans, located.source, self.chain.rows(located)) | self.beside(located)
-        return batch | self.of_rows(located, new_memory)
-
-    def _locate(self, ids: Ids) -> Located:
         chain, located = self.chain, self.chain.locate(check_ids(ids, len(self.chain)))
         rows = chain.static_rows(located, chain.entities(located)) if self.static else None
-        return located._replace(static_rows=rows, entries=chain.labels(located))
+        located = located._replace(static_rows=rows, entries=chain.labels(located))
+        batch = gather(self.plans, located.source, chain.rows(located)) | self.beside(located)
+        return batch | self.of_rows(located, new_memory)
 
     def window_or_batch(self, ids: int | Ids) -> Batch:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""

@@ -67,8 +67,8 @@ def _wanted(placement: Placement, start: Moment | None, stop: Moment | None) -> 
     low, high = first, end = first + slots.lead, end - slots.tail
     if start is not None or stop is not None:
         check_timed(placement.stash, "cover at start= or stop=")
-    since = None if start is None else clock.parse(start, "start")
-    until = None if stop is None else clock.parse(stop, "stop")
+    since = None if start is None else clock.parse(start, "start, a time and not a slot,")
+    until = None if stop is None else clock.parse(stop, "stop, a time and not a slot,")
     if since is not None and until is not None and since >= until:
         raise ValueError(f"start must be before stop, got {start} and {stop}.")
     if since is not None:

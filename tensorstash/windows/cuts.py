@@ -1,6 +1,6 @@
 """Cuts: where windows are divided, each entity at a time of its own."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -8,40 +8,36 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.native.guide import first_rows
 from tensorstash.windows.intervals import keep
 from tensorstash.windows.placement import Placement
-from tensorstash.windows.slots import nearest_rows, run_edges, run_rows, slots_at, steps_after, steps_until
+from tensorstash.windows.slots import nearest_rows, run_edges, run_rows, slots_at, slots_from, steps_after
+
+Cut = Int64s  # a time of each entity, `(entities,)`; in a stash without times the rows are the times
 
 BEFORE_ALL, AFTER_ALL = -(1 << 63), (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Where windows are divided: a time for each entity, `(entities,)`, and its first row at or after that time.
-
-    In a stash without times the rows are the times.
-    """
-
-    rows: Int64s
-    moments: Int64s
+def cut_at(placement: Placement, moment: Int64s | int) -> Cut:
+    """A cut at one time of all entities."""
+    return np.broadcast_to(np.asarray(moment, np.int64), len(placement.offsets) - 1)
 
 
-def cut_at(placement: Placement, moments: Int64s | int) -> Cut:
-    """A cut at a time of each entity, or at one time."""
-    offsets = placement.offsets
-    times = np.broadcast_to(np.asarray(moments, np.int64), len(offsets) - 1)
-    return Cut(first_rows(placement.times, offsets[:-1], offsets[1:], times), times)
+def rows_from_cut(placement: Placement, cut: Cut) -> Int64s:
+    """The first row of each entity at or after a cut, or the row after its last one."""
+    if placement.stash.time is None:
+        return cut
+    return first_rows(placement.times, placement.offsets[:-1], placement.offsets[1:], cut)
 
 
 def cut_at_rows(placement: Placement, rows: Int64s) -> Cut:
     """A cut at the time of a row of each entity, which keeps rows of one time together; or before or after all rows."""
     if placement.stash.time is None:
-        return Cut(rows, rows)
+        return rows
     first, stops = placement.offsets[:-1], placement.offsets[1:]
     moments = np.full(len(rows), BEFORE_ALL)
     inside, behind = (first <= rows) & (rows < stops), (rows == stops) & (first < stops)
     moments[inside] = placement.times[rows[inside]]
     last = placement.times[stops[behind] - 1]
     moments[behind] = last + (last < AFTER_ALL)
-    return cut_at(placement, moments)
+    return moments
 
 
 def slots_of(placement: Placement, rows: Int64s) -> Int64s:
@@ -74,19 +70,12 @@ def cut_at_slots(placement: Placement, slots: Int64s, steps: int) -> Cut:
 
 
 def first_slots(placement: Placement, cut: Cut) -> Int64s:
-    """The first slot of each run after a cut, or its end: `(runs,)`. Empty slots between rows have times as well."""
+    """The first slot of each run after a cut, or its end: `(runs,)`."""
     slots, (low, high) = placement.slots, run_rows(placement.slots, placement.stash.rows)
     entities = placement.entities_at(low)
-    row = np.clip(cut.rows[entities], low, high)
+    row = np.clip(rows_from_cut(placement, cut)[entities], low, high)
     _, stops = run_edges(slots)
-    first = np.where(row < high, slots_at(slots, np.minimum(row, high - 1)), stops)
-    if slots.frequency is None:
-        return first
-    before = slots_at(slots, np.maximum(row - 1, low))
-    which = np.flatnonzero((row > low) & (first - before > 1))
-    most, moments = (first - before)[which], cut.moments[entities[which]]
-    first[which] = before[which] + steps_until(slots, placement.times, row[which] - 1, most, moments)
-    return first
+    return slots_from(slots, placement.stash, (low, high, stops), row, cut[entities])
 
 
 def between(placement: Placement, low: Int64s | None, high: Int64s | None, first: int, last: int) -> Placement:

@@ -1,4 +1,4 @@
-"""Windows as text, and as HTML with their spans and three of them."""
+"""Windows as text, and as HTML with their spans."""
 
 import html
 
@@ -7,11 +7,8 @@ import numpy as np
 from tensorstash.common.calendar import Calendar
 from tensorstash.common.html import table
 from tensorstash.common.text import counted
-from tensorstash.stash.printed import entity_text
 from tensorstash.windows.align import align_text
-from tensorstash.windows.extent import extent
 from tensorstash.windows.placement import Placement
-from tensorstash.windows.slots import nearest_rows
 
 _MOST_SPANS = 20
 
@@ -22,13 +19,11 @@ def as_text(placement: Placement) -> str:
 
 
 def as_html(placement: Placement) -> str:
-    """The text, with tables of the spans and of the first, the middle and the last window."""
+    """The text, with a table of the spans."""
     spans = _spans(placement)
     more = f"<p>and {len(spans) - _MOST_SPANS:,} more spans</p>" if len(spans) > _MOST_SPANS else ""
-    tables = table(("span", "column and slots"), spans[:_MOST_SPANS]) + more
-    if len(placement):
-        tables += table(*_examples(placement))
-    return f"<p><b>Windows</b>: {html.escape(_caption(placement))}</p>{tables}"
+    rows = table(("span", "column and slots"), spans[:_MOST_SPANS])
+    return f"<p><b>Windows</b>: {html.escape(_caption(placement))}</p>{rows}{more}"
 
 
 def _caption(placement: Placement) -> str:
@@ -53,19 +48,3 @@ def _spans(placement: Placement) -> list[tuple[str, str]]:
     for time_span in placement.time_spans:
         texts += [(span.name, text) for span, text in zip(time_span.shown, time_span.texts)]
     return [(name, text.removeprefix(f"{name}=")) for name, text in texts]
-
-
-def _examples(placement: Placement) -> tuple[list[str], list[tuple[str, ...]]]:
-    """The head and the rows of a table of three windows: their entities, and the times or rows that they reach."""
-    stash, ids = placement.stash, np.unique([0, (len(placement) - 1) // 2, len(placement) - 1])
-    columns = {"window": [f"{k:,}" for k in ids]}
-    if stash.entity_names:
-        entities = placement.window_entities(ids).tolist()
-        columns[", ".join(stash.entity_names)] = [entity_text(stash, entity) for entity in entities]
-    form = str if stash.time is None else stash.clock.format
-    for head, moments in zip(("from", "anchor", "to"), extent(placement, ids)):
-        columns[head] = [form(moment) for moment in moments.tolist()]
-    if placement.points is None and stash.time is not None and placement.slots.frequency is None:
-        distance = nearest_rows(placement.slots, placement.anchor_slots(ids) + placement.label_offset)[1]
-        columns["anchor"] = [f"after {text}" if steps else text for text, steps in zip(columns["anchor"], distance)]
-    return [*columns], [*zip(*columns.values())]

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from datetime import timedelta
 from typing import Literal, get_args
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from tensorstash.common.aliases import meant_by
 from tensorstash.common.checks import at_least, flag, is_integer, names_in, one_of, shown
 from tensorstash.common.clock import Clock
-from tensorstash.common.frequency import Frequency, as_text, frequency, is_zero
+from tensorstash.common.frequency import Frequency, frequency, is_zero
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.text import type_text
 from tensorstash.windows.shift import FARTHEST, Shift
@@ -139,14 +138,9 @@ def _checked_by(by: str | Sequence[str] | None, table: str | None) -> str | tupl
             f"table must be the name of a table, got {type_text(table)}. Write table='prices', and in ts.Windows "
             "tables={'prices': stash}."
         )
-    names: str | tuple[str, ...] | None
-    if by is None or isinstance(by, str):
-        names = by
-    elif not (names := tuple(names_in(by, "by"))):
-        raise ValueError("by must name at least one static column, got none.")
-    if names is not None and table is None:
+    if by is not None and table is None:
         raise ValueError(f"by= names the entity in a table, got by={by!r} without table=. Leave it out.")
-    return names
+    return by if by is None or isinstance(by, str) else tuple(names_in(by, "by"))
 
 
 def _check_bounds(span: During, start: Shift, stop: Shift, clock: Clock) -> None:
@@ -175,17 +169,13 @@ def slots_of(span: During, start: Shift, stop: Shift, clock: Clock, whose: str) 
     if span.every is None:
         assert span.max_rows is not None
         return span.max_rows, None
-    if isinstance(span.every, str) and span.every.startswith("-"):
-        raise ValueError(f"every= is a length of time, got {span.every!r} for {span.column!r}. Leave out the minus.")
     every = _shift(span.every, clock, f"every of {whose}")
     for argument, shift in (("every", every), ("the start", start), ("the stop", stop)):
         if shift.step.kind != "ticks":
-            remedy, where = "Write it in hours.", ""
-            if shift.step.kind == "days":
-                hours = f"{'-' * (shift.steps < 0)}{shift.step.least_ticks // clock.day * 24}h"
-                remedy, where = f"Write {hours!r}.", f" in the zone {clock.zone}, where days differ"
+            where = f" in the zone {clock.zone}, where days differ" if shift.step.kind == "days" else ""
             raise ValueError(
-                f"Buckets of every= are equally long; {argument} {shift.text!r} has no fixed length{where}. {remedy}"
+                f"Buckets of every= are equally long; {argument} {shift.text!r} has no fixed length{where}. Write it "
+                "in hours."
             )
     ticks, length = every.ticks, stop.ticks - start.ticks
     if ticks < 1 or length % ticks:
@@ -210,10 +200,7 @@ def _shift(length: int | str, clock: Clock, what: str) -> Shift:
         step = frequency(size, clock, None)
     except ValueError as error:
         rule = "a duration as polars writes it, such as '-90d' or, alone, '-1mo', or an integer for integer times"
-        given: object = length
-        if isinstance(given, timedelta):
-            is_back, size = given < timedelta(0), as_text(abs(given))
-        meant = meant_by(size) if given else "0d"
+        meant = meant_by(size) if length else "0d"
         if "multiple" in str(error):
             rule, meant = f"a multiple of the unit of the times, {clock.unit!r}", None
         remedy = "" if meant is None else f" Write {'-' * is_back + meant!r}."

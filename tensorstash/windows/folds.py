@@ -1,7 +1,7 @@
 """The folds of a backtest."""
 
-from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Literal, SupportsIndex, cast
 
 import numpy as np
@@ -11,10 +11,10 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Duration, Frequency, frequency, is_zero
 from tensorstash.errors import DataError
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.cuts import AFTER_ALL, BEFORE_ALL, Cut, between, cut_at, cut_at_slots, first_slots, slots_of
+from tensorstash.windows.cuts import AFTER_ALL, BEFORE_ALL, between, cut_at, cut_at_slots, first_slots, slots_of
 from tensorstash.windows.known_ahead import warn_of_missing
+from tensorstash.windows.latest import last_rows
 from tensorstash.windows.placement import Placement
-from tensorstash.windows.selection import last_rows
 from tensorstash.windows.shift import FARTHEST, Shift
 from tensorstash.windows.slots import run_edges, times_at
 from tensorstash.windows.splits import check_divisible, check_intervals, check_timed
@@ -45,20 +45,17 @@ def folds(
         raise ValueError("folds go by slots, and a span in time of these windows reaches into the future. Use split.")
     expanding = flag(expanding, "expanding")
     number = at_least(1, count, "count")
-    by = _shift(placement, step, 1, "step", are_rows=are_rows)
-    pause = _shift(placement, gap, 0, "gap", are_rows=are_rows)
-    _check_length(by, number, f"{number} x step={step!r}")
-    _check_length(pause, 1, f"gap={gap!r}")
+    by = _shift(placement, step, number, "step", are_rows=are_rows)
+    pause = _shift(placement, gap, 1, "gap", are_rows=are_rows)
     first, last = _anchors(placement, per, of)
     behind = Shift("", placement.slots.frequency or _tick(placement.stash), 1), 1
     within = _range(placement, first, last, behind)
+    cut = partial(_cut, placement, in_slots=in_slots)
     anchor, made = placement.history + placement.label_offset, []
     for k in range(number):
-        cut = [behind, (by, k - number)]
-        moves = (first, [(by, k)]), (last, [*cut, (pause, -1)]), (last, cut), (last, [behind, (by, k + 1 - number)])
-        cuts = [_cut(placement, slots, lengths, in_slots=in_slots) for slots, lengths in moves]
-        train_start, train_stop, low, high = (first_slots(placement, each) for each in cuts)
-        train = between(placement, None if expanding else train_start, train_stop, anchor, placement.length - 1)
+        start, stop = cut(first, (by, k)), cut(last, behind, (by, k - number), (pause, -1))
+        low, high = cut(last, behind, (by, k - number)), cut(last, behind, (by, k - number + 1))
+        train = between(placement, None if expanding else start, stop, anchor, placement.length - 1)
         test = between(placement, low, high, anchor, anchor)
         for part, name in ((train, "training"), (test, "test")):
             if not len(part):
@@ -71,16 +68,17 @@ def folds(
     return made
 
 
-def _cut(placement: Placement, slots: Int64s, moves: Sequence[Move], *, in_slots: bool) -> Cut:
-    """The cut some lengths of time after a slot of each entity, or of one for all."""
+def _cut(placement: Placement, slots: Int64s, *moves: Move, in_slots: bool) -> Int64s:
+    """The first slot of each run after the cut some lengths of time after a slot of each entity, or of one for all."""
     if in_slots:
-        return cut_at_slots(placement, slots, sum(length.steps * count for length, count in moves))
+        cut = cut_at_slots(placement, slots, sum(length.steps * count for length, count in moves))
+        return first_slots(placement, cut)
     moments, known = np.full(len(slots), BEFORE_ALL), slots >= 0
     moved = times_at(placement.slots, placement.times, slots[known])
     for move in moves:
         moved = _moved(moved, *move)
     moments[known] = moved
-    return cut_at(placement, moments)
+    return first_slots(placement, cut_at(placement, moments))
 
 
 def _moved(times: Int64s, by: Shift, count: int) -> Int64s:
@@ -95,32 +93,33 @@ def _moved(times: Int64s, by: Shift, count: int) -> Int64s:
     return by.moved(times, count)
 
 
-def _shift(placement: Placement, length: Length, least: int, what: str, *, are_rows: bool) -> Shift:
-    """A number of slots, each a step of the frequency or a row, or a duration as polars writes it."""
-    clock, slot_step = placement.stash.clock, placement.slots.frequency
-    if not least and is_zero(length):
-        return Shift(str(length), Frequency("", "ticks", 1, 0, clock), 0)
-    if not is_integer(length):
-        return Shift(str(length), frequency(cast("Duration", length), clock, None, what), 1)
-    slots = at_least(least, length, what)
-    if slot_step is None and slots and not are_rows:
+def _shift(placement: Placement, length: Length, times: int, what: str, *, are_rows: bool) -> Shift:
+    """A number of slots, each a step of the frequency or a row, or a duration as polars writes it.
+
+    Cuts may be so many `times` that length away from the last anchor.
+    """
+    step = placement.slots.frequency or _tick(placement.stash)
+    if what == "gap" and is_zero(length):
+        shift = Shift(str(length), step, 0)
+    elif not is_integer(length):
+        shift = Shift(str(length), frequency(cast("Duration", length), placement.stash.clock, None, what), 1)
+    else:
+        shift = Shift(str(length), step, at_least(int(what == "step"), length, what))
+        if placement.slots.frequency is None and shift.steps and not are_rows:
+            raise ValueError(
+                f"{what} in slots needs the step of time, which gaps='ignore' and spans in time alone lack. Give a "
+                "duration, or per='entity' and all lengths in slots, which are then rows."
+            )
+    if times * shift.most_ticks > FARTHEST:
         raise ValueError(
-            f"{what} in slots needs the step of time, which gaps='ignore' and spans in time alone lack. Give a "
-            "duration, or per='entity' and all lengths in slots, which are then rows."
+            f"The cuts of folds must lie within 2**61 ticks before the last anchor; {times} x {what}={length!r} is "
+            "longer. Take fewer folds, or a shorter step= or gap=."
         )
-    return Shift(str(length), slot_step or _tick(placement.stash), slots)
+    return shift
 
 
 def _tick(stash: Stash) -> Frequency:
     return Frequency("1 tick", "ticks", 1, 0, stash.clock)
-
-
-def _check_length(shift: Shift, times: int, text: str) -> None:
-    if times * shift.most_ticks > FARTHEST:
-        raise ValueError(
-            f"The cuts of folds must lie within 2**61 ticks before the last anchor; {text} is longer. Take fewer "
-            "folds, or a shorter step= or gap=."
-        )
 
 
 def _anchors(placement: Placement, per: Per | None, of: str | None) -> tuple[Int64s, Int64s]:

@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 
 from tensorstash.common.calendar import Calendar
-from tensorstash.common.clock import UTC_NAMES, Clock
+from tensorstash.common.clock import UTC_NAMES
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Frequency, frequency, written
 from tensorstash.stash.stash import Stash
@@ -28,7 +28,6 @@ class _Gaps:
     first: Int64s  # the first row of each entity
     rows: Int64s  # the first row after each gap
     step: Frequency
-    clock: Clock
     name: str  # of the time column
 
     def left_with(self, step: Frequency) -> Int64s:
@@ -52,7 +51,7 @@ def remedy_of(stash: Stash, runs: Runs, needed: int) -> str:
     times, offsets = stash.time.numpy()[:_MOST_ROWS], stash.offsets.numpy()
     first = np.unique(offsets[offsets < len(times)])
     rows = np.setdiff1d(runs.first[runs.first < len(times)], first)
-    gaps = _Gaps(times, first, rows, runs.frequency, stash.clock, str(stash.time_name))
+    gaps = _Gaps(times, first, rows, runs.frequency, str(stash.time_name))
     for text, left in chain(_weekends(gaps), _changes_of_the_clock(gaps), _jitter(gaps)) if len(rows) else ():
         if 2 * len(left) <= len(rows) and gaps.longest(left) >= needed:
             return text
@@ -63,8 +62,8 @@ def _weekends(gaps: _Gaps) -> Iterator[Remedy]:
     ignored, empty = "take gaps='ignore', windows of consecutive rows", "which has empty slots there."
     if gaps.step.kind == "business days" and 10 * len(gaps.rows) <= len(gaps.times):  # holidays are few
         yield f"If the gaps are holidays, {ignored}, or gaps='mask', {empty}", gaps.rows[:0]
-    elif gaps.clock.unit is not None and gaps.step.least_ticks == gaps.clock.day:
-        left = gaps.left_with(frequency("1bd", gaps.clock, None))
+    elif gaps.step.clock.unit is not None and gaps.step.least_ticks == gaps.step.clock.day:
+        left = gaps.left_with(frequency("1bd", gaps.step.clock, None))
         yield "Most gaps are weekends: give frequency='1bd'.", left
         if 2 * len(left) <= len(gaps.rows):
             masked = f"or frequency='1bd' with gaps='mask', {empty}"
@@ -73,7 +72,7 @@ def _weekends(gaps: _Gaps) -> Iterator[Remedy]:
 
 def _changes_of_the_clock(gaps: _Gaps) -> Iterator[Remedy]:
     """Local days as UTC, of which some are an hour shorter or longer; and local hours, of which some are skipped."""
-    clock, step = gaps.clock, gaps.step
+    clock, step = gaps.step.clock, gaps.step
     if step.kind != "ticks" or clock.unit is None or clock.zone not in UTC_NAMES:
         return
     missing = gaps.times[gaps.rows - 1] + step.count
@@ -104,6 +103,6 @@ def _jitter(gaps: _Gaps) -> Iterator[Remedy]:
     rounded = (digit * 10**power for power in range(19) for digit in (1, 2, 5))
     tolerance = next(ticks for ticks in rounded if ticks >= spread)
     tolerance = tolerance if 2 * tolerance <= median else spread
-    step, allowed = written(median, gaps.clock), written(tolerance, gaps.clock)
+    step, allowed = written(median, gaps.step.clock), written(tolerance, gaps.step.clock)
     text = f"Steps vary around {step}: give frequency={step!r}, tolerance={allowed!r}."
-    yield text, gaps.left_with(frequency(step, gaps.clock, allowed))
+    yield text, gaps.left_with(frequency(step, gaps.step.clock, allowed))

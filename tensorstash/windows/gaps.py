@@ -1,15 +1,14 @@
 """Gaps in time: where runs end, and warnings of windows lost to gaps or to too few rows."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from tensorstash.common.calendar import Calendar, GivenStep, Step
-from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.common.frequency import Duration, written
+from tensorstash.common.frequency import Duration
 from tensorstash.errors import DataError, NoWindowError
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.align import align_text, aligned
@@ -34,17 +33,11 @@ def fragments(
     """Consecutive rows without a missing time step; whole entities if gaps are ignored, or not `counted`."""
     if not counted:
         return entity_runs(stash.offsets.numpy())
-    if stash.known is not None:
-        raise ValueError(
-            f"A slot holds one row, and this stash has versions of a time, with known times {stash.known_name!r}. Take "
-            "spans in time: ts.During(...)."
-        )
     if gaps == "mask" and stash.time is None:
         raise ValueError("gaps='mask' needs times, and this stash has none. Load it with time=.")
     if stash.time is None or gaps == "ignore":
         if frequency is not None or tolerance is not None:
-            why = "with gaps='ignore'" if gaps == "ignore" else "for a stash without times"
-            raise ValueError(f"frequency and tolerance must be left out {why}.")
+            raise ValueError("frequency and tolerance must be left out with gaps='ignore', and without times.")
         return entity_runs(stash.offsets.numpy())
     if stash.info.time is not None and stash.info.time.duplicates:
         raise DataError(
@@ -80,11 +73,7 @@ def _too_short(placement: Placement, runs: Runs) -> NoWindowError:
     """The error if no run is as long as a window."""
     slots, (starts, stops) = placement.slots, run_edges(placement.slots)
     padding, units = slots.lead + slots.tail, "rows" if placement.fills is None else "slots"
-    least, fewer, rows = placement.length - padding, with_fewer(placement), runs.rows.sum()
-    needed, give = f"Windows need {least:,} consecutive {units}", "give"
-    if padding:
-        needed = f"Windows need {least:,} of their {placement.length:,} slots in one run, see {fewer}"
-        give = "give a lower"
+    least, rows = placement.length - padding, runs.rows.sum()
     remedy = remedy_of(placement.stash, runs, least)
     if runs.steps and 2 * runs.steps[0][1] > rows:
         remedy = f"Most steps are {runs.steps[0][0]}: give it as frequency=."
@@ -94,9 +83,10 @@ def _too_short(placement: Placement, runs: Runs) -> NoWindowError:
             "in time, ts.During. See docs/guide/events.md."
         )
     elif not remedy:
-        remedy = f"Shorten history or horizon, {give} {fewer}, or see frequency= and gaps=."
+        give = "give a lower" if padding else "give"
+        remedy = f"Shorten history or horizon, {give} {with_fewer(placement)}, or see frequency= and gaps=."
     return NoWindowError(
-        f"{needed}; the longest of {len(starts):,} runs has "
+        f"Windows need {least:,} consecutive {units}; the longest of {len(starts):,} runs has "
         f"{int((stops - starts).max(initial=padding)) - padding:,}{_steps_text(runs)}. {remedy}"
     )
 
@@ -169,11 +159,10 @@ def _warn_of_require(placement: Placement, before: Placement, judged: Sequence[R
     alone = {asked.span.name: every - len(drop(before.intervals, *incomplete(before, [asked]))) for asked in judged}
     worst = max(alone, key=lambda name: alone[name])
     more = f" {worst!r} alone costs {alone[worst]:,}." if len(alone) > 1 else ""
-    what = "missing values" if placement.fills is None else "missing values and empty slots"
     warnings.warn(
-        f"require= leaves out {1 - kept / every:.0%} of the windows, because of {what}: {kept:,} of {every:,} are left."
-        f"{more} Shorter windows lose fewer, and fewer names or lower shares in require= too; fill= turns missing "
-        "values into data.",
+        f"require= leaves out {1 - kept / every:.0%} of the windows, because of missing values or empty slots: "
+        f"{kept:,} of {every:,} are left.{more} Shorter windows lose fewer, and fewer names or lower shares in "
+        "require= too; fill= turns missing values into data.",
         stacklevel=6,
     )
 
@@ -183,48 +172,29 @@ def _warn_of_absent(kept: Placement, on_stride: Placement, every: Placement) -> 
 
     Of `every` window of the runs, `on_stride` are those that `align=` counts, and of these `require=` has `kept` some.
     """
-    slots, name = kept.slots, kept.stash.entity_at
+    slots = kept.slots
     if kept.intervals is on_stride.intervals and len(kept.intervals.guide.base) == np.count_nonzero(~slots.joined):
         return  # each run has windows
     rows, needed = np.diff(kept.offsets), max(1, kept.length - slots.lead - slots.tail)
     in_runs, aligns, has = (per_entity(windows)["count"] > 0 for windows in (every, on_stride, kept))
     step = slots.frequency and slots.frequency.text
-    reasons: list[tuple[Bools, Callable[[int], str]]] = [
-        (
-            ~in_runs & (rows > 0) & (rows < needed),
-            lambda k: (
-                f"with too few rows, such as {name(k)!r} with {rows[k]:,} of {needed:,} (shorten the window, or give "
-                f"{with_fewer(kept)})"
-            ),
+    of_reasons = {
+        f"with too few rows, of which windows need {needed:,} (shorten them, or give {with_fewer(kept)})": (
+            ~in_runs & (rows > 0) & (rows < needed)
         ),
-        (
-            ~in_runs & (rows >= needed),
-            lambda k: (
-                f"with gaps or another step of time than {step!r}, such as {name(k)!r} with steps of "
-                f"{_other_step(kept, k)} (load these series separately, or see frequency= and gaps=)"
-            ),
+        f"with gaps or another step of time than {step!r} (load them separately, or see frequency= and gaps=)": (
+            ~in_runs & (rows >= needed)
         ),
-        (
-            in_runs & ~aligns,
-            lambda k: (
-                f"without an anchor at a stride from the time of align=, such as {name(k)!r} (lower stride=, or take "
-                "align='end')"
-            ),
-        ),
-        (aligns & ~has, lambda k: f"with missing values that require= does not allow, such as {name(k)!r}"),
+        "without an anchor at a stride from the time of align= (lower stride=, or take align='end')": in_runs & ~aligns,
+        "with missing values that require= does not allow": aligns & ~has,
+    }
+    texts = [
+        f"{np.count_nonzero(which):,} {reason}, such as {kept.stash.entity_at(int(which.argmax()))!r}"
+        for reason, which in of_reasons.items()
+        if which.any()
     ]
-    texts = [f"{np.count_nonzero(which):,} {text(int(which.argmax()))}" for which, text in reasons if which.any()]
     if texts:
         count = np.count_nonzero(~has & (rows > 0))
         warnings.warn(
             f"{count:,} of {np.count_nonzero(rows):,} entities have no window: {'; '.join(texts)}.", stacklevel=6
         )
-
-
-def _other_step(placement: Placement, entity: int) -> str:
-    """The most common step of an entity that is not the frequency."""
-    assert placement.slots.frequency is not None
-    times = placement.times[placement.offsets[entity] : placement.offsets[entity + 1]]
-    gaps: Int64s = np.diff(times)[~placement.slots.frequency.follows(times[:-1], times[1:])]
-    steps, counts = np.unique(gaps, return_counts=True)
-    return str(written(int(steps[counts.argmax()]), placement.stash.clock))

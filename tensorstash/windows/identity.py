@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tensorstash.common.calendar import Calendar
 from tensorstash.common.checks import is_integer
+from tensorstash.common.frequency import Frequency
 from tensorstash.stash.header import names_checksum
 from tensorstash.stash.meaning import meaning, plain
 from tensorstash.stash.stash import Stash
@@ -100,7 +101,26 @@ def where(placement: Placement) -> dict[str, Any]:
     }
     for time_span in placement.time_spans:
         spans |= _in_time(time_span)
-    found: dict[str, Any] = {
+    cover, step = placement.cover, placement.slots.frequency
+    has_own = any(time_span.table.name is None for time_span in placement.time_spans)
+    others = [time_span for time_span in placement.time_spans if time_span.table.name is not None]
+    # which entity of its table each entity of the windows has
+    numbers = [time_span.table.entity for time_span in others if time_span.table.entity is not None]
+    some = {
+        "align": None if placement.intervals.stride == 1 or placement.align == "start" else placement.align,
+        "cover": None if cover is None else [cover.span.name, _checksum([cover.low, cover.high])],
+        "variates": widths_of(placement) or None,
+        "row_times": stash.times_checksum if has_own else None,
+        "known_times": stash.known_checksum if has_own else None,
+        "tables": {time_span.table.name: _table(time_span.stash) for time_span in others} or None,
+        "entities_in_tables": _checksum(numbers) if others else None,
+        "calendar": step.identity if isinstance(step, Calendar) else None,
+        # the times of empty slots, and what is found by them
+        "frequency": f"{step.count} {step.kind}"
+        if isinstance(step, Frequency) and placement.fills is not None
+        else None,
+    }
+    return {
         "windows": len(placement),
         "entities": len(placement.offsets) - 1,
         "rows": stash.rows,
@@ -111,29 +131,8 @@ def where(placement: Placement) -> dict[str, Any]:
         "names": names_checksum(stash),
         "offsets": stash.segment.checksums["__offsets"],
         "runs": _runs(placement),
+        **{name: value for name, value in some.items() if value is not None},
     }
-    if placement.align != "start" and placement.intervals.stride > 1:
-        found["align"] = placement.align
-    if placement.cover is not None:
-        shown = placement.cover
-        found["cover"] = [shown.span.name, _checksum([shown.low, shown.high])]
-    if widths := widths_of(placement):
-        found["variates"] = widths
-    if any(time_span.table.name is None for time_span in placement.time_spans):
-        found["row_times"] = stash.times_checksum
-        if stash.known is not None:
-            found["known_times"] = stash.known_checksum
-    if others := [time_span for time_span in placement.time_spans if time_span.table.name is not None]:
-        found["tables"] = {time_span.table.name: _table(time_span.stash) for time_span in others}
-        # which entity of its table each entity of the windows has
-        numbers = (time_span.table.entity for time_span in others)
-        found["entities_in_tables"] = _checksum(array for array in numbers if array is not None)
-    step = placement.slots.frequency
-    if isinstance(step, Calendar):
-        found["calendar"] = step.identity
-    elif placement.fills is not None and step is not None:  # the times of empty slots, and what is found by them
-        found["frequency"] = f"{step.count} {step.kind}"
-    return found
 
 
 def widths_of(placement: Placement) -> dict[str, int]:

@@ -33,16 +33,10 @@ class Intervals:
 
 def intervals(first: Int64s, counts: Int64s, stride: int) -> Intervals:
     """Number the windows of intervals that begin at the slots `first` (ascending) and hold `counts` windows each."""
-    if not counts.all():
-        filled = counts > 0
-        first, counts = first[filled], counts[filled]
-    records = np.empty((len(counts), 2), np.int64)
-    ends, base = records.T
-    np.cumsum(counts, out=ends)  # all steps work in place, because there may be millions
-    np.subtract(counts, ends, out=base)
-    base *= stride
-    base += first
-    return Intervals(guide(records), stride)
+    filled = counts > 0
+    first, counts = first[filled], counts[filled]
+    ends = np.cumsum(counts)
+    return Intervals(guide(np.stack([ends, first + stride * (counts - ends)], 1)), stride)
 
 
 def no_intervals() -> Intervals:
@@ -52,10 +46,7 @@ def no_intervals() -> Intervals:
 
 def windows_in(slots: Int64s, length: int, stride: int) -> Int64s:
     """How many windows of `length` slots fit into each run."""
-    counts = slots - length
-    counts //= stride
-    counts += 1
-    return np.maximum(counts, 0, out=counts)
+    return np.maximum((slots - length) // stride + 1, 0)
 
 
 def locate(within: Intervals, ids: Int64s) -> Int64s:

@@ -17,10 +17,8 @@ from tensorstash.stash.stash import Stash
 from tensorstash.windows.fills import calendar_fills, slot_fills
 from tensorstash.windows.intervals import Intervals, locate
 from tensorstash.windows.points import Points
-from tensorstash.windows.slots import Slots, nearest_rows, times_at
+from tensorstash.windows.slots import Slots, nearest_rows, run_edges, run_rows, times_at
 from tensorstash.windows.time_spans import Candidates, TimeSpan
-
-_BLOCK = 1 << 17  # intervals computed at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,16 +122,17 @@ class Placement:
             return self.points.entity[ids].astype(np.int64)
         return self._entity_of_interval.take(find(self.intervals.guide, ids)).astype(np.int64)
 
+    @property
+    def entity_edges(self) -> Int64s:
+        """The slot at which the first run of each entity begins, and the end of all slots: `(entities + 1,)`."""
+        starts, stops = run_edges(self.slots)
+        first_rows, _ = run_rows(self.slots, self.stash.rows)
+        return np.append(starts, stops[-1:])[np.searchsorted(first_rows, self.offsets)]
+
     @cached_property
     def _entity_of_interval(self) -> Int32s:
-        """The entity of each interval, by its last window: the windows of one lie in one run."""
-        base, ends, stride = self.intervals.guide.base, self.intervals.guide.ends, self.intervals.stride
-        entities = np.empty(len(base), np.int32)
-        for start in range(0, len(base), _BLOCK):
-            some = slice(start, start + _BLOCK)
-            anchors = base[some] + stride * (ends[some] - 1) + self.history
-            entities[some] = self.entities_at(self.label_rows(anchors))
-        return entities
+        """The entity of each interval, whose windows lie in one run."""
+        return np.searchsorted(self.entity_edges[1:], self.intervals.first, "right").astype(np.int32)
 
     def window_times(self, ids: Int64s, anchors: Int64s) -> Int64s:
         """The time of each window, of any shape, by their ids and the slots of their anchors; without times its row."""
@@ -142,13 +141,6 @@ class Placement:
         if self.stash.time is None:
             return self.label_rows(anchors)
         return times_at(self.slots, self.times, anchors + self.label_offset)
-
-    def anchors(self, ids: Int64s) -> dict[str, Int64s]:
-        """The entity of each window, by ids `(n,)`, and the time, if there are times."""
-        entities = {"entity": self.window_entities(ids)}
-        if self.stash.time is None:
-            return entities
-        return entities | {"time": self.window_times(ids, self.anchor_slots(ids))}
 
     def stretches(self, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Stretches | Candidates:
         """Where the rows of each window in a time span are, by the ids and the slots of the anchors, of any shape."""

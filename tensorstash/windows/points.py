@@ -11,7 +11,7 @@ from tensorstash.common.dtypes import Bools, Int32s, Int64s
 from tensorstash.errors import DataError
 from tensorstash.native.guide import first_rows
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.slots import Slots, run_edges, runs_at, slots_at, steps_after, steps_until
+from tensorstash.windows.slots import Slots, run_edges, run_rows, runs_at, slots_at, slots_from, steps_after
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -42,38 +42,35 @@ class Points:
         return self.time + (self.closed == "right")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Refused:
-    """The points without a window: for each reason how many, and the first one."""
+    """The points without a window."""
 
     stash: Stash
-    points: int  # with and without a window
-    reasons: list[str] = field(default_factory=list)
-    count: int = 0
+    every: Points  # with and without a window
+    rows: dict[str, Int64s] = field(default_factory=dict)  # of the frame, by the reason
 
     def leave_out(self, points: Points, reasons: Mapping[str, Bools]) -> Points:
         """The points for which none of the reasons holds; each other point counts for the first reason that does."""
         left = np.ones(len(points), np.bool_)
         for reason, holds in reasons.items():
-            if (wrong := holds & left).any():
-                count, first = int(np.count_nonzero(wrong)), int(wrong.argmax())
-                self.reasons.append(f"{count:,} {reason} (first: {self._place(points, first)})")
-                self.count += count
-                left &= ~wrong
+            self.rows[reason] = points.row[holds & left]
+            left &= ~holds
         return points if left.all() else points.taken(left)
 
-    def _place(self, points: Points, k: int) -> str:
-        entity, row, time = int(points.entity[k]), int(points.row[k]), self.stash.clock.format(int(points.time[k]))
-        known = entity >= 0 and self.stash.entity_names
-        names = [f"entity {self.stash.entity_at(int(entity))!r}"] if known else [points.unknown] * (entity < 0)
-        return ", ".join([f"row {row:,}", *names, f"at {time}"])
+    def _place(self, row: int) -> str:
+        entity, time = int(self.every.entity[row]), self.stash.clock.format(int(self.every.time[row]))
+        name = self.every.unknown if entity < 0 else f"entity {self.stash.entity_at(entity)!r}"
+        return f"row {row:,}, {f'{name}, ' if self.stash.entity_names else ''}at {time}"
 
     def check(self) -> None:
         """Raise `DataError` if there are any."""
-        if self.reasons:
+        found = {reason: rows for reason, rows in self.rows.items() if len(rows)}
+        if found:
+            texts = [f"{len(rows):,} {reason} (first: {self._place(int(rows[0]))})" for reason, rows in found.items()]
             raise DataError(
-                f"Each row of at= must have a window; {self.count:,} of {self.points:,} have none: "
-                f"{', '.join(self.reasons)}. Leave these rows out, or take unmatched='drop'."
+                f"Each row of at= must have a window; {sum(map(len, found.values())):,} of {len(self.every):,} have "
+                f"none: {', '.join(texts)}. Leave these rows out, or take unmatched='drop'."
             )
 
 
@@ -94,7 +91,7 @@ def placed(stash: Stash, slots: Slots, points: Points, size: tuple[int, int], re
     points = refused.leave_out(points, {"of an entity without rows": low == high})
     if not len(points):
         return points
-    anchors, run, in_gap, early = _anchor_slots(slots, times, offsets, points)
+    anchors, run, in_gap, early = _anchor_slots(stash, slots, points)
     (starts, stops), first = run_edges(slots), anchors - history
     short, cut = first < starts[run], first + history + horizon > stops[run]
     reasons = {
@@ -106,35 +103,27 @@ def placed(stash: Stash, slots: Slots, points: Points, size: tuple[int, int], re
     return refused.leave_out(replace(points, slot=anchors), reasons)
 
 
-def _anchor_slots(slots: Slots, times: Int64s, offsets: Int64s, points: Points) -> tuple[Int64s, Int64s, Bools, Bools]:
+def _anchor_slots(stash: Stash, slots: Slots, points: Points) -> tuple[Int64s, Int64s, Bools, Bools]:
     """The slots of anchors and their runs; which points are in a gap, and which are too early for the first slot.
 
-        a point                    its anchor                        its run
-        at the time of a row       the slot of the row               that of the row
-        ahead of the first row     the slot of the first row         that of the first row
-        within a run               the first slot at or after it     that of the row before it
-        behind the rows of a run   the slot after the last of them   that of the row before it
+    The run of a point is that of a row at its time, else of the row before it, else of the first row of the entity. Its
+    anchor is the first slot of the run at or after it; behind the rows of the run, the slot after the last of them.
 
     A point that is more than a step ahead is too early; one that is more than a step behind is in a gap.
     """
-    low, high, moments = offsets[points.entity], offsets[points.entity + 1], points.from_time
-    row = first_rows(times, low, high, moments)  # at or after the point; `high` behind all rows of the entity
-    before, after = np.maximum(row - 1, low), np.minimum(row, high - 1)
-    slot_before, slot_after = slots_at(slots, before), slots_at(slots, after)
-    run_before, run_after = runs_at(slots, before), runs_at(slots, after)
-    at_row = (row < high) & (times[after] == moments)
-    ahead = ~at_row & (row == low)
-    within = ~at_row & ~ahead & (row < high) & (run_before == run_after)
-    behind = ~at_row & ~ahead & ~within
-    anchors = np.where(behind, slot_before + 1, slot_after)
-    run = np.where(within | behind, run_before, run_after)
+    assert stash.time is not None
+    offsets, times, moments = stash.offsets.numpy(), stash.time.numpy(), points.from_time
+    low, high = offsets[points.entity], offsets[points.entity + 1]
+    row = first_rows(times, low, high, moments)
+    is_own = (row == low) | ((row < high) & (times[np.minimum(row, high - 1)] == moments))
+    run = runs_at(slots, np.where(is_own, row, row - 1))
+    low, high = (edges[run] for edges in run_rows(slots, len(times)))
+    row = np.minimum(row, high)
+    anchors = slots_from(slots, stash, (low, high, slots_at(slots, high - 1) + 1), row, moments)
     in_gap, early = np.zeros(len(points), np.bool_), np.zeros(len(points), np.bool_)
     if slots.frequency is None:
         return anchors, run, in_gap, early
-    across = np.flatnonzero(within & (slot_after - slot_before > 1))  # empty slots lie between the two rows
-    most = (slot_after - slot_before)[across]
-    anchors[across] = slot_before[across] + steps_until(slots, times, before[across], most, moments[across])
-    step = np.ones(len(points), np.int64)
-    in_gap[behind] = steps_after(slots, times, before[behind], step[behind]) < moments[behind]
-    early[ahead] = steps_after(slots, times, after[ahead], -step[ahead]) >= moments[ahead]
+    step, ahead, behind = np.ones(len(points), np.int64), row == low, row == high
+    in_gap[behind] = steps_after(slots, times, row[behind] - 1, step[behind]) < moments[behind]
+    early[ahead] = steps_after(slots, times, row[ahead], -step[ahead]) >= moments[ahead]
     return anchors, run, in_gap, early

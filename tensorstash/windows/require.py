@@ -1,6 +1,6 @@
 """`require=`: which slots of windows must hold a value, and where windows start that lack too many."""
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -12,11 +12,10 @@ from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.ranges import true_ranges
 from tensorstash.gather.span import Span
 from tensorstash.stash.missing import missing_rows
-from tensorstash.stash.stash import Stash
 from tensorstash.windows.intervals import cut_ranges, union
 from tensorstash.windows.placement import Placement
-from tensorstash.windows.row_ranges import missing_ranges
-from tensorstash.windows.slots import Slots, empty_slots, rows_from, run_edges, slots_at
+from tensorstash.windows.row_ranges import missing_ranges, slot_ranges
+from tensorstash.windows.slots import Slots, empty_slots, rows_from, run_edges
 from tensorstash.windows.spans import unknown_name
 
 Require = Sequence[str] | Mapping[str, float | Literal["rows"]]
@@ -37,17 +36,16 @@ class Required(NamedTuple):
         return np.floor(slots * (1 - self.share) + 1e-9)
 
 
-def required(
-    stash: Stash, spans: Sequence[Span], in_time: Container[str], require: Require | None, size: tuple[int, int]
-) -> list[Required]:
-    """What `require=` asks of spans; of a column that it names, over the history and horizon of `size`."""
-    named, found = {span.name: span for span in spans}, []
+def required(placement: Placement, require: Require | None) -> list[Required]:
+    """What `require=` asks of spans, which it names by themselves or by their columns, over the whole window."""
+    stash, named, found = placement.stash, {span.name: span for span in placement.spans}, []
+    in_time = {span.name for span in placement.shown} - named.keys()
     for name, share in _shares(require).items():
-        if name in in_time:
-            raise ValueError(f"require= checks slots, and {name!r} is a span in time. See min_rows= of ts.During.")
+        if name in in_time or not placement.length:
+            raise ValueError(f"require= checks slots, and {name!r} has none. See min_rows= of ts.During.")
         if name not in named and name not in stash:
             raise unknown_name(name, stash, dict.fromkeys([*named, *stash]), "the window", "span or column")
-        span = named.get(name) or Span(name, name, -size[0], size[1])
+        span = named.get(name) or Span(name, name, -placement.history, placement.horizon)
         of_rows = isinstance(share, str)
         found += [
             Required(replace(span, column=one, variates=None), 1.0 if of_rows else float(share), of_rows)
@@ -97,8 +95,7 @@ def _starts(placement: Placement, asked: Required) -> Ranges:
 
 def _with_empty(slots: Slots, rows: Ranges, empty: Ranges) -> Ranges:
     """The slots of ranges of rows, and empty ones."""
-    low, high = cut_ranges(slots.fragments.row, *rows)  # not to cover the empty slots between them
-    low, high = slots_at(slots, low), slots_at(slots, high - 1) + 1
+    low, high = slot_ranges(slots, *rows)
     return union(np.concatenate([low, empty[0]]), np.concatenate([high, empty[1]]))
 
 

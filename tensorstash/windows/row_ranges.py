@@ -10,8 +10,7 @@ from tensorstash.common.ranges import true_ranges
 from tensorstash.stash.missing import missing_rows
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.intervals import cut_ranges, union
-from tensorstash.windows.placement import Placement
-from tensorstash.windows.slots import run_rows, slots_at
+from tensorstash.windows.slots import Slots, slots_at
 
 _BLOCK = 1 << 20  # rows scanned at a time
 
@@ -29,9 +28,7 @@ def row_ranges(true: Callable[[slice], NDArray[np.bool_]], rows: int) -> tuple[I
     return union(low, high)
 
 
-def slot_ranges(placement: Placement, low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
-    """Ranges of rows as ranges of slots, cut between two runs."""
-    slots = placement.slots
-    if slots.tail or slots.lead:
-        low, high = cut_ranges(run_rows(slots, placement.stash.rows)[0], low, high)
+def slot_ranges(slots: Slots, low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
+    """Ranges of rows as ranges of slots, without the empty slots between the rows."""
+    low, high = cut_ranges(slots.fragments.row, low, high)
     return slots_at(slots, low), slots_at(slots, high - 1) + 1

@@ -184,23 +184,29 @@ def steps_after(slots: Slots, times: Int64s, rows: Int64s, steps: Int64s) -> Int
     return slots.frequency.advance(times[rows], steps, days)
 
 
-def steps_until(slots: Slots, times: Int64s, rows: Int64s, most: Int64s, moments: Int64s | int) -> Int64s:
-    """How many steps after each row is the first slot at or after a moment: 1 to `most`."""
-    first, last = np.ones(len(rows), np.int64), most
-    while (first < last).any():
-        middle = (first + last) // 2
-        later = steps_after(slots, times, rows, middle) >= moments
-        first, last = np.where(later, first, np.minimum(middle + 1, last)), np.where(later, middle, last)
-    return first
-
-
-def steps_to(slots: Slots, times: Int64s, rows: Int64s, moment: int) -> Int64s:
+def steps_to(slots: Slots, times: Int64s, rows: Int64s, moments: Int64s) -> Int64s:
     """How many steps after each row is the first slot at or after a moment; negative where it is before the row."""
     assert slots.frequency is not None
-    steps = slots.frequency.passed(times[rows], np.full(len(rows), moment)) - 2
-    while (early := steps_after(slots, times, rows, steps) < moment).any():
+    steps = slots.frequency.passed(times[rows], moments) - 2
+    while (early := steps_after(slots, times, rows, steps) < moments).any():
         steps += early
     return steps
+
+
+def slots_from(slots: Slots, stash: Stash, runs: tuple[Int64s, Int64s, Int64s], row: Int64s, moments: Int64s) -> Int64s:
+    """The first slot at or after a moment in each run, of which empty slots have times as well; behind it `stop`.
+
+    `runs` are the first row, the one after the last, and `stop`; `row` is the first of the rows at or after the moment.
+    """
+    low, high, stop = runs
+    first = np.where(row < high, slots_at(slots, np.minimum(row, high - 1)), stop)
+    if slots.frequency is None or stash.time is None:
+        return first
+    before = slots_at(slots, np.maximum(row - 1, low))
+    which = np.flatnonzero((row > low) & (first - before > 1))
+    steps = steps_to(slots, stash.time.numpy(), row[which] - 1, moments[which])
+    first[which] = np.minimum(first[which], before[which] + steps)
+    return first
 
 
 def times_at(slots: Slots, times: Int64s, at: Int64s) -> Int64s:

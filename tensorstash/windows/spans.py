@@ -28,8 +28,6 @@ def make_spans(  # noqa: PLR0917  in the order of `Windows`
 ) -> tuple[tuple[Span, ...], dict[str, During]]:
     """The checked spans that the arguments of `Windows` ask for: in slots, and in time."""
     in_time: dict[str, During] = {}
-    if isinstance(history, Mapping):
-        raise TypeError("history= is a number of slots, got a mapping. Write spans=: ts.Windows(stash, spans={...}).")
     if spans is None:
         if history is None:
             raise ValueError("A window needs a length: give history= (and horizon=), or spans=.")
@@ -61,13 +59,7 @@ def _check(span: Span, stash: Stash, source: Stash, table: str | None) -> None:
     if not isinstance(span.name, str):
         raise TypeError(f"Names of spans must be strings, got {span.name!r}. Write {str(span.name)!r}.")
     check_name(span.name, "a span", (span.column, span.start, span.stop), "spans")
-    column: Any = span.column  # a `During` may have been given anything
-    if isinstance(column, Variates):
-        raise TypeError(
-            f"ts.each is for spans of slots, got {column} in the span in time {span.name!r}. Give slots, as in "
-            "('x', -96, 0), or one span in time for each column."
-        )
-    if not isinstance(span.column, str):
+    if not isinstance(span.column, str):  # a `During` may have been given anything
         raise TypeError(
             f"A span must name one column, got {shown(span.column)} for {span.name!r}. To have several in one tensor, "
             "load them as one: columns={'name': [...]}."
@@ -126,8 +118,6 @@ def _span(name: str, parts: Any) -> Span:
         raise TypeError(f"{rule}, got {shown(parts)} for {name!r}. The past 96 are ({column!r}, -96, 0).")
     whole = f"got {shown(tuple(parts))} for {name!r}"
     draw = parts[1] if len(parts) > 1 and isinstance(parts[1], Draw) else None
-    if any(isinstance(value, Draw) for value in parts[2:]):
-        raise ValueError(f"Only the start of a span may be a ts.Draw, {whole}.")
     numbers = parts[1:] if draw is None else (draw.low, *parts[2:])
     if len(parts) not in (3, 4) or not all(is_integer(value) for value in numbers):
         column, *others = parts or [None]

@@ -15,10 +15,12 @@ from tensorstash.errors import NoWindowError
 from tensorstash.native.permutation import shuffled
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.cuts import Cut, between, cut_at, cut_at_rows, cut_at_slots, first_slots, slots_of
+from tensorstash.windows.entities import of_entities
 from tensorstash.windows.intervals import count_before
 from tensorstash.windows.known_ahead import warn_of_missing
+from tensorstash.windows.latest import last_rows
 from tensorstash.windows.placement import Placement
-from tensorstash.windows.selection import chosen, entity_edges, last_rows, of_entities
+from tensorstash.windows.selection import chosen
 from tensorstash.windows.slots import run_edges, runs_at
 from tensorstash.windows.time_spans import TimeSpan
 
@@ -51,28 +53,19 @@ def per_entity(placement: Placement) -> dict[str, Int64s]:
     """How many windows each entity has, and the id of its first one; at given points only how many."""
     if placement.points is not None:
         return {"count": np.bincount(placement.points.entity, minlength=len(placement.offsets) - 1)}
-    edges = count_before(placement.intervals, entity_edges(placement))
+    edges = count_before(placement.intervals, placement.entity_edges)
     return {"count": np.diff(edges), "first": edges[:-1]}
 
 
 def _shares(fractions: Sequence[float], counts: Int64s) -> list[Int64s]:
     """Each fraction of each count, rounded to the nearest; the fractions ascend between 0 and 1."""
-    _check_cuts(fractions)
     are_floats = all(isinstance(fraction, (float, np.floating)) for fraction in fractions)
     if not are_floats or not all(earlier < later for earlier, later in pairwise([0, *fractions, 1])):
         raise ValueError(
-            f"Fractions must lie in (0, 1) and ascend, got {', '.join(map(shown, fractions))}. They are where to cut: "
-            "0.7, 0.9 make parts of 70 %, 20 % and 10 %."
+            "Fractions, each an argument of its own, must lie in (0, 1) and ascend, got "
+            f"{', '.join(map(shown, fractions))}. They are where to cut: 0.7, 0.9 make parts of 70 %, 20 % and 10 %."
         )
     return [np.floor(counts * fraction + 0.5).astype(np.int64) for fraction in fractions]
-
-
-def _check_cuts(cuts: Sequence[object], what: str = "cut", call: str = "split") -> None:
-    if listed := [cut for cut in cuts if isinstance(cut, (list, tuple, np.ndarray))]:
-        raise ValueError(
-            f"Each {what} is an argument of its own, got {shown(listed[0])}. Unpack it with a star, as in "
-            f"{call}(*{what}s)."
-        )
 
 
 def divided(placement: Placement, cuts: Sequence[Cut], names: Sequence[str]) -> list[Placement]:
@@ -90,7 +83,6 @@ def divided(placement: Placement, cuts: Sequence[Cut], names: Sequence[str]) -> 
 def at_times(placement: Placement, cuts: Sequence[Moment]) -> Cuts:
     """Cuts at times, which ascend."""
     check_timed(placement.stash, "split")
-    _check_cuts(cuts)
     if fractions := [cut for cut in cuts if isinstance(cut, (float, np.floating))]:
         raise ValueError(
             f"Cuts must be times, got {fractions[0]!r}. To cut at a fraction of the rows of each entity, use "
@@ -116,15 +108,11 @@ def _reason(placement: Placement, low: str | None, high: str | None) -> str | No
     """
     if low and high:
         return None
-    what = "its whole horizon" if placement.horizon else "all of its slots"
-    if placement.points is not None or not placement.spans:
-        what = "its time and whole horizon" if placement.horizon else "its time"
-    if any(time_span.is_ahead for time_span in placement.time_spans):
-        what += " and spans in time"
+    lies = "has its whole horizon" if placement.horizon else "lies"
     times = [time for time in placement.stash.time_range if time is not None]
     known = f"; the times of the stash go from {' to '.join(map(placement.stash.clock.format, times))}" if times else ""
     where = f"from {low} on" if low else f"before {high}"
-    return f"none of the {len(placement):,} windows has {what} {where}{known}. Choose other cuts, or shorter windows."
+    return f"none of the {len(placement):,} windows {lies} {where}{known}. Choose other cuts, or shorter windows."
 
 
 def at_shares(placement: Placement, fractions: Sequence[float]) -> Cuts:
@@ -138,7 +126,6 @@ def at_shares(placement: Placement, fractions: Sequence[float]) -> Cuts:
 def at_ends(placement: Placement, lengths: Sequence[SupportsIndex], of: str | None) -> Cuts:
     """Cuts before the last parts of each entity, whose lengths in slots end with its last row, or value of a column."""
     _check_versions(placement, "split_last")
-    _check_cuts(lengths, "length", "split_last")
     if not lengths:
         raise ValueError("split_last needs the length of at least one part, in slots, such as split_last(28).")
     slots = [at_least(1, length, "A length of split_last, in slots,", below=1 << 31) for length in lengths]
@@ -154,7 +141,7 @@ def _check_longest(placement: Placement, last: Int64s, cut: Cut, count: int) -> 
     which = np.flatnonzero(last >= 0)
     first = placement.offsets[which]
     start = first if placement.stash.time is None else placement.times[first]
-    if len(which) and not (cut.moments[which] >= start).any():
+    if len(which) and not (cut[which] >= start).any():
         raise NoWindowError(
             f"The parts of split_last must fit into at least one series; they have {count:,} slots, and the longest "
             "series has fewer. Take shorter parts."
@@ -209,9 +196,9 @@ def _is_in_part(  # noqa: PLR0917  the last two vary
     times, entities = placement.window_times(ids, anchors), placement.window_entities(ids)
     is_inside: Bools = np.ones(len(ids), np.bool_)
     if number > 0:
-        is_inside &= times >= cuts[number - 1].moments[entities]
+        is_inside &= times >= cuts[number - 1][entities]
     if number < len(cuts):
-        is_inside &= times < cuts[number].moments[entities]
+        is_inside &= times < cuts[number][entities]
         if placement.horizon:
             runs = runs_at(placement.slots, placement.label_rows(anchors))
             is_inside &= anchors + placement.horizon <= slots[number][runs]
@@ -222,4 +209,4 @@ def _ends_before(placement: Placement, time_span: TimeSpan, cut: Cut, ids: Int64
     """Whether spans in time end before a cut; one without rows counts too, because it shows that there are none."""
     _, stops = time_span.moved(placement.window_times(ids, anchors))
     # a stop in a unit of its own, rounded up to that of the windows: a cut may be the lowest integer
-    return -(-stops // time_span.table.window_ticks) <= cut.moments[placement.window_entities(ids)]
+    return -(-stops // time_span.table.window_ticks) <= cut[placement.window_entities(ids)]

@@ -2,19 +2,18 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from tensorstash.common.clock import NANOSECONDS, Clock
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.common.text import type_text
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.native.versions import Versions, apart_of, reach_of
+from tensorstash.stash.interop import arrow_column
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.entity_numbers import find_entities
 
 FARTHEST_TIME = 1 << 62  # ticks from 0: times that spans are counted from must fit into 64 bits when they are moved
 
@@ -131,11 +130,6 @@ def checked_tables(tables: object) -> dict[str, Stash]:
 def check_used(tables: Mapping[str, Stash], used: Collection[str]) -> None:
     """Raise for a table that no span takes rows from; its name may be misspelt."""
     for name in tables:
-        if not used:
-            raise ValueError(
-                f"tables= must hold tables that spans take rows from, and no span has table=, got {name!r}. Write "
-                f"ts.During(..., table={name!r}), or leave it out."
-            )
         if name not in used:
             raise unknown(name, used, "spans=", "table")
 
@@ -157,19 +151,11 @@ def _ticks(fine: Clock, stash: Stash, table: Stash) -> tuple[int, int, int]:
 
 def _common_clock(own: Clock, other: Clock, table: Stash, name: str) -> Clock:
     """The clock by which the times of windows, of a table and of its versions can all be told exactly."""
-    if (own.unit is None) != (other.unit is None):
-        kinds = [("integers" if clock.unit is None else "dates or timestamps") for clock in (other, own)]
+    kinds = ["integers" if clock.unit is None else f"times with zone={clock.zone!r}" for clock in (other, own)]
+    if (own.unit is None, own.zone is None) != (other.unit is None, other.zone is None):
         raise SchemaError(
             f"The times of a table must be of the kind of the windows' times; those of {name!r} are {kinds[0]}, and "
             f"those of the windows {kinds[1]}. Convert one of them before loading.{own.hint or other.hint}"
-        )
-    if (own.zone is None) != (other.zone is None):
-        has, has_not = (repr(name), "the windows") if own.zone is None else ("the windows", repr(name))
-        zone = own.zone or other.zone
-        raise SchemaError(
-            f"The times of a table and of the windows must both have a zone, or both none; those of {has} have "
-            f"{zone}, and those of {has_not} none. Convert one before loading, such as with "
-            f".dt.replace_time_zone({zone!r}) of polars."
         )
     if own.unit is None:
         return own
@@ -179,18 +165,19 @@ def _common_clock(own: Clock, other: Clock, table: Stash, name: str) -> Clock:
 
 def _entities(stash: Stash, table: Stash, name: str, by: tuple[str, ...] | None) -> Int32s:
     """The number in a table of each entity of a stash, -1 for one that it lacks."""
-    count = len(stash.offsets) - 1
+    import pyarrow as pa
+
     wanted, called = [*stash.entity_names], "the entities of the windows"
     if by is not None:
         wanted, called = [*by], f"by={by[0] if len(by) == 1 else [*by]!r}"
         for column in by:
-            _check_static(stash, column, name)
+            _check_static(stash, column)
     if not table.entity_names:
         if by is not None:
             raise ValueError(
                 f"by= names the entity in a table, and {name!r} has none: it is the same for all. Leave {called} out."
             )
-        return np.zeros(count, np.int32)
+        return np.zeros(len(stash.offsets) - 1, np.int32)
     if len(wanted) != len(table.entity_names):
         have = ", ".join(map(repr, table.entity_names))
         raise SchemaError(
@@ -198,56 +185,15 @@ def _entities(stash: Stash, table: Stash, name: str, by: tuple[str, ...] | None)
             f"{'are' if by is None else 'is'} {', '.join(map(repr, wanted)) or 'none'}. Name the static columns that "
             "hold them: by=."
         )
-    values = [_static_values(stash, column) if by is not None else stash.entity_values(column) for column in wanted]
-    codes = [
-        _codes(own, table.entity_values(other), column, other, name)
-        for own, other, column in zip(values, table.entity_names, wanted)
-    ]
-    number = {key: k for k, key in enumerate(zip(*(others for _, others in codes)))}
-    return np.array([number.get(key, -1) for key in zip(*(own for own, _ in codes))], np.int32)
+    columns = stash.names().arrow if by is None else [arrow_column(stash, one, stash.static[one]) for one in by]
+    chunked = [(column, pa.chunked_array([array])) for column, array in zip(wanted, columns)]
+    return find_entities(table, chunked, "the windows", f"the table {name!r}")
 
 
-def _check_static(stash: Stash, column: str, name: str) -> None:
+def _check_static(stash: Stash, column: str) -> None:
     if column not in stash.static:
-        if column in stash:
-            raise ValueError(
-                f"by= must name a static column of the windows' stash, which says for each entity which one of "
-                f"{name!r} it has; {column!r} is a column of rows. Load it with static=."
-            )
         raise unknown(column, stash.static, "the stash of the windows", "static column")
-    about, tensor = stash.about(column), stash.static[column]
-    if (
-        about.kind not in ("category", "number")
-        or tensor.dtype.is_floating_point
-        or tensor.dtype == torch.bool
-        or tensor.ndim > 1
-    ):
-        held = "a pack" if tensor.ndim > 1 else str(tensor.dtype) if about.kind == "number" else about.kind
+    if stash.about(column).kind == "hashed":
         raise SchemaError(
-            f"by= must name a static column of texts or integers, as entities are; {column!r} holds {held}. Load it "
-            "as such."
+            f"by= must name a static column of texts or integers; {column!r} is hashed. Load it as texts."
         )
-
-
-def _static_values(stash: Stash, column: str) -> list[Any]:
-    """The value of a static column for each entity, `None` where it is missing."""
-    values: list[Any] = stash.static[column].tolist()
-    if stash.about(column).kind != "category":
-        return values
-    vocabulary = stash.vocabulary(column)
-    return [None if code < 0 else vocabulary[code] for code in values]
-
-
-def _codes(
-    own: NDArray[Any] | list[Any], others: NDArray[Any] | list[Any], column: str, other: str, name: str
-) -> tuple[list[Any], list[Any]]:
-    """The values of both sides as Python's own, of which integers of any width are equal, checked to be of one kind."""
-    listed = [values if isinstance(values, list) else values.tolist() for values in (own, others)]
-    kinds = [{type(value) for value in values if value is not None} for values in listed]
-    if kinds[0] and kinds[1] and kinds[0] != kinds[1]:
-        told = ["texts" if str in kind else "integers" for kind in kinds]
-        raise SchemaError(
-            f"Entities of a table are found by equal values; {other!r} of {name!r} holds {told[1]}, and {column!r} "
-            f"{told[0]}. Convert one of them before loading."
-        )
-    return listed[0], listed[1]

@@ -183,11 +183,10 @@ def _check_known(table: Table, name: str, span: During, stop: Shift) -> None:
     if table.stash.known is None or low is None or high is None:
         return
     if stop.steps > 0 and span.every is None:
-        every = 1 if table.clock.unit is None else "1h"
         raise ValueError(
             f"A stretch ahead over known times needs every=, because with max_rows= a row that is not known yet shifts "
             f"all others; got {span.stop!r} as the stop of {name!r}. Give the time between its rows, such as "
-            f"every={every!r}."
+            f"every={1 if table.clock.unit is None else '1h'!r}."
         )
     if span.age and max(-low, high) * table.known_ticks >= FARTHEST_TIME:
         known = table.stash.known_clock.format

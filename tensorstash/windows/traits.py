@@ -97,12 +97,11 @@ def check_same(placement: Placement, stash: Stash, tables: Mapping[str, Stash]) 
 
 def _check_same(before: Stash, after: Stash, columns: Sequence[str], table: str) -> None:
     """Raise unless columns of a table, or without a name of the windows' own stash, mean the same in another one."""
-    scaled = set[str]()
     for name in columns:
         after[name]  # raises for a column that is missing
-    for name in columns if table else (*columns, *(before.static.keys() & after.static.keys())):
-        if after.about(name).is_scaled and not before.about(name).is_scaled:
-            scaled.add(name)  # a scaled copy, in any dtype, may take the place of a stash, but not the other way
+    both = columns if table else (*columns, *(before.static.keys() & after.static.keys()))
+    # a scaled copy, in any dtype, may take the place of a stash, but not the other way
+    scaled = {name for name in both if after.about(name).is_scaled and not before.about(name).is_scaled}
     there = {trait.text: trait for trait in _traits(after, columns, table, scaled)}
     for trait in _traits(before, columns, table, scaled):
         other = there.get(trait.text, trait)

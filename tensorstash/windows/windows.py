@@ -20,6 +20,7 @@ from tensorstash.windows.chain import Chain
 from tensorstash.windows.contents import Contents
 from tensorstash.windows.display import as_html, as_text
 from tensorstash.windows.during import Side
+from tensorstash.windows.entities import of_named
 from tensorstash.windows.folds import Per, folds
 from tensorstash.windows.gaps import Gaps
 from tensorstash.windows.identity import fingerprint
@@ -27,7 +28,7 @@ from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.predictions import to_frame
 from tensorstash.windows.require import Require
-from tensorstash.windows.selection import Where, of_named
+from tensorstash.windows.selection import Where
 from tensorstash.windows.spans import make_spans, slot_count
 from tensorstash.windows.tables import checked_tables
 from tensorstash.windows.whole import with_ends
@@ -218,7 +219,10 @@ class Windows:
             >>> ts.Windows(stash, history=1, horizon=1).anchors([0, 1])
             {'entity': tensor([0, 1]), 'time': tensor([2, 2])}
         """
-        anchors = self.placement.anchors(check_ids(ids, len(self)))
+        at, numbers = self.placement, check_ids(ids, len(self))
+        anchors = {"entity": at.window_entities(numbers)}
+        if self.stash.time is not None:
+            anchors["time"] = at.window_times(numbers, at.anchor_slots(numbers))
         return {name: torch.from_numpy(values) for name, values in anchors.items()}
 
     def per_entity(self) -> dict[str, torch.Tensor]:
@@ -580,6 +584,4 @@ class Windows:
 
 def over(windows: Windows, stashes: Mapping[Stash, Stash]) -> Windows:
     """The same windows, with the same ids, over stashes with the same rows, in place of those that they are over."""
-    other = copy(windows)
-    other._set(windows._arguments, windows.placement.over(stashes))
-    return other
+    return windows._at(windows.placement.over(stashes))

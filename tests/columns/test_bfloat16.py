@@ -120,7 +120,7 @@ def test_an_entity_is_refused_as_floats_are(source: Callable[[torch.Tensor], Any
         ts.load(integers, ["x"], entity="e", time="t", static=static)
     stash = ts.load(integers, ["x"], entity="e", time="t")
     spans = {"x": ts.During("x", -1, 1, max_rows=1)}
-    with pytest.raises(ts.errors.SchemaError, match=like("The entities of at= must be integers ... 'e' is float")):
+    with pytest.raises(ts.errors.SchemaError, match=like("'e' of at= holds float, and 'e' of the stash integers")):
         ts.Windows(stash, spans=spans, at=with_column(source(whole), "t", [1, 1], "e"))
 
 

@@ -56,8 +56,8 @@ def panel(series: dict[str, list[Any]]) -> ts.Stash:
 def test_series_of_another_step_are_named() -> None:
     series = {"hourly": times("2024-01-01", "h", 2000)} | {name: times("2024-01-01", "d", 60) for name in ("a", "b")}
     message = (
-        "2 of 3 entities have no window: 2 with gaps or another step of time than '1h', such as 'a' with steps of 1d "
-        "(load these series separately, or see frequency= and gaps=)."
+        "2 of 3 entities have no window: 2 with gaps or another step of time than '1h' (load them separately, or see "
+        "frequency= and gaps=), such as 'a'."
     )
     with pytest.warns(UserWarning, match=like(message)):
         windows = ts.Windows(panel(series), 24)
@@ -66,7 +66,7 @@ def test_series_of_another_step_are_named() -> None:
 
 def test_series_that_are_too_short_are_named() -> None:
     series = {f"s{k:02}": [*range(100 if k in (3, 30) else 7)] for k in range(52)}
-    message = "50 of 52 entities have no window: 50 with too few rows, such as 's00' with 7 of 10"
+    message = "50 of 52 entities have no window: 50 with too few rows, of which windows need 10 ... such as 's00'."
     with pytest.warns(UserWarning, match=like(message)):
         ts.Windows(panel(series), 8, 2)
     assert texts_of(lambda: ts.Windows(panel(series), 8, 2, min_history=5)) == []
@@ -86,7 +86,7 @@ def test_windows_that_require_leaves_out_are_counted_if_they_are_many() -> None:
     data = {"e": [*"a"] * 20 + [*"bb"], "y": [1.0] * 20 + [None, 3.0], "x": [None] * 2 + [1.0] * 20}
     stash = ts.load(data, ["y", "x"], entity="e")
     message = (
-        "require= leaves out 15% of the windows ... missing values: 17 of 20 are left. 'x' alone costs 2. "
+        "require= leaves out 15% of the windows ... empty slots: 17 of 20 are left. 'x' alone costs 2. "
         "Shorter windows lose fewer"
     )
     told, absent = texts_of(lambda: ts.Windows(stash, 2, require=["y", "x"]))
@@ -94,7 +94,7 @@ def test_windows_that_require_leaves_out_are_counted_if_they_are_many() -> None:
     assert absent.startswith("1 of 2 entities have no window: 1 with missing values")
     assert texts_of(lambda: ts.Windows(stash, 2, require=["x"])) == [], "a tenth is not more than a tenth"
     told, _ = texts_of(lambda: ts.Windows(stash, 2, min_history=1, require=["y"]))
-    assert re.search(like("missing values and empty slots: 19 of 22 are left. Shorter"), told)
+    assert re.search(like("missing values or empty slots: 19 of 22 are left. Shorter"), told)
     assert texts_of(lambda: ts.Windows(stash, 2, where=np.arange(22) < 5)) == []
 
 
@@ -103,8 +103,9 @@ def test_the_warning_of_gaps_counts_windows_and_another_one_entities() -> None:
     with pytest.warns(UserWarning, match="Gaps cost 50%"):
         ts.Windows(stash, 5)
     (absent,) = texts_of(lambda: ts.Windows(stash, 5))
-    assert absent.startswith("2 of 3 entities have no window: 1 with too few rows, such as 'c' with 1 of 5 ")
-    assert "; 1 with gaps or another step of time than '1', such as 'b' with steps of 2 " in absent
+    assert absent.startswith("2 of 3 entities have no window: 1 with too few rows, of which windows need 5 ")
+    assert "), such as 'c'; 1 with gaps or another step of time than '1' " in absent
+    assert absent.endswith("such as 'b'.")
 
 
 def test_parts_and_filters_do_not_warn() -> None:

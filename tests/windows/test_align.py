@@ -267,7 +267,9 @@ def test_the_newest_window_of_each_run_is_there_even_without_a_whole_horizon() -
 
 def test_series_without_an_anchor_are_told() -> None:
     stash = ts.load(shops((40, 3)), ["y"], entity="e", time="t")
-    with pytest.warns(UserWarning, match=like("1 without an anchor at a stride from the time of align=, such as 'b'")):
+    with pytest.warns(
+        UserWarning, match=like("1 without an anchor at a stride from the time of align= ... such as 'b'")
+    ):
         windows = ts.Windows(stash, 1, 1, stride=10, align=0)
     assert windows.per_entity()["count"].tolist() == [3, 0]
     with pytest.raises(ts.errors.NoWindowError, match=like("with stride 1000 from 500 there is none")):

@@ -92,10 +92,10 @@ def test_split_needs_times_and_ascending_cuts() -> None:
 @pytest.mark.parametrize(
     ("cuts", "fragment"),
     [
-        (("2024-03-01",), "Part 2 of 2 has no window: none of the 31 windows has all of its slots from 2024-03-01 on;"),
-        (("2023-03-01",), "Part 1 of 2 has no window: none of the 31 windows has all of its slots before 2023-03-01;"),
-        (("2024-01-01",), "Part 1 of 2 has no window: none of the 31 windows has all of its slots before 2024-01-01;"),
-        (("2024-01-09", "2024-02-10"), "Part 3 of 3 has no window: none of the 31 windows has all of its slots from"),
+        (("2024-03-01",), "Part 2 of 2 has no window: none of the 31 windows lies from 2024-03-01 on;"),
+        (("2023-03-01",), "Part 1 of 2 has no window: none of the 31 windows lies before 2023-03-01;"),
+        (("2024-01-01",), "Part 1 of 2 has no window: none of the 31 windows lies before 2024-01-01;"),
+        (("2024-01-09", "2024-02-10"), "Part 3 of 3 has no window: none of the 31 windows lies from"),
         (("2024-01-09", "2024-01-31"), None),
     ],
 )
@@ -111,7 +111,7 @@ def test_a_cut_outside_the_times_of_the_data_is_a_warning(
         cuts = ("2024-01-02",)
         fragment = str(fragment).replace("2024-01-01", "2024-01-02")
     if at and fragment is not None:
-        fragment = fragment.replace("31 windows has all of its slots", "30 windows has its time")
+        fragment = fragment.replace("31 windows lies", "30 windows lies")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         parts = windows.split(*cuts)

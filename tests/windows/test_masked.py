@@ -24,12 +24,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Gaps (cost|make)")
 Spans = dict[str, tuple[str, int, int, int]]
 
 
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of a few intervals, so that there are several."""
-    monkeypatch.setattr("tensorstash.windows.placement._BLOCK", 2)
-
-
 def hull(chosen: Spans) -> tuple[int, int]:
     """History and horizon of spans."""
     return max(0, *(-begin for _, begin, _, _ in chosen.values())), max(0, *(end for _, _, end, _ in chosen.values()))

@@ -92,7 +92,6 @@ def test_windows_at_points_are_those_of_a_time_without_rows(full: ts.Stash, empt
     frame = windows.to_frame([2, 3], torch.tensor([0.5, 0.25]))
     assert frame.equals(expected.to_frame([2, 3], torch.tensor([0.5, 0.25])))
     assert repr(windows) == repr(expected)
-    assert "NaN" not in windows._repr_html_()
 
 
 def test_parts_are_those_of_a_time_without_rows(full: ts.Stash, empty: ts.Stash) -> None:

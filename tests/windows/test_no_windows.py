@@ -181,9 +181,7 @@ def test_a_window_that_is_too_long_is_told_with_the_slots_that_it_needs_and_what
     message = "need 544 consecutive rows; the longest of 1 runs has 50 ... give min_history= or min_horizon="
     with pytest.raises(ts.errors.NoWindowError, match=like(message)):
         ts.Windows(stash, 512, 32)
-    message = (
-        "need 64 of their 544 slots in one run ... the longest of 1 runs has 50 ... lower min_history= or min_horizon="
-    )
+    message = "need 64 consecutive slots; the longest of 1 runs has 50 ... lower min_history= or min_horizon="
     with pytest.raises(ts.errors.NoWindowError, match=like(message)):
         ts.Windows(stash, 512, 32, min_history=32)
     assert len(ts.Windows(stash, 512, 32, min_history=32, min_horizon=18)) == 1
