@@ -28,6 +28,8 @@ def make_spans(  # noqa: PLR0917  in the order of `Windows`
 ) -> tuple[tuple[Span, ...], dict[str, During]]:
     """The checked spans that the arguments of `Windows` ask for: in slots, and in time."""
     in_time: dict[str, During] = {}
+    if isinstance(history, Mapping):
+        raise TypeError("history= is a number of slots, got a mapping. Write spans=: ts.Windows(stash, spans={...}).")
     if spans is None:
         if history is None:
             raise ValueError("A window needs a length: give history= (and horizon=), or spans=.")

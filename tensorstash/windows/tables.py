@@ -130,6 +130,11 @@ def checked_tables(tables: object) -> dict[str, Stash]:
 def check_used(tables: Mapping[str, Stash], used: Collection[str]) -> None:
     """Raise for a table that no span takes rows from; its name may be misspelt."""
     for name in tables:
+        if not used:
+            raise ValueError(
+                f"tables= must hold tables that spans take rows from, and no span has table=, got {name!r}. Write "
+                f"ts.During(..., table={name!r}), or leave it out."
+            )
         if name not in used:
             raise unknown(name, used, "spans=", "table")
 
