@@ -111,6 +111,7 @@ class Source:
     pieces: int  # the number of row groups, record batches or slices, with those that a filter excludes
     notes: tuple[str, ...] = ()  # which columns were widened or parsed
     keys: frozenset[str] = frozenset()  # the columns that come from the paths of the files
+    copied: bool = False  # whether its rows were copied to a file when it was opened, as those of streams
 
     @property
     def rows(self) -> int:

@@ -102,9 +102,3 @@ def open_source(
         "or RecordBatch, a Hugging Face Dataset, an object with __arrow_c_stream__, or a mapping of arrays; got "
         f"{type(source).__module__}.{type(source).__name__}.{remedy}"
     )
-
-
-def is_copied(source: Any) -> bool:
-    """Whether `open_source` copies all rows of a source that is not files to a file of its own, as of streams."""
-    kind = kind_of(source)
-    return not (isinstance(source, Mapping) or kind in _KINDS or kind in _DATASETS_OF_FILES)
