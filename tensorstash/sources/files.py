@@ -59,12 +59,12 @@ def _footers(
     condition: Filter | None,
     progress: bool | None,
 ) -> list[Footer]:
-    """The footers of the files whose keys, of these `types`, do not contradict the filter; of one if all do."""
+    """The footers of the files whose keys, of these `types`, do not contradict the filter."""
     look = partial(_footer, wanted=wanted, readers=Readers())
     if condition is not None and types:
         first = look(files[0])
         keys = {key: arrow for key, arrow in types.items() if key not in first.own}
-        files = kept_files(files, keys, pa.schema([*first.stored, *keys.items()]), condition) or files[:1]
+        files = kept_files(files, keys, pa.schema([*first.stored, *keys.items()]), condition)
     at_a_time = threads() if all(file.system is None for file in files) else REQUESTS
     return each(look, files, at_a_time, "footers", progress)
 

@@ -87,17 +87,21 @@ def _differ(values: pa.Array, key: str | None) -> pa.Array:
 
 
 def kept_files(
-    files: Sequence[File], types: Mapping[str, pa.DataType], schema: pa.Schema, condition: Filter
+    files: Sequence[File], types: Mapping[str, pa.DataType], schema: pa.Schema, condition: Filter | None
 ) -> Sequence[File]:
-    """The files whose keys, of these `types`, do not contradict the filter; `schema` has all columns of a file."""
-    if condition.formula is not None:
+    """The files whose keys, of these `types`, do not contradict the filter; the first one if all do.
+
+    `schema` has all columns of a file.
+    """
+    if condition is None or condition.formula is not None or not types:
         return files
     claims = enumerate(_claim(file, types) for file in files)
     system = here()
     fragments = [_FORMAT.make_fragment(str(k), system, partition_expression=claim) for k, claim in claims]
     dataset = pads.FileSystemDataset(fragments, schema, _FORMAT, system)
     with suppress(pa.ArrowException):  # a filter that does not fit the columns is refused later, by name
-        return [files[int(fragment.path)] for fragment in dataset.get_fragments(condition.fitted(schema).expression)]
+        kept = [files[int(fragment.path)] for fragment in dataset.get_fragments(condition.fitted(schema).expression)]
+        return kept or files[:1]
     return files
 
 
