@@ -87,7 +87,7 @@ def open_csv(file: File, files: Sequence[File]) -> Csv:
 
 
 def _copy(file: File) -> Spool:
-    copy = Spool(str(file), file.size)
+    copy = Spool(str(file))
     with (file.system or here()).open_input_stream(file.path, compression="detect") as stream:
         while data := stream.read(_COPIED):
             copy.append(data)

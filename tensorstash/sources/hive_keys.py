@@ -76,13 +76,11 @@ def _differ(values: pa.Array, key: str | None) -> pa.Array:
     """Where values differ from a key; nowhere for types that a path cannot tell."""
     if key is None:
         return values.is_valid()
-    is_zoned = pa.types.is_timestamp(values.type) and values.type.tz is not None
     try:
         expected = pa.scalar(key).cast(values.type)
-    except pa.ArrowNotImplementedError:
-        return constant("false", pa.bool_(), len(values))
-    except pa.ArrowInvalid:  # the text is no value of this type
-        return constant("false" if is_zoned else "true", pa.bool_(), len(values))
+    except pa.ArrowException as error:  # the text is no value of this type, or may be one of another zone
+        is_untold = isinstance(error, pa.ArrowNotImplementedError) or getattr(values.type, "tz", None) is not None
+        return constant("false" if is_untold else "true", pa.bool_(), len(values))
     return pc.fill_null(pc.not_equal(values, expected), True)
 
 

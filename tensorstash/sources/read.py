@@ -35,10 +35,6 @@ class Wanted:
         wanted = self.names
         return [name for name in names if wanted is None or name in wanted or may_mention(self.mentions, name)]
 
-    def first(self, names: Sequence[str]) -> list[str]:
-        """The first wanted column, or the first one; none if there are no columns."""
-        return (self.among(names) or [*names])[:1]
-
 
 def check_unique(names: Sequence[str], wanted: Wanted, where: str) -> None:
     """Raise if several columns have one wanted name."""

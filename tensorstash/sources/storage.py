@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tensorstash.columns.arrays import nulls
-from tensorstash.columns.types import is_text
+from tensorstash.columns.types import is_list, is_text
 
 _VIEW_BYTES = 16  # per view: the size, then the text itself or its location
 
@@ -82,17 +82,15 @@ def _all_cleared(arrays: list[pa.Array]) -> list[pa.Array]:
 
 def _cleared(array: pa.Array) -> pa.Array:
     """Views, also in dictionaries, lists, maps and structs; polars cannot import other nested types with views."""
-    arrow, buffers = array.type, 2
+    arrow = array.type
     if _is_view(arrow):
         return _zeroed(array) if array.null_count else array
     if pa.types.is_dictionary(arrow):
         children = [array.dictionary]
     elif pa.types.is_struct(arrow):
         children = [array.field(index) for index in range(arrow.num_fields)]
-    elif pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_map(arrow):
+    elif is_list(arrow) or pa.types.is_map(arrow) or pa.types.is_fixed_size_list(arrow):
         children = [array.values]
-    elif pa.types.is_fixed_size_list(arrow):
-        children, buffers = [array.values], 1
     else:
         return array
     cleared = _all_cleared(children)
@@ -102,7 +100,7 @@ def _cleared(array: pa.Array) -> pa.Array:
         return pa.DictionaryArray.from_arrays(array.indices, *cleared, ordered=arrow.ordered)
     if pa.types.is_struct(arrow):
         return pa.StructArray.from_arrays(cleared, fields=[*arrow], mask=array.is_null())
-    whole = array.buffers()[:buffers]
+    whole = array.buffers()[: arrow.num_buffers]
     return pa.Array.from_buffers(arrow, len(array), whole, array.null_count, array.offset, cleared)
 
 
