@@ -160,24 +160,28 @@ def unreadable(file: File, table: Csv | None = None) -> Iterator[None]:
     """Re-raise errors of reading a file with its name and, if known, the line."""
     import polars as pl
 
+    errors = (
+        UnicodeError,
+        csv.Error,
+        OSError,
+        pa.ArrowException,
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,
+    )
     try:
         yield
     except SourceError:
         raise
-    except (pl.exceptions.InvalidOperationError, pa.ArrowInvalid) as error:
-        if table is not None:
+    except errors as error:
+        if table is not None and isinstance(error, (pl.exceptions.InvalidOperationError, pa.ArrowInvalid)):
             raise MisfitError from error
-        raise SourceError(f"{file} is not a readable CSV file: {error}") from error
-    except (UnicodeError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        why = first_line(error)
-        if "utf-8" in why:
+        why, is_of_system = first_line(error), isinstance(error, (OSError, pa.ArrowException))
+        if "utf-8" in why and not is_of_system:
             raise SourceError(
                 f"A CSV file must be text in UTF-8; {file} is not. Write it anew, give its encoding to pl.read_csv and "
                 "load the frame, or name a file that is no text by its format."
             ) from error
         said = f"{file} is not a readable CSV file: {why}."
-        if table is None:
+        if table is None or is_of_system:
             raise SourceError(said) from error
         raise bad_line(table) or SourceError(f"{said} {_quotes(table)}") from error
-    except (pa.ArrowException, OSError, csv.Error) as error:
-        raise SourceError(f"{file} is not a readable CSV file: {error}") from error

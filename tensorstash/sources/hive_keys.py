@@ -42,11 +42,10 @@ def type_of_texts(texts: Iterable[str]) -> pa.DataType:
 
 
 def _is_number(text: str) -> bool:
-    if _INTEGER.fullmatch(text):
-        return abs(int(text)) <= _EXACT
     with suppress(ValueError):
         number = float(text)
-        return math.isfinite(number) and repr(number) == text
+        whole = str(int(number)) if abs(number) <= _EXACT else ""
+        return math.isfinite(number) and text in (repr(number), whole)
     return False
 
 
