@@ -117,8 +117,7 @@ def open_dataset(source: Any, wanted: Wanted) -> Source:  # noqa: ARG001  unread
 
     def read(start: int, rows: int, names: Sequence[str]) -> list[pa.RecordBatch]:
         view = source.select_columns(list(names)).with_format("arrow")
-        batches = view[start : start + rows].to_batches()
-        return [piece for batch in batches for piece in _selected(batch, names)]
+        return _selected(view[start : start + rows].to_batches(), names)
 
     return _sliced("the Hugging Face Dataset", source.features.arrow_schema, len(source), read)
 
@@ -128,7 +127,7 @@ def open_table(table: pa.Table, schema: pa.Schema, label: str) -> Source:
     if table.num_columns and table[0].num_chunks > max(_MANY_CHUNKS, table.num_rows // _SMALL_ROWS):
         return _sliced(label, schema, table.num_rows, partial(_combined, table))
     batches = table.to_batches(max_chunksize=BATCH_ROWS)
-    units = in_order(((label, batch.num_rows, partial(_selected, batch)) for batch in batches), label)
+    units = in_order(((label, batch.num_rows, partial(_selected, [batch])) for batch in batches), label)
     return Source(label, schema, units, len(batches))
 
 
@@ -145,12 +144,11 @@ def _combined(table: pa.Table, start: int, rows: int, names: Sequence[str]) -> l
     One column at a time: what Arrow keeps of a small chunk takes more memory than its values.
     """
     columns = [table.select([name]).slice(start, rows).combine_chunks()[0] for name in names]
-    batches = pa.Table.from_arrays(columns, names=list(names)).to_batches()
-    return [piece for batch in batches for piece in _selected(batch, names)]
+    return _selected(pa.Table.from_arrays(columns, names=list(names)).to_batches(), names)
 
 
-def _selected(batch: pa.RecordBatch, names: Sequence[str]) -> list[pa.RecordBatch]:
-    return [without_null_views(batch.select(list(names)))]
+def _selected(batches: Sequence[pa.RecordBatch], names: Sequence[str]) -> list[pa.RecordBatch]:
+    return [without_null_views(batch.select(list(names))) for batch in batches]
 
 
 def _open_wanted(table: pa.Table, names: Iterable[str], types: Mapping[str, Any], label: str) -> Source:
