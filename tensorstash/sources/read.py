@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -60,7 +61,7 @@ class Unit:
     rows: int  # how many of its rows are loaded
     decode: Decode  # names of stored columns -> batches that hold exactly these
     first: int  # its first row, counted in the source; equals `start` if no row before it is left out
-    is_named: bool = False  # whether messages name the place of a row beside its number
+    name: Callable[[int], str] | None = None  # the name of a decoded row for messages; `None`: its number
     kept: pa.BooleanArray | None = None  # which decoded rows are loaded; `None`: all
     early: tuple[Derived, ...] = ()  # computed of all decoded rows, in this order
     derived: tuple[Derived, ...] = ()  # computed of the loaded rows alone, in this order
@@ -76,7 +77,7 @@ class Unit:
 
     def name_row(self, at: int) -> str:
         """A decoded row for messages."""
-        return f"{self.first + at:,} ({self.place})" if self.is_named else f"{self.first + at:,}"
+        return f"{self.first + at:,}" if self.name is None else self.name(at)
 
     def stored(self, names: Iterable[str]) -> list[str]:
         """The stored columns that these columns are computed from."""
@@ -128,10 +129,16 @@ def in_order(pieces: Iterable[tuple[str, int, Decode | None]], label: str) -> tu
     units, start, first = [], 0, 0
     for place, rows, decode in pieces:
         if decode is not None:
-            units.append(Unit(place, start, rows, decode, first, is_named=place != label))
+            units.append(
+                Unit(place, start, rows, decode, first, None if place == label else partial(_row, place, first))
+            )
             start += rows
         first += rows
     return tuple(units)
+
+
+def _row(place: str, first: int, at: int) -> str:
+    return f"{first + at:,} ({place})"
 
 
 def with_derived(source: Source, derived: Sequence[Derived]) -> Source:
