@@ -47,7 +47,7 @@ def is_stream(source: Any) -> bool:
 
 
 def open_stream(source: Any, wanted: Wanted, condition: Filter | None, progress: bool | None) -> Source:
-    """Read the wanted columns of a stream to its end; a LazyFrame leaves out rows that the filter excludes."""
+    """Read the wanted columns of a stream to its end; a LazyFrame leaves out rows that a polars filter excludes."""
     kind = kind_of(source)
     label = f"the {kind.replace('.', ' ')}"
     if kind == "polars.LazyFrame" and condition is not None and condition.formula is not None:
