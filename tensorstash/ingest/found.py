@@ -58,10 +58,8 @@ class Found:
         Files have stamps, and streams were copied when they were read. Arrays and frames may have changed in place, so
         they are surveyed again, or a filter would keep the rows of the old values.
         """
-        from tensorstash.sources.source import is_copied
-
         self.check_unchanged("between a plan and its load", "Make the plan again.")
-        if self._files is not None or is_copied(self.request.source):
+        if self._files is not None or self.choose(progress).source.copied:
             return self
         found = Found(self.request)
         before, now = (one.choose(progress) for one in (self, found))

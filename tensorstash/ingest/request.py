@@ -91,8 +91,8 @@ class Request:
     @property
     def wanted(self) -> Wanted:
         """The source columns that a load reads."""
-        wanted = Wanted(None if self.columns is None else self.named | prefixes(self.named))
-        return wanted if self.filter is None else self.filter.add_to(wanted)
+        mentions = "" if self.filter is None else self.filter.mentions
+        return Wanted(None if self.columns is None else self.named | prefixes(self.named), mentions)
 
 
 def check_time(time: object) -> str | None:

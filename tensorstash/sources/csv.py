@@ -26,16 +26,15 @@ def open_csv_files(
 ) -> Source:
     """Read the wanted columns into a file on disk, again if a row does not fit the types of the first rows."""
     check_pool()
-    first, types = _first_rows(files, wanted)
+    first = _opened(files[0], files, wanted)
+    types = _types([first], wanted.among(dict.fromkeys(first.names)), _FIRST)
     keys = {key: arrow for key, arrow in key_types(files).items() if key not in first.names}
     notes: tuple[str, ...] = ()
     if wanted.names is None and types.get("") in (INTEGERS, NO_VALUES):  # an index of pandas, or commas at the ends
         wanted = Wanted(frozenset({*first.names, *keys}) - {""})
         types = {name: kind for name, kind in types.items() if name}
         notes = ("a column without a name is left out",)
-    chosen = files
-    if condition is not None and keys:
-        chosen = kept_files(files, keys, _schema(first, types, keys), condition) or files[:1]
+    chosen = kept_files(files, keys, _schema(first, types, keys), condition)
 
     def tables() -> Iterator[Csv]:
         return (first if file == first.file else _opened(file, files, wanted) for file in chosen)
@@ -65,16 +64,6 @@ def _opened(file: File, files: Sequence[File], wanted: Wanted) -> Csv:
         table = open_csv(file, files)
         check_header(table, wanted)
     return table
-
-
-def _first_rows(files: Sequence[File], wanted: Wanted) -> tuple[Csv, Types]:
-    """The first file that has rows, and the types of its first ones."""
-    for file in files:
-        first = _opened(file, files, wanted)
-        with unreadable(file, first):
-            if first.frame().head(1).collect().height:
-                break
-    return first, _types([first], wanted.among(dict.fromkeys(first.names)), _FIRST)
 
 
 def _types(tables: Iterable[Csv], names: Sequence[str], rows: int | None) -> Types:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tensorstash.columns.names import check_for_polars
 from tensorstash.columns.number_texts import number_share
 from tensorstash.errors import SchemaError, SourceError
-from tensorstash.sources.csv_file import MISSING, Csv
+from tensorstash.sources.csv_file import MISSING, Csv, records
 from tensorstash.sources.csv_types import FLOATS, INTEGERS, LARGE_INTEGERS, TEXT, MisfitError, Texts
 from tensorstash.sources.evaluate import first_line
 from tensorstash.sources.file import File
@@ -27,7 +27,7 @@ _OLD_MAC = r"eol_char='\r'"
 def check_header(table: Csv, wanted: Wanted) -> None:
     """Raise if the first line names a wanted column twice, or if lines or values end in another way."""
     names, file = table.names, table.file
-    lines = [text for _, text, _ in islice(table.records(), _LINES)]
+    lines = [text for _, text, _ in islice(records(table.numbered, table.separator), _LINES)]
     "".join(lines).encode()  # raises if a line is not UTF-8
     check_for_polars(names)
     if lines[0].endswith("\r"):
@@ -115,7 +115,8 @@ def _given(files: Sequence[File]) -> str:
 def _place(table: Csv, name: str, text: str) -> str:
     """The file, and the line in which a column first has this text."""
     at = table.names.index(name)
-    line = next((line for line, _, values in table.records() if values[at : at + 1] == [text]), None)
+    rows = records(table.numbered, table.separator)
+    line = next((line for line, _, values in rows if values[at : at + 1] == [text]), None)
     return f"{table.file}" if line is None else f"{table.file}, line {line:,}"
 
 
@@ -126,7 +127,7 @@ def bad_line(table: Csv) -> SourceError | None:
     """The error for the first line with more or fewer values than the header, or for quotes that stay open."""
     line, is_open = 1, False
     try:
-        for line, text, values in table.records():
+        for line, text, values in records(table.numbered, table.separator):
             if len(values) != len(table.names):
                 return _uneven(table, line, len(values))
             is_open = text.count('"') % 2 == 1
@@ -159,24 +160,28 @@ def unreadable(file: File, table: Csv | None = None) -> Iterator[None]:
     """Re-raise errors of reading a file with its name and, if known, the line."""
     import polars as pl
 
+    errors = (
+        UnicodeError,
+        csv.Error,
+        OSError,
+        pa.ArrowException,
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,
+    )
     try:
         yield
     except SourceError:
         raise
-    except (pl.exceptions.InvalidOperationError, pa.ArrowInvalid) as error:
-        if table is not None:
+    except errors as error:
+        if table is not None and isinstance(error, (pl.exceptions.InvalidOperationError, pa.ArrowInvalid)):
             raise MisfitError from error
-        raise SourceError(f"{file} is not a readable CSV file: {error}") from error
-    except (UnicodeError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        why = first_line(error)
-        if "utf-8" in why:
+        why, is_of_system = first_line(error), isinstance(error, (OSError, pa.ArrowException))
+        if "utf-8" in why and not is_of_system:
             raise SourceError(
                 f"A CSV file must be text in UTF-8; {file} is not. Write it anew, give its encoding to pl.read_csv and "
                 "load the frame, or name a file that is no text by its format."
             ) from error
         said = f"{file} is not a readable CSV file: {why}."
-        if table is None:
+        if table is None or is_of_system:
             raise SourceError(said) from error
         raise bad_line(table) or SourceError(f"{said} {_quotes(table)}") from error
-    except (pa.ArrowException, OSError, csv.Error) as error:
-        raise SourceError(f"{file} is not a readable CSV file: {error}") from error

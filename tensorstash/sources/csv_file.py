@@ -32,21 +32,17 @@ class Csv:
     files: Sequence[File]  # all files of the source, for messages
     copies: tuple[Spool, ...]  # keep the paths alive
 
-    def frame(self, missing: Sequence[str] = MISSING) -> "pl.LazyFrame":
+    def frame(self) -> "pl.LazyFrame":
         """The rows, as text."""
         import polars as pl
 
         return pl.scan_csv(
             self.path,
             separator=self.separator,
-            null_values=[*missing],
+            null_values=[*MISSING],
             infer_schema=False,
             glob=False,
         )
-
-    def records(self) -> Iterator[tuple[int, str, list[str]]]:
-        """The number of its last line, the text and the values of each record; the first is the header."""
-        return _records(self.numbered, self.separator)
 
     def may_have_bad_line(self) -> bool:
         """Whether a line has fewer separators than the header, or the file ends within quotes.
@@ -79,7 +75,7 @@ def open_csv(file: File, files: Sequence[File]) -> Csv:
         copies.append(_copy(file))
         path = copies[0].path()
     numbered = path
-    names = next((tuple(values) for _, _, values in _records(path, separator)), None)
+    names = next((tuple(values) for _, _, values in records(path, separator)), None)
     if names is None:
         raise SourceError(f"A CSV file must begin with a line of column names; {file} is empty.")
     with open(path, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -91,7 +87,7 @@ def open_csv(file: File, files: Sequence[File]) -> Csv:
 
 
 def _copy(file: File) -> Spool:
-    copy = Spool(str(file), file.size)
+    copy = Spool(str(file))
     with (file.system or here()).open_input_stream(file.path, compression="detect") as stream:
         while data := stream.read(_COPIED):
             copy.append(data)
@@ -100,7 +96,7 @@ def _copy(file: File) -> Spool:
 
 def _without_empty_lines(file: File, path: str, separator: str, width: int) -> Spool:
     copy, last = Spool(str(file)), 0
-    for line, text, values in _records(path, separator):
+    for line, text, values in records(path, separator):
         if last and width == len(values) == 1 and line - last > len(text.splitlines()):
             raise SourceError(
                 f"In a CSV file of one column, an empty line may be a missing value or no row; line {last + 1:,} of "
@@ -112,8 +108,8 @@ def _without_empty_lines(file: File, path: str, separator: str, width: int) -> S
     return copy
 
 
-def _records(path: str, separator: str) -> Iterator[tuple[int, str, list[str]]]:
-    """All records; empty lines are none."""
+def records(path: str, separator: str) -> Iterator[tuple[int, str, list[str]]]:
+    """The number of its last line, the text and the values of each record, from the header on; empty lines are none."""
     held: list[str] = []
     with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
         reader = csv.reader((held.append(line) or line for line in file), delimiter=separator)  # type: ignore[func-returns-value]

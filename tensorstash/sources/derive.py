@@ -110,8 +110,7 @@ def fields_of(source: Source, names: Collection[str], mentions: str) -> tuple[De
         return ()
     by_path: dict[str, list[Derived]] = {}
     for column in source.schema:
-        is_wrapped = isinstance(column.type, pa.BaseExtensionType)
-        for field in _fields(column.name, column.name, (), column.type.storage_type if is_wrapped else column.type):
+        for field in _fields(column.name, column.name, (), plain_type(column.type)):
             by_path.setdefault(field.field.name, []).append(field)
     mentioned = (path for path in by_path if path not in columns and may_mention(mentions, path))
     chosen = []

@@ -56,7 +56,9 @@ def _check_elementwise(expr: "pl.Expr", schema: "pl.Schema") -> None:
         with suppress(pl.exceptions.PolarsError):  # pl.element() has a type only inside its list
             if part.meta.root_names() and not is_elementwise(part, schema):
                 culprit = part
-    if any(map(_is_null, _parts(culprit, schema))):  # polars replaces such comparisons by one null for all rows
+    literals = [part for part in _parts(culprit, schema) if part.meta.is_literal()]
+    # polars replaces comparisons with a null by one null for all rows
+    if any(pl.select(part).to_series().null_count() for part in literals):
         raise SchemaError(
             f"A comparison with a null is never true; {printed(culprit)} has one. Write .is_null() or .is_not_null()."
         )
@@ -65,12 +67,6 @@ def _check_elementwise(expr: "pl.Expr", schema: "pl.Schema") -> None:
         f"{printed(culprit)} needs other rows. Compute it in polars and load the LazyFrame: "
         "pl.scan_parquet(path).with_columns(lag=pl.col('y').shift(1).over('station', order_by='hour'))."
     )
-
-
-def _is_null(part: "pl.Expr") -> bool:
-    import polars as pl
-
-    return bool(part.meta.is_literal() and pl.select(part).to_series().null_count())
 
 
 def is_elementwise(expr: "pl.Expr", schema: "pl.Schema") -> bool:

@@ -51,11 +51,6 @@ class File:
         """The path in small letters, without the options of a URL: its ending tells the format."""
         return (self.path.partition("?")[0] if self.is_http else self.path).lower()
 
-    @property
-    def size(self) -> int:
-        """Its bytes, compressed ones as they are stored; 0 if the file system does not say."""
-        return (self.system or here()).get_file_info(self.path).size or 0
-
     def open(self) -> Any:
         """The file, open for reading."""
         return (self.system or here()).open_input_file(self.path)

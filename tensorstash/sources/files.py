@@ -1,6 +1,6 @@
 """Sources of files with footers, and of pyarrow datasets: all footers are read first, then the pieces of the files."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -25,6 +25,9 @@ from tensorstash.sources.streams import open_stream
 from tensorstash.sources.unify import unify
 from tensorstash.sources.unreadable import why_unreadable
 
+# the row groups of a file, the numbers of those that are read, and their places for messages
+ReadGroups = tuple[RowGroups, Collection[int], Callable[[int], str]]
+
 
 def open_files(
     files: Sequence[File],
@@ -39,7 +42,8 @@ def open_files(
     names = [str(footer.file) for footer in footers]
     whole, notes = unify(names, [_schema(footer, types) for footer in footers], wanted)
     kept = [footer.kept(whole, condition) for footer in footers]
-    if wide := _wide_times(whole, wanted, [*zip(footers, kept)], progress):
+    read = [(footer.groups, groups, footer.place) for footer, groups in zip(footers, kept) if footer.groups]
+    if wide := _wide_times(whole, wanted, read, progress):
         whole = _in_microseconds(whole, wide, footers)
         footers = [replace(footer, wide=wide) for footer in footers]
         notes += tuple(f"{n!r} is read as {whole.field(n).type}: its times do not fit into ns" for n in sorted(wide))
@@ -59,12 +63,12 @@ def _footers(
     condition: Filter | None,
     progress: bool | None,
 ) -> list[Footer]:
-    """The footers of the files whose keys, of these `types`, do not contradict the filter; of one if all do."""
+    """The footers of the files whose keys, of these `types`, do not contradict the filter."""
     look = partial(_footer, wanted=wanted, readers=Readers())
     if condition is not None and types:
         first = look(files[0])
         keys = {key: arrow for key, arrow in types.items() if key not in first.own}
-        files = kept_files(files, keys, pa.schema([*first.stored, *keys.items()]), condition) or files[:1]
+        files = kept_files(files, keys, pa.schema([*first.stored, *keys.items()]), condition)
     at_a_time = threads() if all(file.system is None for file in files) else REQUESTS
     return each(look, files, at_a_time, "footers", progress)
 
@@ -86,14 +90,12 @@ def _schema(footer: Footer, types: Mapping[str, pa.DataType]) -> pa.Schema:
     return pa.schema([*footer.stored, *keys]) if keys else footer.stored  # there may be thousands of columns
 
 
-def _wide_times(
-    schema: pa.Schema, wanted: Wanted, kept: Sequence[tuple[Footer, Collection[int]]], progress: bool | None
-) -> set[str]:
+def _wide_times(schema: pa.Schema, wanted: Wanted, kept: Sequence[ReadGroups], progress: bool | None) -> set[str]:
     """The columns with times in INT96 that do not fit into nanoseconds; reads such columns if there are any."""
     jobs, names = [], wanted.among(dict.fromkeys(schema.names))
-    for footer, groups in kept:
-        columns = [] if footer.groups is None else footer.groups.int96(names)
-        jobs += [(footer.groups.fragment, group, footer.place(group), columns) for group in groups if columns]
+    for groups, numbers, place in kept:
+        columns = groups.int96(names)
+        jobs += [(groups.fragment, number, place(number), columns) for number in numbers if columns]
     return set().union(*each(lambda job: outside_nanoseconds(*job), jobs, threads(), "times", progress))
 
 
@@ -153,31 +155,25 @@ def open_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, 
         return open_stream(source, wanted, condition, progress)
     label, schema = f"the pyarrow {type(source).__name__}", source.schema
     check_unique(schema.names, wanted, label)
-    footers, pieces = [], []
+    read, pieces = list[ReadGroups](), []
     for fragment in fragments:
         try:
-            footers.append(RowGroups(fragment))
+            groups, place = RowGroups(fragment), f"{fragment.path}, row group {{}}".format
         except (pa.ArrowException, OSError) as error:
             raise SourceError(f"{fragment.path} is not a readable Parquet file: {error}") from error
-        kept = footers[-1].kept(schema, condition)
-        times = footers[-1].int96(wanted.among(schema.names))
+        kept = groups.kept(schema, condition)
+        read.append((groups, {group.id for group in fragment.row_groups if group.id in kept}, place))
         for group in fragment.row_groups:
-            if times and group.id in kept:
-                _check_int96(fragment, group.id, times)
             batches = partial(_fragment_batches, fragment, group.id, schema) if group.id in kept else None
-            pieces.append((f"{fragment.path}, row group {group.id}", group.num_rows, batches))
-    keys = frozenset(schema.names).difference(*(groups.schema.names for groups in footers)) if footers else frozenset()
-    return Source(label, schema, in_order(pieces, label), len(pieces), (), keys)
-
-
-def _check_int96(fragment: pads.ParquetFileFragment, group: int, names: Sequence[str]) -> None:
-    """Refuse times that pyarrow would wrap."""
-    if wide := outside_nanoseconds(fragment, group, f"{fragment.path}, row group {group}", names):
+            pieces.append((place(group.id), group.num_rows, batches))
+    if wide := _wide_times(schema, wanted, read, progress):
         raise DataError(
-            f"Times must fit into their unit; column {min(wide)!r} of {fragment.path} is INT96 with times that do not "
-            "fit into nanoseconds. Make the dataset with "
+            f"Times must fit into their unit; column {min(wide)!r} of {label} is INT96 with times that do not fit into "
+            "nanoseconds. Make the dataset with "
             "format=pyarrow.dataset.ParquetFileFormat(coerce_int96_timestamp_unit='us')."
         )
+    keys = frozenset(schema.names).difference(*(groups.schema.names for groups, *_ in read)) if read else frozenset()
+    return Source(label, schema, in_order(pieces, label), len(pieces), (), keys)
 
 
 def _fragment_batches(

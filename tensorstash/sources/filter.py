@@ -3,15 +3,15 @@
 import math
 import pickle
 import sys
-from collections.abc import Container, Iterable, Mapping, Sized
+from collections.abc import Iterable, Sized
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime
 from functools import reduce
 from hashlib import blake2b
 from numbers import Integral
 from operator import and_, eq, ge, gt, le, lt, ne, or_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,9 +23,6 @@ from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.sources.pyarrow_texts import has_positions
 from tensorstash.sources.read import Wanted
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _COMPARISONS = {"=": eq, "==": eq, "!=": ne, "<": lt, ">": gt, "<=": le, ">=": ge}
 _OPERATORS = (*_COMPARISONS, "in", "not in")
@@ -57,33 +54,21 @@ class Filter:
             return frozenset(self.formula.columns)
         return frozenset(name for clause in self.clauses or () for name, _, _ in clause)
 
-    def add_to(self, wanted: Wanted) -> Wanted:
-        """The wanted columns, and those of the filter."""
-        if self.clauses is None and self.formula is None:
-            return replace(wanted, mentions=str(self.expression))
-        return wanted if wanted.names is None else replace(wanted, names=wanted.names | self.named)
+    @property
+    def mentions(self) -> str:
+        """A pyarrow expression as text, in which the names of its columns stand; empty for other conditions."""
+        return "" if self.named else str(self.expression)
 
     def fitted(self, schema: pa.Schema) -> "Filter":
-        """The filter with values in the types of their columns. Half floats are compared as float32."""
+        """The filter with values in the types of their columns."""
         if self.clauses is None:
             return self
         clauses = tuple(tuple((*term[:2], _fitted(term, schema)) for term in clause) for clause in self.clauses)
-        halves = {field.name for field in schema if pa.types.is_float16(value_type(field.type))}
-        return Filter(_any_clause(clauses, halves), clauses)
-
-    def in_polars(self, schema: Mapping[str, Any]) -> "pl.Expr | None":
-        """A condition that holds in all rows that the filter keeps, and in few others; `None` if none is known."""
-        if self.formula is not None:
-            return self.formula.expr if self.named <= schema.keys() else None
-        clauses = [
-            [holds for term in clause if (holds := _in_polars(*term, schema)) is not None]
-            for clause in self.clauses or ()
-        ]
-        return reduce(or_, (reduce(and_, clause) for clause in clauses)) if clauses and all(clauses) else None
+        return Filter(_any_clause(clauses), clauses)
 
     def names(self, schema: pa.Schema) -> list[str]:
         """The columns of a schema that the filter names; for a pyarrow expression possibly too many, never too few."""
-        return self.add_to(Wanted(frozenset())).among(schema.names)
+        return Wanted(self.named, self.mentions).among(schema.names)
 
     def for_statistics(self, schema: pa.Schema) -> pc.Expression | None:
         """The part that minima and maxima can decide. They do not count NaN, which pyarrow ignores."""
@@ -137,16 +122,14 @@ def parse(condition: Any) -> Filter:
     return Filter(_any_clause(clauses), clauses)
 
 
-def _any_clause(clauses: Iterable[Iterable[tuple[str, str, Any]]], halves: Container[str] = ()) -> pc.Expression:
-    def holds(name: str, operator: str, value: Any) -> pc.Expression:
-        column = pc.field(name)
-        return _holds(column.cast(pa.float32()) if name in halves else column, operator, value)
-
-    return reduce(or_, (reduce(and_, (holds(*term) for term in clause)) for clause in clauses))
+def _any_clause(clauses: Iterable[Iterable[tuple[str, str, Any]]]) -> pc.Expression:
+    terms = ([_holds(*term) for term in clause] for clause in clauses)
+    return reduce(or_, (reduce(and_, clause) for clause in terms))
 
 
-def _holds(column: pc.Expression, operator: str, value: Any) -> pc.Expression:
+def _holds(name: str, operator: str, value: Any) -> pc.Expression:
     """The condition of one term. A null satisfies none; `in` is == joined by or, `not in` is != joined by and."""
+    column = pc.field(name)
     if operator in _COMPARISONS:
         return _COMPARISONS[operator](column, value)
     values = (value if isinstance(value, pa.Array) else pa.array(value)).drop_null()
@@ -188,7 +171,7 @@ def _checked(name: str, operator: str, value: Any) -> Any:
         if isinstance(value, _LISTS) and len({isinstance(item, bool) for item in value if item is not None}) > 1:
             raise TypeError
         exact = _exact(value)
-        _holds(pc.field(name), operator, exact)
+        _holds(name, operator, exact)
     except OverflowError as error:
         raise ValueError(
             f"Integers in filter= must be in [-2**63, 2**63); {name!r} is compared with {shown}. For larger ones write "
@@ -272,20 +255,6 @@ def _as_time(value: Any, kind: pa.DataType) -> pa.Scalar | None:
         with suppress(pa.ArrowException):  # the text has no zone
             return pc.assume_timezone(pa.scalar(str(value)).cast(pa.timestamp(kind.unit)), kind.tz, **midnight)
     return None
-
-
-def _in_polars(name: str, operator: str, value: Any, schema: Mapping[str, Any]) -> "pl.Expr | None":
-    """A term, if Arrow and polars both compare the column with the value exactly; polars may keep more NaN."""
-    import polars as pl
-
-    kind = schema.get(name)
-    values = value if operator == "in" and isinstance(value, _LISTS) else [value]
-    alike = {int: kind is not None and kind.is_integer(), float: kind == pl.Float64, str: kind == pl.String}
-    if not all((alike | {date: kind == pl.Date}).get(type(each), False) for each in values):
-        return None
-    if operator == "in":
-        return pl.col(name).is_in(values)
-    return None if operator in ("!=", "not in") else _COMPARISONS[operator](pl.col(name), value)
 
 
 def _excludes_nan(term: tuple[str, str, Any]) -> bool:

@@ -42,11 +42,10 @@ def type_of_texts(texts: Iterable[str]) -> pa.DataType:
 
 
 def _is_number(text: str) -> bool:
-    if _INTEGER.fullmatch(text):
-        return abs(int(text)) <= _EXACT
     with suppress(ValueError):
         number = float(text)
-        return math.isfinite(number) and repr(number) == text
+        whole = str(int(number)) if abs(number) <= _EXACT else ""
+        return math.isfinite(number) and text in (repr(number), whole)
     return False
 
 
@@ -76,28 +75,30 @@ def _differ(values: pa.Array, key: str | None) -> pa.Array:
     """Where values differ from a key; nowhere for types that a path cannot tell."""
     if key is None:
         return values.is_valid()
-    is_zoned = pa.types.is_timestamp(values.type) and values.type.tz is not None
     try:
         expected = pa.scalar(key).cast(values.type)
-    except pa.ArrowNotImplementedError:
-        return constant("false", pa.bool_(), len(values))
-    except pa.ArrowInvalid:  # the text is no value of this type
-        return constant("false" if is_zoned else "true", pa.bool_(), len(values))
+    except pa.ArrowException as error:  # the text is no value of this type, or may be one of another zone
+        is_untold = isinstance(error, pa.ArrowNotImplementedError) or getattr(values.type, "tz", None) is not None
+        return constant("false" if is_untold else "true", pa.bool_(), len(values))
     return pc.fill_null(pc.not_equal(values, expected), True)
 
 
 def kept_files(
-    files: Sequence[File], types: Mapping[str, pa.DataType], schema: pa.Schema, condition: Filter
+    files: Sequence[File], types: Mapping[str, pa.DataType], schema: pa.Schema, condition: Filter | None
 ) -> Sequence[File]:
-    """The files whose keys, of these `types`, do not contradict the filter; `schema` has all columns of a file."""
-    if condition.formula is not None:
+    """The files whose keys, of these `types`, do not contradict the filter; the first one if all do.
+
+    `schema` has all columns of a file.
+    """
+    if condition is None or condition.formula is not None or not types:
         return files
     claims = enumerate(_claim(file, types) for file in files)
     system = here()
     fragments = [_FORMAT.make_fragment(str(k), system, partition_expression=claim) for k, claim in claims]
     dataset = pads.FileSystemDataset(fragments, schema, _FORMAT, system)
     with suppress(pa.ArrowException):  # a filter that does not fit the columns is refused later, by name
-        return [files[int(fragment.path)] for fragment in dataset.get_fragments(condition.fitted(schema).expression)]
+        kept = [files[int(fragment.path)] for fragment in dataset.get_fragments(condition.fitted(schema).expression)]
+        return kept or files[:1]
     return files
 
 

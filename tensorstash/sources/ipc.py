@@ -20,7 +20,8 @@ def ipc_footer(file: File, wanted: Wanted, readers: Readers) -> Footer:
         opened.seek(0)
         schema = _reader(opened, is_stream, None).schema
         opened.seek(0)
-        reader = _reader(opened, is_stream, [schema.names.index(name) for name in wanted.first(schema.names)])
+        first = (wanted.among(schema.names) or schema.names)[:1]
+        reader = _reader(opened, is_stream, [schema.names.index(name) for name in first])
         if is_stream:
             return Footer(file, schema, [sum(batch.num_rows for batch in reader)], "", _of_stream, readers)
         rows = [reader.get_batch(index).num_rows for index in range(reader.num_record_batches)]

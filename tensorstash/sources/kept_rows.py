@@ -52,7 +52,10 @@ def _mask(batch: pa.RecordBatch, expression: pc.Expression) -> NDArray[np.bool_]
     """Where an expression is true: neither false nor null."""
     import pyarrow.dataset as pads  # here, because it is slow to import
 
-    plain = pa.table([*map(decoded, batch.columns)], names=batch.schema.names)
+    arrays = [*map(decoded, batch.columns)]
+    # nothing in Arrow compares half floats
+    wide = [array.cast(pa.float32()) if pa.types.is_float16(array.type) else array for array in arrays]
+    plain = pa.table(wide, names=batch.schema.names)
     kept = pads.dataset(plain).to_table(columns={"kept": expression}, use_threads=False)["kept"]
     if not pa.types.is_boolean(kept.type):
         raise pa.ArrowTypeError(f"its values are {kept.type}, not true or false")

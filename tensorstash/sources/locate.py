@@ -26,7 +26,7 @@ from tensorstash.sources.file import (
     without_secrets,
 )
 from tensorstash.sources.formats import FORMATS
-from tensorstash.sources.lake import LOGS, NamesIn, refuse_tables
+from tensorstash.sources.lake import LOGS, refuse_tables, with_parents
 from tensorstash.sources.pyarrow_texts import may_mention
 
 _BINARY = tuple(ending for one in FORMATS if one.footer is not None for ending in one.endings)
@@ -133,19 +133,20 @@ def _expand(path: str, given: File | None) -> list[File]:
 
 def _local(path: str) -> list[File]:
     if os.path.isdir(path):
-        paths = [os.path.join(top, name) for top, _, names in os.walk(path) for name in names]
-        files = [file for file in _data(paths, path) if os.path.isfile(file)]
-        refuse_tables({os.path.realpath(os.path.dirname(file)) for file in [*files, f"{path}/"]}, _names_in)
-        return _files(files, path)
-    if os.path.exists(path):
+        root, below = path, [os.path.join(top, name) for top, _, names in os.walk(path) for name in names]
+        paths, directories = _data(below, path), [path]
+    elif os.path.exists(path):
         if not os.path.isfile(path):
             raise SourceError(
                 f"A source must be regular files; {path!r} is a pipe, a socket or a device. Write its bytes to a file."
             )
         return [File(path)]
-    paths = [file for file in glob.glob(path, recursive=True) if os.path.isfile(file)]
-    refuse_tables({os.path.realpath(directory) for directory in {*map(os.path.dirname, paths)}}, _names_in)
-    return _files(paths, before_wildcard(path))
+    else:
+        root, paths, directories = before_wildcard(path), glob.glob(path, recursive=True), []
+    files = [file for file in paths if os.path.isfile(file)]
+    real = {os.path.realpath(directory) for directory in {*directories, *map(os.path.dirname, files)}}
+    refuse_tables(real, _names_in, str if os.path.isabs(path) else os.path.relpath)
+    return _files(files, root)
 
 
 def _names_in(directory: str) -> list[str] | None:
@@ -181,28 +182,24 @@ def _remote(place: File) -> list[File]:
     pattern = re.compile(glob_translate(path))
     files = _data(paths, root) if is_directory else [path for path in paths if pattern.match(path)]
     if not place.is_http:  # a web server has no directories, and may answer any address
-        refuse_tables({root, *map(os.path.dirname, files)}, _names_below(system, root, paths), place.scheme)
+        logs = _names_in_logs(system, root, paths)
+        refuse_tables({root, *map(os.path.dirname, files)}, logs.get, lambda directory: place.scheme + directory)
     return [replace(file, system=system, scheme=place.scheme) for file in _files(files, root)]
 
 
-def _names_below(system: Any, root: str, paths: Iterable[str]) -> NamesIn:
-    """Names in the directories of logs: below `root` from the listed `paths`, else one request for each directory."""
+def _names_in_logs(system: Any, root: str, paths: Iterable[str]) -> dict[str, list[str]]:
+    """Names by directory: below `root` those of the listed `paths`, above it those of logs, a request for each."""
     from pyarrow import fs
 
-    below: dict[str, list[str]] = {}
-    for path in paths:
-        directory, _, name = path.rpartition("/")
-        if directory.rpartition("/")[2] in LOGS:
-            below.setdefault(directory, []).append(name)
-
-    def names(directory: str) -> list[str] | None:
-        if directory.startswith(f"{root}/"):
-            return below.get(directory)
+    names: dict[str, list[str]] = {}
+    above = [f"{directory}/{log}" for directory in with_parents([os.path.dirname(root)]) for log in LOGS]
+    found = [*paths]
+    for log in above:
         with suppress(OSError, ValueError, pa.ArrowException):  # not everybody may list what is above
-            selector = fs.FileSelector(directory, allow_not_found=True)
-            return [info.base_name for info in system.get_file_info(selector)] or None
-        return None
-
+            found += [info.path for info in system.get_file_info(fs.FileSelector(log, allow_not_found=True))]
+    for path in found:
+        directory, _, name = path.rpartition("/")
+        names.setdefault(directory, []).append(name)
     return names
 
 

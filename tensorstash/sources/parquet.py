@@ -159,9 +159,8 @@ class RowGroups:
         if condition is None or asked is None:
             return every
         names = [name for name in condition.names(schema) if name in self.schema.names]
-        if not names or any(self.schema.field(name).type != schema.field(name).type for name in names):
-            return every
-        if not all(self._is_sound(group, names) for group in every):
+        is_alike = all(self.schema.field(name).type == schema.field(name).type for name in names)
+        if not names or not is_alike or not all(self._is_sound(group, names) for group in every):
             return every
         with suppress(pa.ArrowException):
             return {group.id for group in self.fragment.subset(asked, schema=schema).row_groups}

@@ -35,10 +35,6 @@ class Wanted:
         wanted = self.names
         return [name for name in names if wanted is None or name in wanted or may_mention(self.mentions, name)]
 
-    def first(self, names: Sequence[str]) -> list[str]:
-        """The first wanted column, or the first one; none if there are no columns."""
-        return (self.among(names) or [*names])[:1]
-
 
 def check_unique(names: Sequence[str], wanted: Wanted, where: str) -> None:
     """Raise if several columns have one wanted name."""
@@ -111,6 +107,7 @@ class Source:
     pieces: int  # the number of row groups, record batches or slices, with those that a filter excludes
     notes: tuple[str, ...] = ()  # which columns were widened or parsed
     keys: frozenset[str] = frozenset()  # the columns that come from the paths of the files
+    copied: bool = False  # whether its rows were copied to a file when it was opened, as those of streams
 
     @property
     def rows(self) -> int:

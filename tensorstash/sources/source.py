@@ -51,6 +51,7 @@ _REMEDIES_OF_LISTS = {
     "polars.DataFrame": " Load pl.concat(frames).",
     "polars.LazyFrame": " Load pl.concat(frames).",
 }
+_CONCATENATE = " Concatenate frames first; files are a list of paths; give arrays names: {'x': array}."
 
 
 def open_source(
@@ -95,16 +96,9 @@ def open_source(
         return open_stream(source, wanted, condition, progress)
     remedy = _REMEDIES.get(kind, "")
     if kind in ("builtins.list", "builtins.tuple"):
-        others = " Concatenate frames first; files are a list of paths; give arrays names: {'x': array}."
-        remedy = _REMEDIES_OF_LISTS.get(kind_of(source[0]), others)
+        remedy = _REMEDIES_OF_LISTS.get(kind_of(source[0]), _CONCATENATE)
     raise TypeError(
         "A source is a path, a glob, a directory, a URL, a list of them, a polars or pandas DataFrame, a pyarrow Table "
         "or RecordBatch, a Hugging Face Dataset, an object with __arrow_c_stream__, or a mapping of arrays; got "
         f"{type(source).__module__}.{type(source).__name__}.{remedy}"
     )
-
-
-def is_copied(source: Any) -> bool:
-    """Whether `open_source` copies all rows of a source that is not files to a file of its own, as of streams."""
-    kind = kind_of(source)
-    return not (isinstance(source, Mapping) or kind in _KINDS or kind in _DATASETS_OF_FILES)

@@ -47,11 +47,11 @@ def is_stream(source: Any) -> bool:
 
 
 def open_stream(source: Any, wanted: Wanted, condition: Filter | None, progress: bool | None) -> Source:
-    """Read the wanted columns of a stream to its end; a LazyFrame leaves out rows that the filter excludes."""
+    """Read the wanted columns of a stream to its end; a LazyFrame leaves out rows that a polars filter excludes."""
     kind = kind_of(source)
     label = f"the {kind.replace('.', ' ')}"
-    if kind == "polars.LazyFrame" and condition is not None:
-        source = _filtered(source, condition)
+    if kind == "polars.LazyFrame" and condition is not None and condition.formula is not None:
+        source = _filtered(source, condition.formula.expr)
     try:
         schema, batches = _OPENERS.get(kind, _open_arrow)(source)
         names = wanted.among(dict.fromkeys(schema.names))
@@ -76,7 +76,7 @@ def open_stream(source: Any, wanted: Wanted, condition: Filter | None, progress:
             f"{label} has no rows: it is empty, or it was read before. It can be read once; make it again."
         )
     whole = pa.schema([field.with_type(kept_type(field.type)) for field in schema])
-    return Source(label, whole, units, len(units))
+    return Source(label, whole, units, len(units), copied=True)
 
 
 def counted(batches: Iterable[pa.RecordBatch], bar: Bar) -> Iterator[pa.RecordBatch]:
@@ -141,16 +141,14 @@ def _open_lazy(frame: "pl.LazyFrame") -> tuple[pa.Schema, Batches]:
     return arrow_schema(frame.collect_schema()), lambda names: collected(frame.select(names))
 
 
-def _filtered(frame: "pl.LazyFrame", condition: Filter) -> "pl.LazyFrame":
-    """The frame without rows that polars knows the filter to exclude, and need not read."""
+def _filtered(frame: "pl.LazyFrame", condition: "pl.Expr") -> "pl.LazyFrame":
+    """The frame without the rows that a condition excludes, which polars need not read."""
     import polars as pl
 
     check_pool()
     with suppress(pl.exceptions.PolarsError):  # errors are raised later, with the names of the columns
-        schema = frame.collect_schema()
-        predicate = condition.in_polars(schema)
-        if predicate is not None and is_elementwise(predicate, schema):
-            kept = frame.filter(predicate)
+        if is_elementwise(condition, frame.collect_schema()):
+            kept = frame.filter(condition)
             kept.collect_schema()
             return kept
     return frame

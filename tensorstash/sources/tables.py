@@ -20,17 +20,17 @@ from tensorstash.sources.storage import without_null_views
 _LONGEST = 160  # characters of an error of Arrow
 _MANY_CHUNKS, _SMALL_ROWS = 256, 4096  # more chunks, of fewer rows on the average, are combined
 _SMALL_BYTES = 1 << 26  # of a frame that is copied so that it is read at once
-_UNCONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
+_UNCONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError, AttributeError)
 # how frames of one series each, by whether they are of pandas, become one frame
 _SERIES = {
     True: "load pd.concat(frames, names=['series'])",
     False: "load pl.concat([frame.with_columns(series=pl.lit(name)) for name, frame in frames.items()])",
 }
-# remedies by the beginning of the type's name, in polars and pandas
+# remedies by the beginning of the type's name, in numpy, polars and pandas
 _CONVERSIONS = {
-    "object": "Convert it: pandas.to_numeric(frame[{name!r}], errors='coerce'), or frame[{name!r}].astype(str)",
-    "complex": "Load its parts: numpy.real(frame[{name!r}]) and numpy.imag(frame[{name!r}])",
-    "Sparse": "Convert it: frame[{name!r}].sparse.to_dense()",
+    "object": "Convert it: pandas.to_numeric({whole}[{name!r}], errors='coerce'), or {whole}[{name!r}].astype(str)",
+    "complex": "Load its parts: numpy.real({whole}[{name!r}]) and numpy.imag({whole}[{name!r}])",
+    "Sparse": "Convert it: {whole}[{name!r}].sparse.to_dense()",
     "Int128": "Convert it: pl.col({name!r}).cast(pl.Int64)",
     "UInt128": "Convert it: pl.col({name!r}).cast(pl.UInt64)",
 }
@@ -47,8 +47,6 @@ def open_polars(frame: Any, wanted: Wanted) -> Source:
     types = frame.schema  # a copy
     names = wanted.among(types)
     check_for_polars(names)
-    for name in names:
-        _refuse_objects(name, types[name], "the polars frame")
     table = _converted(lambda columns: _in_arrow(_together(frame[:, columns])), names, types, "the polars frame")
     return _open_wanted(table, types, types, "the polars frame")
 
@@ -67,12 +65,6 @@ def _in_arrow(frame: Any) -> pa.Table:
     fields = {field.name: field for field in table.schema}  # the metadata of one may mark an enum
     schema = pa.schema([fields.get(name) or pa.field(name, texts[name].type) for name in types])
     return pa.Table.from_arrays([texts[name] if name in texts else table[name] for name in types], schema=schema)
-
-
-def _refuse_objects(name: str, dtype: object, where: str) -> None:
-    """Polars exports Python objects as their addresses."""
-    if str(dtype) == "Object":
-        raise SchemaError(f"Columns must be of one type; {name!r} in {where} holds Python objects. Convert it first.")
 
 
 def open_pandas(frame: Any, wanted: Wanted) -> Source:
@@ -99,6 +91,10 @@ def open_pandas(frame: Any, wanted: Wanted) -> Source:
 
 def _converted(convert: Callable[[list[str]], pa.Table], names: list[str], types: Any, where: str) -> pa.Table:
     """The columns as a table. The error names the first column that cannot be converted."""
+    if objects := [name for name in names if str(types[name]) == "Object"]:  # polars exports them as their addresses
+        raise SchemaError(
+            f"Columns must be of one type; {objects[0]!r} in {where} holds Python objects. Convert it first."
+        )
     try:
         return convert(names)
     except _UNCONVERTED as error:
@@ -106,9 +102,10 @@ def _converted(convert: Callable[[list[str]], pa.Table], names: list[str], types
             for name in names:
                 _converted(convert, [name], types, where)
             raise
-        kind = str(types[names[0]])
-        remedies = (remedy for prefix, remedy in _CONVERSIONS.items() if kind.startswith(prefix))
-        remedy = next(remedies, "Convert it before loading").format(name=names[0])
+        kind, whole = str(types[names[0]]), where.rpartition(" ")[2]
+        remedies = [remedy for prefix, remedy in _CONVERSIONS.items() if kind.startswith(prefix)]
+        large = ["For integers below 2**64 write np.array(..., np.uint64)"] * isinstance(error, OverflowError)
+        remedy = [*remedies, *large, "Convert it before loading"][0].format(name=names[0], whole=whole)
         raise SchemaError(
             f"The values of a column must have one type of Arrow; column {names[0]!r} of {where} is {kind}, which "
             f"cannot be converted: {_brief(error)}. {remedy}."
@@ -120,8 +117,7 @@ def open_dataset(source: Any, wanted: Wanted) -> Source:  # noqa: ARG001  unread
 
     def read(start: int, rows: int, names: Sequence[str]) -> list[pa.RecordBatch]:
         view = source.select_columns(list(names)).with_format("arrow")
-        batches = view[start : start + rows].to_batches()
-        return [piece for batch in batches for piece in _selected(batch, names)]
+        return _selected(view[start : start + rows].to_batches(), names)
 
     return _sliced("the Hugging Face Dataset", source.features.arrow_schema, len(source), read)
 
@@ -131,7 +127,7 @@ def open_table(table: pa.Table, schema: pa.Schema, label: str) -> Source:
     if table.num_columns and table[0].num_chunks > max(_MANY_CHUNKS, table.num_rows // _SMALL_ROWS):
         return _sliced(label, schema, table.num_rows, partial(_combined, table))
     batches = table.to_batches(max_chunksize=BATCH_ROWS)
-    units = in_order(((label, batch.num_rows, partial(_selected, batch)) for batch in batches), label)
+    units = in_order(((label, batch.num_rows, partial(_selected, [batch])) for batch in batches), label)
     return Source(label, schema, units, len(batches))
 
 
@@ -148,12 +144,11 @@ def _combined(table: pa.Table, start: int, rows: int, names: Sequence[str]) -> l
     One column at a time: what Arrow keeps of a small chunk takes more memory than its values.
     """
     columns = [table.select([name]).slice(start, rows).combine_chunks()[0] for name in names]
-    batches = pa.Table.from_arrays(columns, names=list(names)).to_batches()
-    return [piece for batch in batches for piece in _selected(batch, names)]
+    return _selected(pa.Table.from_arrays(columns, names=list(names)).to_batches(), names)
 
 
-def _selected(batch: pa.RecordBatch, names: Sequence[str]) -> list[pa.RecordBatch]:
-    return [without_null_views(batch.select(list(names)))]
+def _selected(batches: Sequence[pa.RecordBatch], names: Sequence[str]) -> list[pa.RecordBatch]:
+    return [without_null_views(batch.select(list(names))) for batch in batches]
 
 
 def _open_wanted(table: pa.Table, names: Iterable[str], types: Mapping[str, Any], label: str) -> Source:
@@ -187,43 +182,24 @@ def _checked_names(names: Iterable[Any], where: str) -> list[str]:
 
 def open_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Source:
     """The wanted arrays of a mapping, converted to Arrow."""
-    names = _checked_names(source, "the mapping")
-    columns, fields = [], []
+    names, tables = _checked_names(source, "the mapping"), dict[str, pa.Table]()
     if len(names) > 1 and all(hasattr(values, "columns") for values in source.values()):
         raise SchemaError(
             f"A mapping is a source if it holds a column under each name; {names[0]!r} is "
             f"{type_text(source[names[0]])}. If each frame is a series, "
             f"{_SERIES[hasattr(source[names[0]], 'iloc')]} with entity='series'."
         )
+    types = {name: getattr(source[name], "dtype", type_text(source[name])) for name in names}
     for name in wanted.among(names):
-        values = source[name]
-        if isinstance(values, (str, bytes, bytearray, Set, Mapping)):
+        values, is_frame = source[name], hasattr(source[name], "columns")
+        if is_frame or isinstance(values, (str, bytes, bytearray, Set, Mapping)):
+            how, what = ("Take a column of it", "frame['name']") if is_frame else ("Write a list", "[...]")
             raise SchemaError(
-                f"A column must be an array or a list of values, in the order of the rows; {name!r} is a "
-                f"{type(values).__name__}. Write a list: {{{name!r}: [...]}}."
+                f"A column must be an array or a list of values, in the order of the rows; {name!r} is "
+                f"{type_text(values)}. {how}: {{{name!r}: {what}}}."
             )
-        if hasattr(values, "columns"):
-            raise SchemaError(
-                f"A column must be an array or a list of values; {name!r} is {type_text(values)}. Take a column "
-                f"of it: {{{name!r}: frame['name']}}."
-            )
-        _refuse_objects(name, getattr(values, "dtype", None), "the mapping")
-        try:
-            array, metadata = _arrow_of(values)
-        except OverflowError as error:
-            raise SchemaError(
-                f"Integers in a list must fit into 64 bits with a sign; {name!r} has larger ones. For integers below "
-                f"2**64 write {{{name!r}: np.array(..., np.uint64)}}."
-            ) from error
-        except (*_UNCONVERTED, AttributeError) as error:
-            raise SchemaError(
-                f"A column must be an array or a list of values of one type; {name!r} "
-                f"({getattr(values, 'dtype', type_text(values))}) is not: {_brief(error)}. "
-                "Convert it first, for example to a numpy array of numbers."
-            ) from error
-        columns.append(array)
-        fields.append(pa.field(name, array.type, metadata=metadata))
-    lengths = {field.name: len(array) for field, array in zip(fields, columns)}
+        tables[name] = _converted(partial(_column_of, source), [name], types, "the mapping")
+    lengths = {name: table.num_rows for name, table in tables.items()}
     if len(set(lengths.values())) > 1:
         first, *_ = lengths
         other = next(name for name in lengths if lengths[name] != lengths[first])
@@ -231,8 +207,16 @@ def open_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Source:
             f"All arrays of a source must have one length; {first!r} has {lengths[first]:,} values and {other!r} "
             f"{lengths[other]:,}. Cut or complete one."
         )
-    types = {name: getattr(source[name], "dtype", None) for name in names}
-    return _open_wanted(pa.table(columns, schema=pa.schema(fields)), names, types, "the mapping")
+    schema = pa.schema([table.schema.field(0) for table in tables.values()])
+    whole = pa.Table.from_arrays([table[0] for table in tables.values()], schema=schema)
+    return _open_wanted(whole, names, types, "the mapping")
+
+
+def _column_of(source: Mapping[Any, Any], names: list[str]) -> pa.Table:
+    """The column of one name as a table."""
+    (name,) = names
+    array, metadata = _arrow_of(source[name])
+    return pa.table([array], schema=pa.schema([pa.field(name, array.type, metadata=metadata)]))
 
 
 def _brief(error: Exception) -> str:

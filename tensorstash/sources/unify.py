@@ -29,8 +29,8 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
     differences, notes = [], []
     for name in wanted.among(dict.fromkeys(name for schema, _ in kinds for name in schema.names)):
         having = [(schema.field(name), which) for schema, which in kinds if name in schema.names]
-        lacking = [file for schema, which in kinds if name not in schema.names for file in which]
-        differences += [(file, f"{names[file]} has no column {name!r}") for file in lacking]
+        lacking = [which for schema, which in kinds if name not in schema.names]
+        differences += [(file, f"{names[file]} has no column {name!r}") for which in lacking for file in which]
         whole = having[0][0]
         for field, which in having:
             if (wide := wider(whole, field)) is not None:

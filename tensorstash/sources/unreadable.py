@@ -38,7 +38,13 @@ _KEYS = (
     "Decrypt it, or load a pyarrow dataset that has its keys: pyarrow.dataset.dataset(path, format=ParquetFileFormat("
     "default_fragment_scan_options=ParquetFragmentScanOptions(decryption_config=...)))."
 )
-_PAGES = (b"<!doctype", b"<html")
+_PAGE = "it is a web page. Take the address of the file itself, on GitHub that of 'Raw'."
+# what stands in place of a file, by its first bytes
+_OTHER_TEXTS = {
+    b"<!doctype": _PAGE,
+    b"<html": _PAGE,
+    b"version https://git-lfs": "it is what Git LFS keeps in place of a file. Run git lfs pull.",
+}
 
 
 def why_unreadable(file: File, error: Exception) -> str:
@@ -46,10 +52,9 @@ def why_unreadable(file: File, error: Exception) -> str:
     start = _first_bytes(file)
     if "encrypt" in str(error).lower():
         return f"it is encrypted. {_KEYS}"
-    if start.lstrip().lower().startswith(_PAGES):
-        return "it is a web page. Take the address of the file itself, on GitHub that of 'Raw'."
-    if start.startswith(b"version https://git-lfs"):
-        return "it is what Git LFS keeps in place of a file. Run git lfs pull."
+    for beginning, what in _OTHER_TEXTS.items():
+        if start.lstrip().lower().startswith(beginning):
+            return what
     path = os.path.basename(str(file)) if file.is_http else str(file)
     first = f", once downloaded with urllib.request.urlretrieve(url, {path!r})" if file.is_http else ""
     for endings, reader in _READERS.items():

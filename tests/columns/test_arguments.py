@@ -174,15 +174,28 @@ def test_columns_of_frames_that_arrow_cannot_hold_are_named() -> None:
 
 
 def test_a_tensor_without_values_is_refused() -> None:
-    message = "'x' (torch.float32) is not: Cannot copy out of meta tensor; no data!"
+    message = "'x' of the mapping is torch.float32, which cannot be converted: Cannot copy out of meta tensor; no data!"
     with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.load({"x": torch.zeros(3, device="meta")})
 
 
-@pytest.mark.parametrize(("values", "kind"), [(np.array([1 + 2j]), "complex128"), (5, "an int")])
-def test_what_is_no_column_of_one_type_is_told_by_its_type(values: Any, kind: str) -> None:
-    with pytest.raises(ts.errors.SchemaError, match=like(f"'x' ({kind}) is not: ... Convert it first")):
+@pytest.mark.parametrize(
+    ("values", "kind", "remedy"),
+    [
+        (np.array([1 + 2j]), "complex128", "Load its parts: numpy.real(mapping['x']) and numpy.imag(mapping['x'])."),
+        (np.array([2, "b"], object), "object", "Convert it: pandas.to_numeric(mapping['x'], errors='coerce'), or"),
+        (5, "an int", "Convert it before loading."),
+        ([2**63, 1], "a list", "For integers below 2**64 write np.array(..., np.uint64)."),
+    ],
+    ids=["complex", "objects", "number", "large"],
+)
+def test_what_is_no_column_of_one_type_is_told_by_its_type(values: Any, kind: str, remedy: str) -> None:
+    message = f"column 'x' of the mapping is {kind}, which cannot be converted: ... {remedy}"
+    with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.load({"x": values})
+    mapping = {"x": np.array([2, "b"], object)}
+    assert ts.load({"x": pd.to_numeric(mapping["x"], errors="coerce")})["x"].tolist()[0] == 2
+    assert ts.load({"x": mapping["x"].astype(str)}).vocabulary("x") == ["2", "b"]
 
 
 # Damage

@@ -106,5 +106,5 @@ def test_times_of_numpy_in_units_that_arrow_has_not(unit: str, kind: str, step: 
 
 
 def test_times_of_numpy_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ts.errors.SchemaError, match=r"'t' \(datetime64\[h\]\) is not: its times do not fit into"):
+    with pytest.raises(ts.errors.SchemaError, match=r"'t' of .* is datetime64\[h\], .*: its times do not fit into"):
         ts.load({"t": np.array([2**61], "M8[h]")})

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import fsspec
@@ -403,14 +402,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ts.load(tmp_path / "parquet.csv")
     with pytest.raises(ts.errors.SourceError, match="matches no file"):
         ts.load(tmp_path / "none.csv")
-
-
-def test_a_disk_without_room_is_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path / "one.csv.gz", LTSF)
-    full = SimpleNamespace(f_bavail=0, f_frsize=4096)
-    monkeypatch.setattr("tensorstash.sources.spool.os", SimpleNamespace(**vars(os) | {"statvfs": lambda _: full}))
-    with pytest.raises(ts.errors.SourceError, match=f"{path} is kept in .* free in {tempfile.gettempdir()}"):
-        ts.load(path)
 
 
 def test_a_full_disk_is_named_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

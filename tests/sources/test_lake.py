@@ -81,6 +81,18 @@ def test_a_table_in_an_object_store(name: str) -> None:
         system.rm("/test-lake", recursive=True)
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_path_from_here_is_shown_from_here(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was given, or, of a directory within the table, so that the line of the message reads the table."""
+    data = write_table(str(tmp_path / "house" / "table"), name, fsspec.filesystem("file"))
+    monkeypatch.chdir(tmp_path)
+    below = FORMATS[name][1]
+    for source in ("house/table", "house", Path("house/table"), "house/**/*.parquet", f"house/table/{below}/*.parquet"):
+        check_refused(source, name, "house/table")
+    monkeypatch.chdir(data)
+    check_refused("*.parquet", name, "/".join([".."] * len(below.split("/"))))
+
+
 def test_what_only_looks_like_a_log_is_no_table(tmp_path: Path) -> None:
     data = tmp_path / "data"
     for name in ("data", "metadata", "_versions", "_symlink_format_manifest"):

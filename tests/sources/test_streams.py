@@ -228,16 +228,13 @@ def test_a_filter_of_a_lazy_frame_is_that_of_its_table(operator: str, name: str,
 @pytest.mark.parametrize(
     ("condition", "is_pushed"),
     [
-        ([("n", ">", 3), ("h", "<", 0.5)], True),
-        ([[("n", "==", 3)], [("s", "in", ["a"])]], True),
-        ([("h", "<", 0.5)], False),  # a float32 would be rounded in one library and not in the other
-        ([[("n", "==", 3)], [("n", "!=", 3)]], False),
-        ([("n", "not in", [3])], False),
         (pl.col("n") * 2 > pl.col("n") + 3, True),
+        ((pl.col("s") == "a") | (pl.col("h") < 0.5), True),
+        ([("n", ">", 3), ("h", "<", 0.5)], False),
         (pc.field("n") > 3, False),
     ],
 )
-def test_polars_leaves_out_rows_that_the_filter_excludes(condition: Any, is_pushed: bool) -> None:
+def test_polars_leaves_out_rows_that_a_filter_of_its_own_excludes(condition: Any, is_pushed: bool) -> None:
     frame = pl.DataFrame({"n": range(6), "s": [*"abcabc"], "h": pl.Series([0.1] * 6, dtype=pl.Float32)})
     pushed = []
 
