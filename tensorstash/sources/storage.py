@@ -1,4 +1,4 @@
-"""Unwraps extension types, dictionaries and views."""
+"""Unwraps extension types, run-end encoding and views."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -7,29 +7,51 @@ from math import prod
 import numpy as np
 import pyarrow as pa
 
-from tensorstash.columns.arrays import nulls
+from tensorstash.columns.arrays import nulls, numbers, of_numbers
 from tensorstash.columns.types import is_list, is_text
 
 _VIEW_BYTES = 16  # per view: the size, then the text itself or its location
 
 
 def plain_type(arrow: pa.DataType) -> pa.DataType:
-    """The plain type of a column: without extension types."""
-    if not isinstance(arrow, pa.BaseExtensionType):
-        return arrow
-    if arrow.extension_name != "arrow.fixed_shape_tensor":
-        return plain_type(arrow.storage_type)
-    if arrow.permutation is not None and [*arrow.permutation] != sorted(arrow.permutation):
-        return arrow
-    return reduce(pa.list_, reversed(arrow.shape), arrow.value_type)
+    """The plain type of a column: without extension types, run-end encoding and views of lists."""
+    if isinstance(arrow, pa.BaseExtensionType):
+        name = arrow.extension_name
+        if name != "arrow.fixed_shape_tensor":
+            return plain_type(arrow.storage_type)
+        if arrow.permutation is not None and [*arrow.permutation] != sorted(arrow.permutation):
+            return arrow
+        return reduce(pa.list_, reversed(arrow.shape), arrow.value_type)
+    if pa.types.is_run_end_encoded(arrow):
+        value = plain_type(arrow.value_type)
+        return pa.large_string() if pa.types.is_string_view(value) else value
+    is_view = pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow)
+    return pa.large_list(arrow.value_type) if is_view else arrow
 
 
 def unwrapped(array: pa.Array, target: pa.DataType) -> pa.Array:
     """The array in its plain type."""
-    while array.type != target and isinstance(array.type, pa.BaseExtensionType):
-        is_tensor = array.type.extension_name == "arrow.fixed_shape_tensor"
-        array = _as_tensor(array.storage, array.type.shape) if is_tensor else array.storage
-    return array if array.type == target else array.cast(target)
+    while array.type != target:
+        arrow = array.type
+        if isinstance(arrow, pa.BaseExtensionType):
+            is_tensor = arrow.extension_name == "arrow.fixed_shape_tensor"
+            array = _as_tensor(array.storage, arrow.shape) if is_tensor else array.storage
+        elif pa.types.is_run_end_encoded(arrow):
+            array = _decoded(array)
+        elif pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow):
+            array = _in_order(array)
+        else:
+            array = array.cast(target)
+    return array
+
+
+def _in_order(views: pa.Array) -> pa.Array:
+    """Views of lists as consecutive lists; Arrow's cast makes invalid lists."""
+    missing = views.is_null()
+    holes, sizes = nulls(views), numbers(views.sizes)
+    sizes = sizes if holes is None else np.where(holes, 0, sizes)
+    ends = of_numbers(np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
+    return pa.LargeListArray.from_arrays(ends, views.flatten(), mask=missing if views.null_count else None)
 
 
 def _as_tensor(lists: pa.Array, shape: Sequence[int]) -> pa.Array:
@@ -38,6 +60,13 @@ def _as_tensor(lists: pa.Array, shape: Sequence[int]) -> pa.Array:
     array = reduce(pa.FixedSizeListArray.from_arrays, reversed(shape[1:]), items)
     mask = lists.is_null() if lists.null_count else None
     return pa.FixedSizeListArray.from_arrays(array, shape[0], mask=mask)
+
+
+def _decoded(array: pa.Array) -> pa.Array:
+    """The value of each row of a run-end encoded array; Arrow's function lacks some types of values."""
+    ends = numbers(array.run_ends)
+    rows = np.arange(array.offset, array.offset + len(array))
+    return without_views(array.values).take(of_numbers(np.searchsorted(ends, rows, side="right")))
 
 
 def _is_view(arrow: pa.DataType) -> bool:

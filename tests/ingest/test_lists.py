@@ -50,7 +50,7 @@ def test_missing_items_are_filled_and_missing_lists_refused() -> None:
     message = "column 'x' has 1 null list in the pyarrow Table"
     for array in (
         pa.array([None, [1, 2], [3, 4]]),
-        pa.array([[1, 2], None, [3, 4]], pa.large_list(pa.int64())),
+        pa.array([[1, 2], None, [3, 4]], pa.list_view(pa.int64())),
         pa.array([b"ab", None], pa.binary(2)),
     ):
         with pytest.raises(ts.errors.DataError, match=like(message)):

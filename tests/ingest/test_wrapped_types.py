@@ -1,4 +1,4 @@
-"""Types that Arrow builds of others: decimals, bytes, lists, dictionaries, extensions; beside plain Python."""
+"""Types that Arrow builds of others: decimals, bytes, lists, runs, dictionaries, extensions; beside plain Python."""
 
 import uuid
 from dataclasses import dataclass
@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pytest
 import torch
 
 import tensorstash as ts
-from tests.oracle_load import like, write_ipc, write_parquet
+from tests.oracle_load import write_ipc, write_parquet
 
 ROWS = 12
 
@@ -33,6 +32,10 @@ def _numbers(row: int) -> list[float]:
     return [row, row + 0.5, -row]
 
 
+def _ends(values: pa.Array) -> pa.Array:
+    return pa.RunEndEncodedArray.from_arrays(pa.array([2, 5, ROWS], pa.int32()), values)
+
+
 def _dictionary(values: pa.Array, index: pa.DataType) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array([k % 2 for k in range(ROWS)], index), values)
 
@@ -45,6 +48,7 @@ def _all() -> list[Wrapped]:
     every = range(ROWS)
     bytes_ = [bytes([k, 255 - k, 7]) for k in every]
     cents = [Decimal(k * 35 - 70) / 100 for k in every]
+    runs = [0 if k < 2 else 1 if k < 5 else 2 for k in every]
     f64, u8, i64 = torch.float64, torch.uint8, torch.int64
     floats, numbers = [float(value) for value in cents], [_numbers(k) for k in every]
     found = [
@@ -56,6 +60,8 @@ def _all() -> list[Wrapped]:
         Wrapped("bytes", pa.array(bytes_, pa.binary(3)), [[*one] for one in bytes_], u8),
         Wrapped("list", _lists(pa.list_(pa.float32())), numbers, torch.float32),
         Wrapped("large_list", _lists(pa.large_list(pa.float64())), numbers, f64),
+        Wrapped("list_view", _lists(pa.list_view(pa.float64())), numbers, f64, parquet=False),
+        Wrapped("large_list_view", _lists(pa.large_list_view(pa.float16())), numbers, torch.float16, parquet=False),
         Wrapped("fixed_list", _lists(pa.list_(pa.float64(), 3)), numbers, f64),
         Wrapped("list_of_decimals", pa.array([[value, Decimal(1)] for value in cents], pa.list_(pa.decimal128(9, 2))),
                 [[value, 1.0] for value in floats], f64),
@@ -63,6 +69,11 @@ def _all() -> list[Wrapped]:
                 [[[k, 1, 2], [3, 4, -k]] for k in every], i64),
         Wrapped("list_of_bytes", pa.array([[one, b"abc"] for one in bytes_], pa.list_(pa.binary(3))),
                 [[[*one], [*b"abc"]] for one in bytes_], u8),
+        Wrapped("run_ends", _ends(pa.array([1.5, 2.5, -1.0])), [[1.5, 2.5, -1.0][k] for k in runs], f64, False),
+        Wrapped("run_ends_of_bytes", _ends(pa.array([b"ab", b"cd", b"ef"], pa.binary(2))),
+                [[*[b"ab", b"cd", b"ef"][k]] for k in runs], u8, False),
+        Wrapped("run_ends_of_decimals", _ends(pa.array(cents[:3], pa.decimal128(9, 2))), [floats[k] for k in runs],
+                f64, False),
         Wrapped("dictionary_of_decimals", _dictionary(pa.array(cents[:2], pa.decimal128(9, 2)), pa.uint8()),
                 [floats[k % 2] for k in every], f64, False),
         Wrapped("dictionary_of_bytes", _dictionary(pa.array([b"ab", b"cd"], pa.binary(2)), pa.int64()),
@@ -114,7 +125,7 @@ def test_values_are_those_of_plain_python(one: Wrapped, tmp_path: Path) -> None:
         assert bool(ok.all())
 
 
-@pytest.mark.parametrize("name", ["decimal128", "bytes", "list"])
+@pytest.mark.parametrize("name", ["decimal128", "bytes", "list", "run_ends"])
 def test_shared_stashes_are_attached_by_the_same_call(name: str, shm: Path, tmp_path: Path) -> None:
     one = next(one for one in WRAPPED if one.name == name)
     for source in _sources(one.array, tmp_path, one.parquet):
@@ -126,32 +137,17 @@ def test_shared_stashes_are_attached_by_the_same_call(name: str, shm: Path, tmp_
     assert shm.exists()
 
 
-@pytest.mark.skipif(not hasattr(pa, "json_"), reason="the type is there from pyarrow 19 on")
-def test_json_is_text(tmp_path: Path) -> None:
-    array = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": 1}', None, "[]"]))
-    path = write_parquet(tmp_path / "one.parquet", [pa.table({"j": array})])
-    for source in (pa.table({"j": array}), path):
-        stash = ts.load(source)
-        assert (stash["j"].tolist(), stash.vocabulary("j")) == ([1, -1, 0], ["[]", '{"a": 1}'])
-
-
-@pytest.mark.parametrize(
-    "array",
-    [
-        pa.RunEndEncodedArray.from_arrays(pa.array([2, 5], pa.int32()), pa.array([1.5, None])),
-        pa.RunEndEncodedArray.from_arrays(pa.array([2, 5], pa.int32()), pa.array(["a", "b"])),
-        pa.array([[1.5]] * 5, pa.list_view(pa.float64())),
-        pa.array([[1.5]] * 5, pa.large_list_view(pa.float64())),
-    ],
-    ids=lambda array: str(array.type),
-)
-def test_runs_and_views_of_lists_are_refused(array: pa.Array, tmp_path: Path) -> None:
-    """Wherever they are asked for; beside other columns they are no harm."""
-    table = pa.table({"x": array, "y": range(5)})
-    for source in (table, write_ipc(tmp_path / "one.arrow", [table], None)):
-        asked: list[dict[str, Any]] = [{"columns": ["x"]}, {"columns": {"ok": ts.is_valid("x")}}, {"entity": "x"}]
-        asked += [{"columns": ["y"], "time": "x"}, {"columns": ["y"], "filter": [("x", "==", 1.5)]}]
-        for arguments in [*asked, {"columns": {"x": pl.col("x").is_null()}}]:
-            with pytest.raises(ts.errors.SchemaError, match=like(f"'x' is {array.type}")):
-                ts.load(source, **arguments)
-        assert ts.load(source, ["y"])["y"].tolist() == [0, 1, 2, 3, 4]
+def test_text_in_wrapped_types_is_text(tmp_path: Path) -> None:
+    texts = ["a", "b", "c"]
+    for arrow in (pa.string(), pa.string_view(), pa.large_string()):
+        source = pa.table({"s": _ends(pa.array(texts, arrow)), "y": range(ROWS)})
+        stash = ts.load(source, ["y", "s"], entity="s")
+        assert stash.entities == texts
+        assert stash["s"].tolist() == [0] * 2 + [1] * 3 + [2] * 7
+        assert ts.load(source, ["y"], filter=[("s", "=", "b")])["y"].tolist() == [2, 3, 4]
+    if hasattr(pa, "json_"):  # from pyarrow 19 on
+        array = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": 1}', None, "[]"]))
+        path = write_parquet(tmp_path / "one.parquet", [pa.table({"j": array})])
+        for source in (pa.table({"j": array}), path):
+            stash = ts.load(source)
+            assert (stash["j"].tolist(), stash.vocabulary("j")) == ([1, -1, 0], ["[]", '{"a": 1}'])
