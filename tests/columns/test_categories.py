@@ -406,7 +406,7 @@ def test_helpful_errors() -> None:
         (
             ValueError,
             lambda: ts.hashed("c", 2**31 + 1),
-            "buckets must be at most 2**31, because codes are int32, got 2147483649.",
+            "buckets must be < 2,147,483,649, got 2147483649.",
         ),
         (
             ts.errors.ColumnError,
@@ -422,8 +422,8 @@ def test_helpful_errors() -> None:
         (
             ts.errors.DataError,
             lambda: ts.load(source, ["i"], entity="e", static=[ts.hashed("c", 1000)]),
-            f"A static column has one value in each entity; 'c' of entity 'x' is bucket {slow_bucket('a', 1000)} in "
-            f"source row 0 and bucket {slow_bucket('b', 1000)} in 1. Load it with columns= instead.",
+            f"A static column has one value in each entity; 'c' of entity 'x' is {slow_bucket('a', 1000)} in "
+            f"source row 0 and {slow_bucket('b', 1000)} in 1. Load it with columns= instead.",
         ),
         (
             ts.errors.SchemaError,
