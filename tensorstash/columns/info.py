@@ -73,6 +73,8 @@ def from_header(header: object, tensors: Mapping[str, Any]) -> StashInfo:
     for times in (info.time, info.known):
         if times is not None:
             _check_times(times)
+    if info.known is not None and info.known.checksum is None:
+        raise ValueError("'checksum' is None")
     if info.known is not None and (info.time is None or (info.time.unit is None) != (info.known.unit is None)):
         raise ValueError("'known' does not suit 'time'")
     if info.frequency is not None:
