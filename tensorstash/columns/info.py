@@ -73,15 +73,20 @@ def from_header(header: object, tensors: Mapping[str, Any]) -> StashInfo:
     for times in (info.time, info.known):
         if times is not None:
             _check_times(times)
-    if info.known is not None and info.known.checksum is None:
-        raise ValueError("'checksum' is None")
-    if info.known is not None and (info.time is None or (info.time.unit is None) != (info.known.unit is None)):
-        raise ValueError("'known' does not suit 'time'")
+    if info.known is not None:
+        _check_known(info.known, info.time)
     if info.frequency is not None:
         if info.time is None:
             raise ValueError("'frequency' needs 'time'")
         frequency(info.frequency, Clock(info.time.unit, info.time.zone), None)
     return info
+
+
+def _check_known(known: TimeInfo, time: TimeInfo | None) -> None:
+    if known.checksum is None:
+        raise ValueError("'checksum' is None")
+    if time is None or (time.unit is None) != (known.unit is None):
+        raise ValueError("'known' does not suit 'time'")
 
 
 def _check_times(times: TimeInfo) -> None:

@@ -51,7 +51,10 @@ def shard_of(values: Iterable[Any], shards: int) -> Int64s:
 
 def check_shards(shards: object) -> int:
     """Check `shards=`."""
-    return at_least(1, shards, "shards", below=_MOST + 1)
+    count = at_least(1, shards, "shards")
+    if count > _MOST:
+        raise ValueError(f"shards must be at most {_MOST:,}, got {count:,}.")
+    return count
 
 
 def check_shard(shard: object) -> tuple[int, int] | None:

@@ -189,7 +189,9 @@ def hashed(source: "Source", buckets: int) -> ColumnSpec:
     parsed = source_of(source)
     if isinstance(parsed, tuple):
         raise TypeError(f"ts.hashed takes one column, a name or a polars expression, got {shown(source)}.")
-    return ColumnSpec(parsed, codec=Hashed(at_least(1, buckets, "buckets", below=2**31 + 1)))
+    if at_least(1, buckets, "buckets") > 2**31:
+        raise ValueError(f"buckets must be at most 2**31, because codes are int32, got {buckets}.")
+    return ColumnSpec(parsed, codec=Hashed(int(buckets)))
 
 
 def _vocabulary_of(vocabulary: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:

@@ -194,7 +194,7 @@ def test_copies_of_shards_are_apart(shm: Path, tmp_path: Path) -> None:
         (3, TypeError, r"shard= must be a pair of a shard and the number of shards, such as \(0, 64\), got 3\."),
         ((2, 2), ValueError, r"The number of a shard in shard= must be < 2, got 2\."),
         ((0, 0), ValueError, r"shards must be an integer >= 1, got 0\."),
-        ((0, 5000), ValueError, r"shards must be < 4,097, got 5000\."),
+        ((0, 5000), ValueError, r"shards must be at most 4,096, got 5,000\."),
     ],
 )
 def test_wrong_shards(shard: Any, kind: type[Exception], message: str) -> None:

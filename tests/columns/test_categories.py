@@ -406,7 +406,7 @@ def test_helpful_errors() -> None:
         (
             ValueError,
             lambda: ts.hashed("c", 2**31 + 1),
-            "buckets must be < 2,147,483,649, got 2147483649.",
+            "buckets must be at most 2**31, because codes are int32, got 2147483649.",
         ),
         (
             ts.errors.ColumnError,
