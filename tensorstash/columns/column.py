@@ -1,7 +1,6 @@
 """A column: what it is, and what a load counted in it."""
 
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
@@ -19,11 +18,9 @@ Fill = Number | str
 
 
 def fits(value: Number, dtype: torch.dtype) -> bool:
-    """Whether a tensor of this dtype can hold a number, apart from the rounding of floating dtypes."""
-    if dtype.is_floating_point and abs(value) <= sys.float_info.max:
-        return bool(torch.tensor(float(value), dtype=torch.float64).to(dtype).isfinite())
+    """Whether a number is in the range of a dtype, and is an integer where the dtype is one."""
     if dtype.is_floating_point:
-        return value != value or abs(value) == math.inf  # noqa: PLR0124
+        return not torch.finfo(dtype).max < abs(value) < math.inf  # NaN is not in between either
     low, high = (0, 1) if dtype == torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
     return value == value and low <= value <= high and value == int(value)  # noqa: PLR0124  NaN is no integer
 

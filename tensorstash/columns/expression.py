@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Union
 
 import pyarrow as pa
 
@@ -16,24 +16,13 @@ from tensorstash.errors import SegmentError
 if TYPE_CHECKING:
     import polars as pl
 
+    from tensorstash.columns.calendar import Moment
+
 # input arrays, their place in the source, what names a row of them for messages -> the values
 Compute = Callable[[Sequence[pa.Array], str, Callable[[int], str]], pa.Array]
 
 _PICKLE = b"\x80\x05\x95"  # how a Python function begins in a serialized expression: protocol 5, then a frame
 _FUNCTION = b"PLPY"  # what polars puts before it, and looks for before it unpickles it
-
-
-class Formula(Protocol):
-    """Computes a column from columns of the source, each row by itself."""
-
-    def inputs(self, time: str | None) -> tuple[str, ...]:
-        """The columns that the formula reads; `time` is the name of the time column."""
-
-    def text(self, time: str | None) -> str:
-        """The formula as text for users; not necessarily unique."""
-
-    def key(self) -> str:
-        """A text that is equal in all processes, and differs between different formulas."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -49,28 +38,30 @@ class Expression:
         """Whether the expression is an unchanged column, perhaps under another name."""
         return bool(self.expr.meta.undo_aliases().meta.is_column())
 
-    def inputs(self, time: str | None) -> tuple[str, ...]:  # noqa: ARG002  see Formula
+    def inputs(self, time: str | None) -> tuple[str, ...]:  # noqa: ARG002  as of `Moment`
         """The columns in the expression."""
         return self.columns
 
-    def text(self, time: str | None) -> str:  # noqa: ARG002  see Formula
-        """The expression as polars prints it."""
+    def text(self, time: str | None) -> str:  # noqa: ARG002  as of `Moment`
+        """The expression as polars prints it; others may print alike."""
         return printed(self.expr)
 
     def key(self) -> str:
         """A hash of the serialized expression."""
-        import polars as pl
-
-        form = serialized(self.expr)
-        if form is None or _PICKLE in form:
+        form = kept(self)
+        if not form:
             raise ValueError(
                 "With share= or file= a column must be the same in all processes, which cannot compare Python "
                 f"functions; {self!r} calls one. Write it with functions of polars, or leave share= and file= out."
             )
-        return blake2b(pl.__version__.encode() + b" " + form, digest_size=16).hexdigest()
+        return blake2b(form.encode(), digest_size=16).hexdigest()
 
     def __repr__(self) -> str:
         return printed(self.expr)
+
+
+# computes a column from columns of the source, each row by itself
+Formula = Union[Expression, "Moment"]
 
 
 def printed(expr: "pl.Expr") -> str:

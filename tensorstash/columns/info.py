@@ -14,30 +14,18 @@ from tensorstash.common.frequency import frequency
 
 @dataclass(frozen=True, slots=True)
 class TimeInfo:
-    """The time column of a stash: its name in the source, its unit and zone, the first and the last time."""
+    """The times of a stash, or its known times: their name, their unit and zone, the first and the last one."""
 
     source: str
     unit: str | None
     zone: str | None
     low: int | None
     high: int | None
-    duplicates: bool = False  # whether any entity has several rows at one time
-    checksum: int | None = None  # CRC-32 of all times, in the order of the rows
-
-
-@dataclass(frozen=True, slots=True)
-class KnownInfo:
-    """When the rows of a stash became known: the name of these times, their unit and zone, the first and the last."""
-
-    source: str
-    unit: str | None
-    zone: str | None
-    low: int | None
-    high: int | None
-    events: bool  # whether rows of one time are events, not versions of which the newest counts
-    is_first: bool  # whether the rows of an entity are ordered by the known time before the time
-    checksum: int  # of all known times in the order of the rows
-    expression: str | None = None  # what they were computed by, as `expression.kept` writes it
+    checksum: int | None = None  # CRC-32 of all of them, in the order of the rows
+    duplicates: bool = False  # of the times: whether any entity has several rows at one time
+    events: bool = False  # of known times: whether rows of one time are events, not versions of which the newest counts
+    is_first: bool = False  # whether the rows of an entity are ordered by the known time before the time
+    expression: str | None = None  # what known times were computed by, as `expression.kept` writes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +37,20 @@ class StashInfo:
     static: tuple[Column, ...]  # with a value per entity
     entity: str | tuple[str, ...] | None
     time: TimeInfo | None
-    known: KnownInfo | None = None
+    known: TimeInfo | None = None
     expressions: tuple[tuple[str, str], ...] = ()  # the members that are expressions, as `expression.kept` writes them
     frequency: int | str | None = None  # the step of time, if it was given or the rows of another stash have told it
 
 
 def to_header(info: StashInfo) -> dict[str, Any]:
     """The metadata for the header of a segment, which has the types and shapes of the tensors itself."""
-    columns, static = ([_column_to_header(column) for column in part] for part in (info.columns, info.static))
-    time = {} if info.time is None else asdict(info.time)
+    columns, static = (
+        [{name: getattr(column, name) for name in _OF_COLUMN} for column in part]
+        for part in (info.columns, info.static)
+    )
+    time, known = ({} if times is None else asdict(times) for times in (info.time, info.known))
     fields = {"rows": info.rows, "columns": columns, "static": static, "entity": info.entity, "time": time}
-    known = {} if info.known is None else asdict(info.known)
-    optional = {"known": known, "frequency": info.frequency, "expressions": info.expressions}
-    return fields | {name: value for name, value in optional.items() if value}
-
-
-def _column_to_header(column: Column) -> dict[str, Any]:
-    pack_of_one = {"packed": True} if column.packed and len(column.members) == 1 else {}
-    return {name: getattr(column, name) for name in _OF_COLUMN} | pack_of_one
+    return fields | {"known": known, "frequency": info.frequency, "expressions": info.expressions}
 
 
 def from_header(header: object, tensors: Mapping[str, Any]) -> StashInfo:
@@ -89,8 +73,8 @@ def from_header(header: object, tensors: Mapping[str, Any]) -> StashInfo:
     for times in (info.time, info.known):
         if times is not None:
             _check_times(times)
-    if info.known is not None and (info.time is None or (info.time.unit is None) != (info.known.unit is None)):
-        raise ValueError("'known' does not suit 'time'")
+    if info.known is not None:
+        _check_known(info.known, info.time)
     if info.frequency is not None:
         if info.time is None:
             raise ValueError("'frequency' needs 'time'")
@@ -98,7 +82,14 @@ def from_header(header: object, tensors: Mapping[str, Any]) -> StashInfo:
     return info
 
 
-def _check_times(times: TimeInfo | KnownInfo) -> None:
+def _check_known(known: TimeInfo, time: TimeInfo | None) -> None:
+    if known.checksum is None:
+        raise ValueError("'checksum' is None")
+    if time is None or (time.unit is None) != (known.unit is None):
+        raise ValueError("'known' does not suit 'time'")
+
+
+def _check_times(times: TimeInfo) -> None:
     if times.unit not in (None, *_TICKS, "d"):
         raise ValueError(f"'unit' is {times.unit!r}")
     for name in ("low", "high"):
@@ -116,7 +107,7 @@ def _column(header: object, part: str, tensors: Mapping[str, Any]) -> Column:
 
 
 # what the header says of a column, in its order there
-_SETTINGS = ("empty", "calendar", "is_validity", "is_scaled", "buckets")
+_SETTINGS = ("empty", "calendar", "is_validity", "is_scaled", "buckets", "packed")
 _OF_COLUMN = ("name", "members", "kind", "unit", "zone", "fill", *COUNTS, *_SETTINGS)
 _STASH = {
     "rows": int,
@@ -124,7 +115,7 @@ _STASH = {
     "static": list,
     "entity": str | tuple[str, ...] | None,
     "time": TimeInfo | None,
-    "known": KnownInfo | None,
+    "known": TimeInfo | None,
     "expressions": tuple[tuple[str, str], ...],
     "frequency": int | str | None,
 }
@@ -141,8 +132,10 @@ _ABSENT = dict[str, Any](
     is_validity=False,
     is_scaled=False,
     buckets=None,
-    duplicates=False,
     checksum=None,
+    duplicates=False,
+    events=False,
+    is_first=False,
     known={},
     expressions=[],
     frequency=None,
@@ -193,4 +186,4 @@ _hints = cache(get_type_hints)
 @cache
 def _column_hints() -> dict[str, Any]:
     of_column = _hints(Column) | {"is_validity": bool, "buckets": int | None}
-    return {name: of_column[name] for name in (*_OF_COLUMN, "packed")}
+    return {name: of_column[name] for name in _OF_COLUMN}

@@ -27,23 +27,22 @@ def resolve(
         shown = list(spec.members) if isinstance(spec.source, tuple) else spec.source
         check_name(name, "a column", repr(shown), argument)
         fields = [field_of(schema, str(member), where) for member in spec.members]
+        parts = [from_arrow(name, field) for field in fields]
         match spec.codec:
             case Validity():
-                resolved.append(_validity(name, spec, fields))
+                resolved.append(_validity(name, spec, parts))
             case Given() as codec:
                 resolved.append(_given(name, spec, fields, codec.vocabulary))
             case Hashed():
-                field, _is_text = _coded("Hashing is", name, spec, fields)
+                field = _coded("Hashing is", name, spec, fields)
                 resolved.append(Column(name, (field.name,), torch.int32, kind="hashed", codec=spec.codec))
             case _:
-                parts = [from_arrow(name, field) for field in fields]
                 whole = _pack(name, parts) if isinstance(spec.source, tuple) else parts[0]
                 resolved.append(_choose(whole, parts, spec, dtype))
     return tuple(resolved)
 
 
-def _validity(name: str, spec: ColumnSpec, fields: Sequence[pa.Field]) -> Column:
-    parts = [from_arrow(name, field) for field in fields]
+def _validity(name: str, spec: ColumnSpec, parts: Sequence[Column]) -> Column:
     members = tuple(part.members[0] for part in parts)
     if not isinstance(spec.source, tuple):
         return Column(name, members, torch.bool, parts[0].shape, codec=Validity(), bits=parts[0].bits)
@@ -56,8 +55,8 @@ def _validity(name: str, spec: ColumnSpec, fields: Sequence[pa.Field]) -> Column
 
 
 def _given(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], known: Sequence[object]) -> Column:
-    field, holds_text = _coded("A vocabulary is", name, spec, fields)
-    if holds_text != isinstance(known[0], str):
+    field = _coded("A vocabulary is", name, spec, fields)
+    if is_text(field.type) != isinstance(known[0], str):
         raise SchemaError(
             f"vocabulary= must hold values of its column; {known[0]!r} cannot be a value of {spec.source!r}, which is "
             f"{field.type}. Convert the vocabulary."
@@ -71,21 +70,23 @@ def _given(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], known: Seque
     return Column(name, (field.name,), torch.int32, kind="category", fill=spec.fill, codec=spec.codec, empty=spec.empty)
 
 
-def _coded(what: str, name: str, spec: ColumnSpec, fields: Sequence[pa.Field]) -> tuple[pa.Field, bool]:
-    """The field of a column that becomes codes, and whether the field is text."""
-    for field in fields:
-        from_arrow(name, field)
+def _coded(what: str, name: str, spec: ColumnSpec, fields: Sequence[pa.Field]) -> pa.Field:
+    """The field of a column that becomes codes."""
     if isinstance(spec.source, tuple):
         raise SchemaError(f"{what} for one column; {name!r} is made of {list(spec.source)}. Load each on its own.")
     (field,) = fields
-    plain = value_type(field.type)
-    if not is_text(plain) and (not pa.types.is_integer(plain) or is_bfloat16(field)):
+    if not _is_key(field):
         raise SchemaError(
             f"{what} for text and integers; column {spec.source!r} is {field_type(field)}. Load it as it is."
         )
     if spec.dtype is not None:
         raise SchemaError(f"Codes are int32; column {name!r} asks for {spec.dtype}. Leave dtype= out.")
-    return field, is_text(plain)
+    return field
+
+
+def _is_key(field: pa.Field) -> bool:
+    """Whether values are text or integers, of which codes and entities are made."""
+    return is_text(field.type) or (pa.types.is_integer(value_type(field.type)) and not is_bfloat16(field))
 
 
 def _pack(name: str, parts: list[Column]) -> Column:
@@ -189,7 +190,7 @@ def entity_column(schema: pa.Schema, entity: str | Sequence[str], where: str) ->
     names = entity_columns(entity)
     for name in names:
         field = field_of(schema, name, where)
-        if not is_text(field.type) and (not pa.types.is_integer(value_type(field.type)) or is_bfloat16(field)):
+        if not _is_key(field):
             raise SchemaError(f"entity= must be text or integers; {name!r} is {field_type(field)}. Convert it to text.")
     shape = () if isinstance(entity, str) else (len(names),)
     return Column("__entity", names, torch.int64, shape, kind="category", codec=Ascending())

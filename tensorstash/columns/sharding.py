@@ -61,14 +61,12 @@ def check_shard(shard: object) -> tuple[int, int] | None:
     """Check `shard=` of a load: the number of a shard and the number of shards."""
     if shard is None:
         return None
-    if not isinstance(shard, (tuple, list)) or len(shard) != 2 or not all(map(is_integer, shard)):
+    if not isinstance(shard, (tuple, list)) or len(shard) != 2:
         raise TypeError(
             f"shard= must be a pair of a shard and the number of shards, such as (0, 64), got {shown(shard)}."
         )
-    number, shards = int(shard[0]), check_shards(shard[1])
-    if not 0 <= number < shards:
-        raise ValueError(f"The number of a shard must be in [0, {shards}), got shard={(number, shards)}.")
-    return number, shards
+    shards = check_shards(shard[1])
+    return at_least(0, shard[0], "The number of a shard in shard=", below=shards), shards
 
 
 def _bytes_of(value: Any) -> bytes:

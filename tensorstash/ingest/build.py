@@ -81,7 +81,7 @@ def _load_private(found: Found, progress: bool | None) -> tuple[Stash, tuple[str
 
 def _load_once(found: Found, target: Target, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
     """Attach or build the stash; warnings come only from a build."""
-    if target.path is not None and found.has_file(target.path):
+    if target.path is not None and any(stamp[0] == target.path for stamp in found.stamps):
         raise ValueError(
             f"file= is written with the stash; {target.path!r} is a file of the source. Choose another path."
         )

@@ -7,9 +7,11 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from tensorstash.common.threads import threads
+from tensorstash.columns.column import Column
+from tensorstash.common.progress import Progress
+from tensorstash.common.threads import in_threads, threads
 from tensorstash.errors import DataError, SourceError
-from tensorstash.sources.read import Unit, read
+from tensorstash.sources.read import Unit, damage_named, read
 
 _SMALL = 1 << 15  # units with fewer rows are decoded together
 _ROWS = 1 << 17  # the most rows of a bundle of several units
@@ -18,7 +20,11 @@ _MOST = 256  # the most units of a bundle: Ctrl-C waits until a bundle is decode
 _SHARE = 8  # bundles for each thread, so that all threads end at about the same time
 
 Bundle = tuple[Unit, ...]
+Job = tuple[Bundle, Sequence[Column]]  # what one thread decodes: columns of a bundle
+Arrays = dict[str, pa.Array]  # source columns by name
 Result = TypeVar("Result")
+# takes the place of a batch for messages, the number of its first row, its arrays, and the columns to make of them
+Work = Callable[[str, int, Arrays, Sequence[Column]], Result]
 
 
 def bundles(units: Sequence[Unit]) -> list[Bundle]:
@@ -35,6 +41,27 @@ def bundles(units: Sequence[Unit]) -> list[Bundle]:
             groups.append([unit])
             rows = unit.rows
     return [tuple(group) for group in groups]
+
+
+def each_batch(jobs: Sequence[Job], work: Work[Result], progress: Progress) -> Iterator[Result]:
+    """What `work` makes of the batches of all jobs, in their order; threads do several jobs at a time."""
+
+    def results(job: Job, go_on: Callable[[], None]) -> list[list[Result]]:
+        return each_or_all(job[0], lambda bundle: [*_each_batch(bundle, job[1], work, progress, go_on)])
+
+    return chain.from_iterable(chain.from_iterable(in_threads(jobs, results)))
+
+
+def _each_batch(
+    bundle: Bundle, columns: Sequence[Column], work: Work[Result], progress: Progress, go_on: Callable[[], None]
+) -> Iterator[Result]:
+    members = [member for column in columns for member in column.members]
+    names = list(dict.fromkeys(members))
+    with damage_named(bundle[0], names):
+        for row, batch in read_bundle(bundle, names):
+            go_on()
+            yield work(bundle[0].place, row, dict(zip(names, batch.columns)), columns)
+            progress.add(batch.num_rows * len(members), batch.nbytes)
 
 
 def each_or_all(bundle: Bundle, work: Callable[[Bundle], Result]) -> list[Result]:

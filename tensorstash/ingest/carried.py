@@ -33,13 +33,10 @@ def carried_column(column: Column, like: Stash, entities: Sequence[Any]) -> Stat
     return StaticColumn(with_counts(column, counts_of(column) + more), np.concatenate([known, as_array(new)]), names)
 
 
-def _missing(column: Column, like: Stash) -> float | int | bool | None:
+def _missing(column: Column, like: Stash) -> Any:
     """What a missing value of a column is stored as; `None` if its type has none."""
-    if column.is_validity:
-        return False
     if column.is_coded:
         return -1 if column.fill is None else like.names(column.name).find(column.fill)
-    if column.fill is not None:
-        assert not isinstance(column.fill, str)
-        return column.fill
-    return float("nan") if column.dtype.is_floating_point else None
+    if column.fill is None and column.dtype.is_floating_point:
+        return float("nan")
+    return False if column.is_validity else column.fill

@@ -104,13 +104,6 @@ def ascending(names: pa.Array) -> Int64s:
     return numbers(pc.array_sort_indices(names)).astype(np.int64)
 
 
-def inverse(order: Int64s) -> Int64s:
-    """The inverse of a permutation."""
-    places = np.empty_like(order)
-    places[order] = np.arange(len(order))
-    return places
-
-
 class _DictCoder:
     """Codes from a dictionary, for integers and small vocabularies; a look-up holds the interpreter's lock."""
 
@@ -170,31 +163,24 @@ class Places:
     """The places of names among known ones. A few are bisected; a dictionary is made once that takes less time."""
 
     def __init__(self, known: Sequence[Any]) -> None:
-        self.known, self._asked = known, 0
+        self._known, self._asked = known, 0
 
     def of(self, names: Sequence[Any]) -> Int64s:
         """`(names,)`; -1 for a name that is not known."""
         self._asked += len(names)
-        known = self.known
+        known = self._known
         if isinstance(known, Names) and self._asked * len(known.stretches) * _BISECTED < len(known):
             return np.fromiter(map(known.find, names), np.int64, len(names))
         return np.fromiter(map(self._places.get, names, repeat(-1)), np.int64, len(names))
 
-    def code_of(self, name: Any) -> int:
-        """The place of a name; -1 also for `None`."""
-        return -1 if name is None else int(self.of([name])[0])
-
     @cached_property
     def _places(self) -> dict[Any, int]:
-        return dict(zip(self.known, count()))
+        return dict(zip(self._known, count()))
 
 
-def numbered(known: Names | None, names: Names, values: Sequence[Any]) -> tuple[Int64s, Names]:
-    """The numbers of distinct names, whose `values` are equal, and all names.
-
-    Known ones keep their numbers, and others follow in ascending order.
-    """
-    found = np.full(len(names), -1) if known is None else Places(known).of(values)
+def numbered(known: Names | None, names: Names) -> tuple[Int64s, Names]:
+    """The numbers of distinct names, and all names: known ones keep their numbers, others follow in ascending order."""
+    found = np.full(len(names), -1) if known is None else Places(known).of(names)
     new, first = np.flatnonzero(found < 0), 0 if known is None else len(known)
     if not len(new):
         return found, names if known is None else known
@@ -211,7 +197,7 @@ def _order(columns: Sequence[pa.Array]) -> Int64s:
     if len(columns) == 1:
         return ascending(columns[0])
     parts = [column.dictionary_encode() for column in columns]
-    return np.lexsort([inverse(ascending(part.dictionary))[numbers(part.indices)] for part in parts][::-1])
+    return np.lexsort([numbers(pc.rank(part.dictionary))[numbers(part.indices)] for part in parts][::-1])
 
 
 def _joined(known: pa.Array, new: pa.Array) -> pa.Array:
@@ -237,8 +223,8 @@ class Vocabulary:
 
     def __init__(self, known: Names | None = None, fill: str | None = None, empty: str | None = None) -> None:
         """Names in `known` keep their codes. They, `fill` and `empty` have codes even if no row has them."""
-        self.fill = fill
         self.known = known
+        self.missing = -1 if fill is None else 0  # the code of null: `fill` is the first name
         self._sorted: Names | None = None
         self._coder: _DictCoder | _PolarsCoder = _DictCoder(
             dict.fromkeys(name for name in (fill, empty) if name is not None)
@@ -249,15 +235,8 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self._coder)
 
-    def encode(self, piece: Piece) -> tuple[Int32s, int]:
-        """`(n,)` codes, to be changed by `renumbering`, with -1 for null; and the number of nulls."""
-        codes, nulls = _by_value(piece, self._codes_of(piece.values))
-        if nulls and self.fill is not None:
-            (code,) = self._codes_of(of_texts([self.fill]))
-            codes = np.where(codes < 0, code, codes)
-        return codes, nulls
-
-    def _codes_of(self, values: pa.Array) -> Int32s:
+    def codes_of(self, values: pa.Array) -> Int32s:
+        """The codes of distinct values, which `renumbering` changes."""
         with self._lock:
             many = is_text(values.type) and len(self) + len(values) > _MANY and has_pool()
             if isinstance(self._coder, _DictCoder) and many:
@@ -270,42 +249,31 @@ class Vocabulary:
         if len(self) > self._first:
             return coder.codes(values)
         # The first values get ascending codes. Often there are no others, and no code has to be changed.
-        order = ascending(values)
-        return coder.codes(values.take(of_numbers(order)))[inverse(order)]
+        order, codes = ascending(values), np.empty(len(values), np.int32)
+        codes[order] = coder.codes(values.take(of_numbers(order)))
+        return codes
 
     def renumbering(self) -> Int32s | None:
         """The new code of each code, `(names + 1,)`, the last one for -1, so that codes ascend after the known ones.
 
         Afterwards `names` is in the new order, and nothing more is encoded. `None` if nothing changes.
         """
-        names = self._coder.names
-        codes, self._sorted = numbered(self.known, names_of([as_arrow(names)]), names)
+        codes, self._sorted = numbered(self.known, names_of([as_arrow(self._coder.names)]))
         return None if (codes == np.arange(len(codes))).all() else np.append(codes, -1).astype(np.int32)
 
-    @property
     def names(self) -> Sequence[Any]:
         """All names in the order of their codes."""
         return self._coder.names if self._sorted is None else self._sorted
 
 
-def given_codes(piece: Piece, places: Places, fill: object) -> tuple[Int32s, int]:
-    """`(n,)` codes of a given vocabulary, and the number of nulls.
-
-    An unknown value has the code `len(places.known)`, null that of `fill`, or -1.
-    """
-    found = places.of(piece.values.to_pylist())
-    codes, nulls = _by_value(piece, np.where(found < 0, len(places.known), found))
-    codes[codes < 0] = places.code_of(fill)
-    return codes, nulls
+def encoded(array: pa.Array, codes_of: Callable[[pa.Array], Any], missing: int = -1) -> tuple[Int32s, int]:
+    """The codes of rows, `(n,)`, by those of their distinct values, and the number of nulls, which have `missing`."""
+    piece = piece_of(array)
+    codes = np.append(np.asarray(codes_of(piece.values)).astype(np.int32), np.int32(missing))
+    return codes[piece.indices], int(np.count_nonzero(piece.indices < 0))
 
 
-def bucket_codes(piece: Piece, buckets: int) -> tuple[Int32s, int]:
-    """`(n,)` hashes modulo `buckets`, with -1 for null, and the number of nulls. Each distinct value is hashed once."""
-    texts = piece.values if is_text(piece.values.type) else piece.values.cast(pa.string())
-    return _by_value(piece, digests(texts.cast(pa.large_binary()).to_pylist()) % np.uint64(buckets))
-
-
-def _by_value(piece: Piece, codes: Any) -> tuple[Int32s, int]:
-    """The codes of the rows by those of the distinct values, with -1 for null, and the number of nulls."""
-    by_row = np.append(np.array(codes, np.int32), np.int32(-1))[piece.indices]
-    return by_row, int(np.count_nonzero(by_row < 0))
+def bucket_codes(values: pa.Array, buckets: int) -> NDArray[np.uint64]:
+    """The hashes of distinct texts or integers modulo `buckets`."""
+    texts = values.cast(pa.large_string()).cast(pa.large_binary())
+    return digests(texts.to_pylist()) % np.uint64(buckets)

@@ -10,14 +10,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tensorstash.columns.arrays import filled, nulls
-from tensorstash.columns.codec import Ascending, Given, Hashed, Plain, Validity
+from tensorstash.columns.codec import Ascending, Given, Hashed, Plain, Unknown, Validity
 from tensorstash.columns.column import Column
-from tensorstash.columns.types import is_text
-from tensorstash.common.dtypes import Int32s, from_bfloat16
+from tensorstash.common.dtypes import Int32s, Int64s, from_bfloat16
 from tensorstash.errors import DataError
-from tensorstash.ingest.codes import Piece, Places, Vocabulary, bucket_codes, given_codes, piece_of
+from tensorstash.ingest.codes import Places, Vocabulary, bucket_codes, encoded
 from tensorstash.ingest.values import flatten, values
-from tensorstash.sources.storage import decoded
 
 
 @dataclass(slots=True)
@@ -27,19 +25,11 @@ class Decoder:
     # takes the arrays of the members, and their place in the source for errors; returns `(n, *shape)` values, and the
     # number of nulls among them
     decode: Callable[[Sequence[pa.Array], str], tuple[NDArray[Any], int]]
-    vocabulary: Vocabulary | None = None  # of texts; ascending only after all batches have been decoded
-    given: Sequence[Any] | None = None  # names to which no row adds another
+    # the names that codes stand for, or `None`, and as `Vocabulary.renumbering`: after all batches have been decoded
+    names: Callable[[], Sequence[Any] | None] = lambda: None
+    renumbering: Callable[[], Int32s | None] = lambda: None
     # of each batch with texts that are taken as missing because `like=` lacks them: how many, and the first of them
     dropped: list[tuple[int, str]] = field(default_factory=list)
-
-    @property
-    def names(self) -> Sequence[Any] | None:
-        """The names that codes stand for; `None` if there are none."""
-        return self.given if self.vocabulary is None else self.vocabulary.names
-
-    def renumbering(self) -> Int32s | None:
-        """As `Vocabulary.renumbering`; `None` also for other columns."""
-        return None if self.vocabulary is None else self.vocabulary.renumbering()
 
 
 def decoder_of(column: Column) -> Decoder:
@@ -54,35 +44,46 @@ def decoder_of(column: Column) -> Decoder:
             ascending = Vocabulary(known, fill, empty)
             if unknown != "keep":
                 ascending.renumbering()
-                return _closed(column, ascending.names, unknown)
-            return Decoder(lambda arrays, _: ascending.encode(piece_of(arrays[0])), ascending)
+                return _closed(column, ascending.names(), unknown)
+            return Decoder(
+                lambda arrays, _: encoded(arrays[0], ascending.codes_of, ascending.missing),
+                ascending.names,
+                ascending.renumbering,
+            )
         case Given(vocabulary):
-            places = Places(vocabulary)
-            return Decoder(lambda arrays, _: given_codes(piece_of(arrays[0]), places, column.fill), given=vocabulary)
+            return _closed(column, vocabulary, "keep")
         case Hashed(count):
             assert count is not None
-            return Decoder(lambda arrays, _: bucket_codes(piece_of(arrays[0]), count))
+            return Decoder(lambda arrays, _: encoded(arrays[0], lambda values: bucket_codes(values, count)))
 
 
-def _closed(column: Column, names: Sequence[Any], unknown: str) -> Decoder:
-    """The decoder of texts of which no others than these names have codes."""
-    places = Places(names)
-    decoder = Decoder(lambda arrays, place: encode(piece_of(arrays[0]), place), given=names)
+def _closed(column: Column, names: Sequence[Any], unknown: Unknown) -> Decoder:
+    """The decoder of values of which no others than these names have codes of their own.
 
-    def encode(piece: Piece, place: str) -> tuple[Int32s, int]:
-        codes, nulls = given_codes(piece, places, column.fill)
-        strange = codes == len(names)
-        if not strange.any():
-            return codes, nulls
-        texts = piece.values.to_pylist()
-        first = min(compress(texts, places.of(texts) < 0))
-        if unknown == "error":
+    With "keep" others have the code behind the names, and with "drop" that of null.
+    """
+    places, decoder = Places(names), Decoder(lambda arrays, place: decode(arrays[0], place), lambda: names)
+    missing = -1 if column.fill is None else int(places.of([column.fill])[0])
+
+    def decode(array: pa.Array, place: str) -> tuple[Int32s, int]:
+        strange = list[Any]()
+
+        def codes_of(values: pa.Array) -> Int64s:
+            found = values.to_pylist()
+            codes = places.of(found)
+            strange.extend(compress(found, codes < 0))
+            return np.where(codes < 0, len(names), codes)
+
+        codes, nulls = encoded(array, codes_of, missing)
+        if strange and unknown == "error":
             raise DataError(
-                f"unknown='error' takes only texts that like= has; column {column.name!r} has {first!r} in {place}, "
-                "which like= lacks. Correct it, or take unknown='drop' or 'keep'."
+                f"unknown='error' takes only texts that like= has; column {column.name!r} has {min(strange)!r} in "
+                f"{place}, which like= lacks. Correct it, or take unknown='drop' or 'keep'."
             )
-        decoder.dropped.append((int(np.count_nonzero(strange)), first))
-        codes[strange] = places.code_of(column.fill)
+        if strange and unknown == "drop":
+            others = codes == len(names)
+            codes[others] = missing
+            decoder.dropped.append((int(np.count_nonzero(others)), min(strange)))
         return codes, nulls
 
     return decoder
@@ -95,10 +96,6 @@ def _validity(arrays: Sequence[pa.Array], column: Column, place: str) -> NDArray
 
 
 def _valid(array: pa.Array, column: Column, name: str, place: str) -> NDArray[Any]:
-    if is_text(array.type):
-        in_dictionary = pa.types.is_dictionary(array.type) and array.dictionary.null_count
-        holes = nulls(decoded(array) if in_dictionary else array)
-        return np.ones(len(array), np.bool_) if holes is None else ~holes
     flat = flatten(array, column, name, place)
     holes = nulls(flat)
     valid = np.ones(len(flat), np.bool_) if holes is None else ~holes

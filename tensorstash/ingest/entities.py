@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import compress
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from tensorstash.columns.sharding import shard_of
 from tensorstash.common.dtypes import Bools, Int32s
 from tensorstash.common.text import counted
 from tensorstash.errors import DataError
-from tensorstash.ingest.codes import Piece, Places, Vocabulary, piece_of
+from tensorstash.ingest.codes import Places, Vocabulary, encoded
 from tensorstash.sources.read import Source, Unit, read, with_rows
 from tensorstash.sources.storage import decoded
 
@@ -31,52 +31,39 @@ class Entities:
     def __len__(self) -> int:
         return len((self._pairs or self._parts)[-1])
 
-    def encode(self, pieces: Sequence[Piece]) -> Int32s:
-        """The entity of each row."""
-        codes = np.zeros(0, np.int32)
-        for k, (part, piece) in enumerate(zip(self._parts, pieces)):
-            part_codes, _ = part.encode(piece)
-            if k:
-                pairs = of_numbers((codes.astype(np.int64) << 32) | part_codes)
-                part_codes, _ = self._pairs[k - 1].encode(piece_of(pairs))
-            codes = part_codes
+    def encode(self, arrays: Sequence[pa.Array]) -> Int32s:
+        """The entity of each row, by the arrays of the entity columns, which have no null."""
+        codes, *others = (encoded(array, part.codes_of)[0] for part, array in zip(self._parts, arrays))
+        for pairs, part_codes in zip(self._pairs, others):
+            codes, _ = encoded(of_numbers((codes.astype(np.int64) << 32) | part_codes), pairs.codes_of)
         return codes
 
     def values(self) -> list[list[Any]]:
         """For each entity column, its values in the entities as they came."""
-        parts = zip([part.names for part in self._parts], self._codes())
-        return [[*map(names.__getitem__, codes.tolist())] for names, codes in parts]
+        return [[*map(part.names().__getitem__, codes.tolist())] for part, codes in zip(self._parts, self._codes())]
 
     def _codes(self) -> list[Int32s]:
         """For each entity column, `(entities,)` places in its names."""
         leading = np.arange(len(self), dtype=np.int32)
         codes = []
         for vocabulary in reversed(self._pairs):
-            pairs = np.array(vocabulary.names, np.int64)[leading]
+            pairs = np.array(vocabulary.names(), np.int64)[leading]
             codes.append((pairs & 0xFFFFFFFF).astype(np.int32))
             leading = (pairs >> 32).astype(np.int32)
         return [leading, *codes[::-1]]
 
 
-def without_nulls(
-    array: pa.Array, name: str, source: Source, row: int, role: Literal["entity", "time", "known"] = "entity"
-) -> pa.Array:
-    """The array of a key in its role, whose rows begin with `row`; a null in it is refused."""
+def without_nulls(array: pa.Array, name: str, source: Source, row: int) -> pa.Array:
+    """The array of an entity column or of times, whose rows begin with `row`; a null in it is refused."""
     if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
         array = decoded(array)
     if array.null_count:
-        rule, remedy = "Every row needs an entity and a time; column", "Drop or fill these rows before loading."
-        if role == "time":
-            remedy += (
-                f" If they describe an entity as a whole, load the others with "
-                f"filter=pyarrow.compute.field({name!r}).is_valid(), and give these as a table, "
-                f"static=frame.filter(polars.col({name!r}).is_null())."
-            )
-        if role == "known":
-            rule = "Every row needs the time when it became known;"
-            remedy = "Fill it, or leave out rows that are not known yet, with filter=."
         place = source.name_row(row + int(np.argmax(array.is_null())))
-        raise DataError(f"{rule} {name!r} is null in source row {place} (the first such). {remedy}")
+        raise DataError(
+            f"Every row needs an entity and a time; column {name!r} of {source.label} is null in row {place} (the "
+            "first such). Drop or fill such rows before loading, or, if they describe an entity as a whole, give them "
+            "as a table, static=."
+        )
     return array
 
 
@@ -87,7 +74,7 @@ def entities_of_rows(source: Source, entity: Entity, arrays: Sequence[pa.Array],
     """
     names = entity_columns(entity)
     entities = Entities(len(names))
-    places = entities.encode([piece_of(without_nulls(*column, source, row)) for column in zip(arrays, names)])
+    places = entities.encode([without_nulls(*column, source, row) for column in zip(arrays, names)])
     parts = entities.values()
     return parts[0] if isinstance(entity, str) else [*zip(*parts)], places
 

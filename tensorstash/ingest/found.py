@@ -18,17 +18,12 @@ class Found:
     def __init__(self, request: Request) -> None:
         self.request = request
         self._files = self._find()
-        self._stamps = stamps(self._files or [])
+        self.stamps = stamps(self._files or [])
         self._choice: Choice | None = None
 
     def _find(self) -> list[File] | None:
-        request = self.request
-        files = find(request.source, request.filesystem)
-        return with_paths(files, request.named, request.wanted.mentions, request.source)
-
-    def has_file(self, path: str) -> bool:
-        """Whether a real path of this machine is a file of the source."""
-        return any(stamp[0] == path for stamp in self._stamps)
+        files = find(self.request.source, self.request.filesystem)
+        return with_paths(files, self.request.named, self.request.wanted.mentions, self.request.source)
 
     def choose(self, progress: bool | None) -> "Choice":
         """What is in the source, and what a load of it will hold."""
@@ -41,15 +36,14 @@ class Found:
     def rows(self, version: str | None, progress: bool | None) -> object:
         """What names the rows in the key of a segment: stamps of files, a version, or a hash of what is in memory."""
         if version is not None:
-            return {"stamps": self._stamps, "version": version}
-        rows: object = self._stamps
+            return {"stamps": self.stamps, "version": version}
+        rows: object = self.stamps
         if self._files is None:
             choice = self.choose(progress)
             rows = contents(choice.source, choice.read)
         if self.request.table is None:
             return rows
-        table = self._choice.table if self._choice is not None else Found(self.request.table).choose(progress)
-        assert table is not None
+        table = Found(self.request.table).choose(progress)
         return [rows, contents(table.source, table.read)]
 
     def again(self, progress: bool | None) -> "Found":
@@ -76,6 +70,6 @@ class Found:
             now = stamps(self._find() or [])
         except OSError:
             now = []
-        if changed := set(self._stamps).symmetric_difference(now):
+        if changed := set(self.stamps).symmetric_difference(now):
             name = min(str(stamp[0]) for stamp in changed)
             raise SourceError(f"A source must not change {when}; {name} did. {remedy}")

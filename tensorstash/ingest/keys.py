@@ -2,9 +2,8 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,19 +11,19 @@ import torch
 
 from tensorstash.columns.codec import Ascending
 from tensorstash.columns.column import Column
+from tensorstash.columns.info import TimeInfo
 from tensorstash.columns.name_list import Names, Part, Texts
 from tensorstash.columns.types import is_text
 from tensorstash.common.calendar import Calendar
 from tensorstash.common.clock import Clock
-from tensorstash.common.dtypes import Bools, Int64s
+from tensorstash.common.dtypes import Int64s
 from tensorstash.common.progress import Progress
-from tensorstash.common.threads import in_threads
 from tensorstash.errors import DataError
-from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
+from tensorstash.ingest.bundles import Arrays, bundles, each_batch
 from tensorstash.ingest.choice import Choice
-from tensorstash.ingest.codes import as_arrow, names_of, numbered, piece_of
+from tensorstash.ingest.codes import as_arrow, names_of, numbered
 from tensorstash.ingest.entities import Entities, without_nulls
-from tensorstash.ingest.memory import SORT_BYTES, check_sorting
+from tensorstash.ingest.memory import check_sorting
 from tensorstash.ingest.row_order import (
     Integers,
     Runs,
@@ -39,13 +38,10 @@ from tensorstash.ingest.row_order import (
 )
 from tensorstash.ingest.values import values
 from tensorstash.segments.draft import Draft
-from tensorstash.sources.read import damage_named
 from tensorstash.stash.header import times_checksum
 from tensorstash.stash.steps import check_in_calendar
 
 _SUNDAY = 3  # of the days since 1970, which began on a Thursday, modulo 7
-
-TimeRange = tuple[str | None, str | None, int | None, int | None]  # unit and zone of times, the first and the last one
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +51,8 @@ class Keys:
     entities: Sequence[Any]  # tuples for several entity columns, `[None]` for none
     offsets: Int64s  # `(entities + 1,)`, where the rows of each begin in the stash
     places: Integers | None  # `(rows,)`; `None`: the rows of the source come in the order of the stash
-    repeats: bool  # whether an entity has several rows of one time
-    known_first: bool  # whether the rows of an entity are ordered by known time, then by time
-    ranges: Mapping[str, TimeRange]  # of the times, and of the known times, by the names of their tensors
-    checksums: Mapping[str, int]  # of the same in the order of the stash
-
-    @property
-    def has_rows(self) -> Bools:
-        """Which entities have rows; all but some of `like=`."""
-        return np.diff(self.offsets) > 0
+    time: TimeInfo | None
+    known: TimeInfo | None
 
 
 def read_keys(choice: Choice, draft: Draft, progress: Progress) -> Keys:
@@ -78,14 +67,22 @@ def read_keys(choice: Choice, draft: Draft, progress: Progress) -> Keys:
     if isinstance(choice.step, Calendar):
         check_in_calendar(choice.step, times["__time"], offsets, names.__getitem__)
     draft.blob("__offsets", offsets, torch.int64)
-    ranges = {column.name: _range(column, times[column.name]) for column in choice.times}
-    checksums = {name: times_checksum(array) for name, array in times.items()}
-    return Keys(names, offsets, places, repeats, known_first, ranges, checksums)
+    time, known = (_info_of(column, times) for column in (choice.time, choice.known))
+    time = time and replace(time, duplicates=repeats)
+    if known is not None:
+        name, events = str(choice.request.known_name), choice.request.duplicates
+        expression = choice.expressions.get(known.source)
+        known = replace(known, source=name, events=events, is_first=known_first, expression=expression)
+    return Keys(names, offsets, places, time, known)
 
 
-def _range(column: Column, times: Int64s) -> TimeRange:
-    first, last = (int(times.min()), int(times.max())) if len(times) else (None, None)
-    return column.unit, column.zone, first, last
+def _info_of(column: Column | None, times: Mapping[str, Int64s]) -> TimeInfo | None:
+    """What the header of a stash says of a column of times, which are in its order."""
+    if column is None:
+        return None
+    array = times[column.name]
+    low, high = (int(array.min()), int(array.max())) if len(array) else (None, None)
+    return TimeInfo(column.members[0], column.unit, column.zone, low, high, times_checksum(array))
 
 
 def _in_order(
@@ -97,19 +94,19 @@ def _in_order(
     if not times:
         return places, False, False
     if places is not None:
-        check_sorting(rows, SORT_BYTES, choice.source.label)
+        check_sorting(rows, choice.source.label)
         for key in times:
             move(key, places)
     keys, repeats, known_first = times, False, False
     if len(times) > 1:
-        check_sorting(int(np.diff(offsets).max(initial=0)), SORT_BYTES, choice.source.label)
+        check_sorting(int(np.diff(offsets).max(initial=0)), choice.source.label)
         pairs, versions = (distinct(key, offsets) for key in times)
         # the fewer known times an entity has, the more rows became known together: they then stand side by side
         repeats, known_first = pairs < rows, not choice.request.duplicates and versions <= pairs
         keys = times[::-1] if known_first else times
     ascending, equal = ascend(keys, offsets)
     if not ascending:
-        check_sorting(rows, SORT_BYTES, choice.source.label)
+        check_sorting(rows, choice.source.label)
         moved = sort(keys, offsets, runs[0].dtype)
         places = moved if places is None else then(places, moved)
         _, equal = ascend(keys, offsets)
@@ -124,16 +121,25 @@ def _read(choice: Choice, draft: Draft, progress: Progress, entities: Entities |
     runs: list[Runs] = [(np.zeros(len(series) + 1, _type_of_rows(choice.rows)), series)]
     found, is_checked = 0, entities is None
 
-    def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[list[Runs]]:
-        return each_or_all(bundle, lambda units: _read_bundle(choice, draft, progress, entities, units, go_on))
+    def write_times(place: str, row: int, arrays: Arrays, _: object) -> list[Runs]:
+        """Write the times of a batch; returns its runs, if there are entities."""
+        given = {name: without_nulls(array, name, choice.source, row) for name, array in arrays.items()}
+        for column in choice.times:
+            ticks, _ = values([given[column.members[0]]], column, place)
+            draft.write(column.name, row, ticks)
+        if entities is None or choice.entity is None:
+            return []
+        edges, codes = runs_of(entities.encode([given[member] for member in choice.entity.members]))
+        return [((row + edges).astype(_type_of_rows(choice.rows)), codes)]
 
-    units = choice.source.units if choice.entity or choice.time else ()
-    for some in chain.from_iterable(in_threads(bundles(units), read_keys_of)):
+    columns = [column for column in (choice.entity, *choice.times) if column]
+    jobs = [(bundle, columns) for bundle in bundles(choice.source.units if columns else ())]
+    for some in each_batch(jobs, write_times, progress):
         runs += some
         found += sum(len(codes) for _, codes in some)
         if not is_checked and entities is not None and found > len(entities) + len(runs):
             # the rows of some entity are not contiguous
-            check_sorting(choice.rows, SORT_BYTES, choice.source.label)
+            check_sorting(choice.rows, choice.source.label)
             is_checked = True
     edges = [edges[:-1] for edges, _ in runs]
     edges.append(np.array([choice.rows], _type_of_rows(choice.rows)))
@@ -188,44 +194,13 @@ def _zone_remedy(name: str, clock: Clock, time: int) -> str:
     )
 
 
-def _read_bundle(  # noqa: PLR0917
-    choice: Choice,
-    draft: Draft,
-    progress: Progress,
-    entities: Entities | None,
-    bundle: Bundle,
-    go_on: Callable[[], None],
-) -> list[Runs]:
-    times = choice.times
-    members = choice.entity.members if choice.entity else ()
-    names = list(dict.fromkeys([*members, *(column.members[0] for column in times)]))
-    runs, unit = list[Runs](), bundle[0]
-    with damage_named(unit, names):
-        for row, batch in read_bundle(bundle, names):
-            go_on()
-            arrays = dict(zip(names, batch.columns))
-            if entities is not None:
-                keys = [without_nulls(arrays[member], member, choice.source, row) for member in members]
-                edges, codes = runs_of(entities.encode([*map(piece_of, keys)]))
-                runs.append(((row + edges).astype(_type_of_rows(choice.rows)), codes))
-            nbytes = 0
-            for column in times:
-                (name,) = column.members
-                array = without_nulls(arrays[name], name, choice.source, row, "time" if column is times[0] else "known")
-                ticks, _ = values([array], column, unit.place)
-                draft.write(column.name, row, ticks)
-                nbytes += ticks.nbytes
-            progress.add(batch.num_rows * (len(members) + len(times)), nbytes)
-    return runs
-
-
 def _write_entities(choice: Choice, draft: Draft, entities: Entities) -> tuple[Names, Int64s]:
     """Write the entities of `like=` and those that it lacks; returns them, and the number of each as it came."""
     entity = choice.entity
     assert entity is not None
     assert isinstance(entity.codec, Ascending)
     known, found = entity.codec.known, names_of(map(as_arrow, entities.values()), are_tuples=bool(entity.shape))
-    numbers, names = numbered(known, found, found)
+    numbers, names = numbered(known, found)
     if choice.request.unknown == "error" and known is not None and len(names) > len(known):
         raise DataError(
             f"unknown='error' takes only entities that like= has; {len(names) - len(known):,} of the source are "

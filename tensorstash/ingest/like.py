@@ -16,7 +16,7 @@ from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import ColumnSpec
 from tensorstash.columns.types import is_text
 from tensorstash.common.text import type_text
-from tensorstash.errors import SchemaError, SegmentError
+from tensorstash.errors import SchemaError
 from tensorstash.stash.header import names_checksum
 from tensorstash.stash.open import open_stash
 from tensorstash.stash.stash import Stash
@@ -27,10 +27,7 @@ def check_like(like: object) -> Stash | None:
     if like is None or isinstance(like, Stash):
         return like
     if isinstance(like, (str, os.PathLike)):
-        try:
-            return open_stash(like)
-        except SegmentError as error:
-            raise SegmentError(f"like= takes a stash, or the path of a saved one. {error}") from error
+        return open_stash(like)
     raise TypeError(f"like= must be a stash, or the path of a saved one, got {type_text(like)}.")
 
 

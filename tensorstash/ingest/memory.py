@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tensorstash.columns.column import Column
 from tensorstash.segments.limits import Limit, check_free, memory_limits
 
-SORT_BYTES = 16  # bytes per row: its run, if each row is one, held twice for a moment; then its place and its time
+_SORT_BYTES = 16  # bytes per row: its run, if each row is one, held twice for a moment; then its place and its time
 
 
 def check_columns(nbytes: int, source: str, limits: Sequence[Limit], on_disk: bool = False) -> None:
@@ -33,10 +33,10 @@ def check_static(static: Sequence[Column], entities: int, source: str) -> None:
     )
 
 
-def check_sorting(rows: int, row_bytes: int, source: str) -> None:
+def check_sorting(rows: int, source: str) -> None:
     """Raise `NoMemoryError` if rows cannot be sorted in memory. Only their keys tell whether they must be."""
     check_free(
-        rows * row_bytes,
+        rows * _SORT_BYTES,
         memory_limits(),
         "Rows that are not grouped by entity, in ascending order, and ordered by time are sorted in memory",
         source,

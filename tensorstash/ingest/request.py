@@ -1,7 +1,7 @@
 """What `ts.load` or `ts.plan` was asked for: every argument checked and parsed once, before the source is looked at."""
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -10,18 +10,16 @@ import torch
 
 from tensorstash.columns.codec import Unknown
 from tensorstash.columns.column import Column
-from tensorstash.columns.expression import Expression, Formula, is_expression, kept, source_of
-from tensorstash.columns.names import field_of, prefixes
+from tensorstash.columns.expression import Expression, Formula, is_expression, source_of
+from tensorstash.columns.names import prefixes
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import Columns, ColumnSpec, named
-from tensorstash.columns.types import is_text
 from tensorstash.common.calendar import Calendar
 from tensorstash.common.checks import shown
 from tensorstash.common.text import cut, type_text
 from tensorstash.errors import SchemaError
-from tensorstash.ingest.plan_text import type_name
 from tensorstash.sources.locate import is_table
-from tensorstash.sources.read import Source, Wanted
+from tensorstash.sources.read import Wanted
 from tensorstash.stash.stash import Stash
 
 if TYPE_CHECKING:
@@ -78,15 +76,15 @@ class Request:
     @property
     def named(self) -> frozenset[str]:
         """The columns, and fields of them, that the arguments name; a filter may mention more."""
-        members = [str(member) for spec in self.specs for member in spec.members]
-        members += [] if self.known is None else [self.known]
-        inputs = [self.formulas[name].inputs(self.time) if name in self.formulas else (name,) for name in members]
+        inputs = [self.formulas[name].inputs(self.time) if name in self.formulas else (name,) for name in self.members]
         return self.keys.union(*inputs, () if self.filter is None else self.filter.named)
 
     @property
-    def specs(self) -> tuple[ColumnSpec, ...]:
-        """The specs of all columns that the arguments name."""
-        return (*(self.columns or {}).values(), *self.static.values())
+    def members(self) -> frozenset[str]:
+        """The source columns and formulas that the arguments name beside the entity and the time."""
+        specs = (*(self.columns or {}).values(), *self.static.values())
+        known = () if self.known is None else (self.known,)
+        return frozenset((*(str(member) for spec in specs for member in spec.members), *known))
 
     @property
     def wanted(self) -> Wanted:
@@ -204,60 +202,3 @@ def _same(formula: Formula, other: Formula) -> bool:
     if isinstance(formula, Expression) and isinstance(other, Expression):
         return bool(formula.expr.meta.eq(other.expr))
     return formula == other
-
-
-def kept_expressions(request: Request, columns: Sequence[Column]) -> dict[str, str]:
-    """The expressions of columns and of the known times, as the header of a stash keeps them."""
-    members = {member for column in columns for member in column.members} | {request.known}
-    formulas = {name: formula for name, formula in request.formulas.items() if name in members}
-    return {name: kept(formula) for name, formula in formulas.items() if isinstance(formula, Expression)}
-
-
-def check_names(request: Request, columns: Sequence[Column], static: Sequence[Column], where: str) -> None:
-    """Refuse a load without columns, a name used for two columns, and the name of a key used for another column."""
-    if not columns and request.argument == "static":
-        raise ValueError(f"A table of static columns has a column beside the entity; {where} has none. Add one.")
-    if not columns:
-        raise ValueError(f"A stash has at least one column; none of {where} was chosen. Name some in columns=.")
-    _check_apart(columns, static)
-    for column in (*columns, *static):
-        if column.name == request.known_name and column.members != (request.known,):
-            raise SchemaError(
-                f"A column has the name of the known times only if it holds them; {column.name!r} is "
-                f"{', '.join(column.members)}. Give it another name, or the known times: known=pl.col(...).alias(...)."
-            )
-        if column.members != (column.name,):
-            argument = request.argument if column in columns else "static"
-            _check_no_key(column, request.keys, f"made of {', '.join(map(repr, column.members))}", argument)
-
-
-def check_table(
-    request: Request, columns: Sequence[Column], source: Source, static: Sequence[Column], table: Source
-) -> None:
-    """Refuse a table of static columns that repeats the name of another column, or has entities of another type."""
-    _check_apart(columns, static)
-    for column in static:
-        _check_no_key(column, {request.time, request.known_name}, f"a column of {table.label}", "static")
-    for name in entity_columns(request.entity):
-        here, there = (field_of(side.schema, name, side.label).type for side in (source, table))
-        if is_text(here) != is_text(there):
-            raise SchemaError(
-                f"Entity columns have one kind of values; {name!r} is {type_name(here)} in {source.label} and "
-                f"{type_name(there)} in {table.label}. Convert one of them."
-            )
-
-
-def _check_apart(columns: Sequence[Column], static: Sequence[Column]) -> None:
-    if twice := {column.name for column in columns} & {column.name for column in static}:
-        raise SchemaError(
-            f"A name stands for one column; {min(twice)!r} is in both columns= and static=. Leave it out of one, or "
-            "give it another name there."
-        )
-
-
-def _check_no_key(column: Column, keys: Collection[str | None], origin: str, argument: str) -> None:
-    if column.name in keys:
-        raise SchemaError(
-            f"A column has the name of the entity or time column only if it is that column; {column.name!r} is "
-            f"{origin}. Give it another name in {argument}=."
-        )

@@ -99,10 +99,8 @@ def check_version(version: object, request: Request, *, kept: bool) -> None:
     """Raise unless `version=` is a text, the stash is kept, and some rows are not of files, whose stamps suffice."""
     if version is None:
         return
-    if not isinstance(version, str):
+    if not isinstance(version, str) or not version:
         raise TypeError(f"version must be a text that names the rows of the source, got {version!r}.")
-    if not version:
-        raise ValueError("version must be a text that names the rows of the source, got an empty one.")
     if not kept:
         raise ValueError("version= finds a stash that was kept, so it needs share= or file=. Leave it out.")
     if is_paths(request.source) and request.table is None:

@@ -15,6 +15,7 @@ from tensorstash.common.dtypes import DTYPES, Bools, Int64s
 from tensorstash.errors import DataError
 from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.decoders import Decoder
+from tensorstash.ingest.entities import without_nulls
 from tensorstash.ingest.keys import Keys
 from tensorstash.sources.read import Source, read
 from tensorstash.sources.storage import without_views
@@ -33,19 +34,14 @@ class StaticColumn(NamedTuple):
 
 
 def deciding_rows(rows: Int64s, codes: Int64s, bits: Bits) -> Deciding:
-    """Of some rows, in the order of the source, those that tell what value each entity has, and whether it has others.
+    """Of some rows, in the order of the source, each entity's first row, and those that have another value than it.
 
-    `codes` are their entities, `bits` their values. Kept are each entity's first row, and the first of all rows that
-    has another value than its entity's first row: of several, the first one is refused.
+    `codes` are their entities, `bits` their values.
     """
-    starts = np.ones(len(codes), np.bool_)
-    starts[1:] = (codes[1:] != codes[:-1]) | _differ(bits[1:], bits[:-1])
-    rows, codes, bits = rows[starts], codes[starts], bits[starts]  # few if the source is grouped by entity
     first = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
     first[codes[::-1]] = np.arange(len(codes))[::-1]  # of equal indices, the last write stays
     firsts = first[codes]
-    others = _differ(bits, bits[firsts])
-    chosen = (firsts == np.arange(len(codes))) | (others & (np.cumsum(others) == 1))
+    chosen = (firsts == np.arange(len(codes))) | _differ(bits, bits[firsts])
     return rows[chosen], codes[chosen], bits[chosen]
 
 
@@ -88,7 +84,7 @@ class Settled:
 
     def _several_values(self, entity: int, row: int, bits: Bits) -> DataError:
         """The error for a row with another value; `bits` are the value of its entity, and its own."""
-        column, name, names = self._column, self._entities[entity], self._decoder.names or ()
+        column, name, names = self._column, self._entities[entity], self._decoder.names() or ()
         item = int((bits[0] != bits[1]).argmax())
         first, other = (_value_text(value, column, names, item) for value in (bits[:1], bits[1:]))
         whose = "the series (no entity= was given)" if name is None else f"entity {name!r}"
@@ -103,7 +99,7 @@ def static_column(column: Column, values: NDArray[Any], nulls: int, decoder: Dec
     """A column of decoded values, `(entities, *shape)`, with their counts; codes ascend."""
     new_codes = decoder.renumbering()
     values = values if new_codes is None else new_codes[values]
-    return StaticColumn(with_counts(column, ColumnCounts.of(values, column, nulls)), values, decoder.names)
+    return StaticColumn(with_counts(column, ColumnCounts.of(values, column, nulls)), values, decoder.names())
 
 
 def _differ(bits: Bits, others: Bits) -> Bools:
@@ -121,8 +117,6 @@ def bits_of(values: NDArray[Any], column: Column) -> Bits:
 
 
 def _item_name(column: Column, item: int) -> str:
-    if len(column.members) > 1:
-        return f"{column.members[item]!r} in {column.name!r}"
     place = "".join(f"[{k}]" for k in np.unravel_index(item, column.shape)) if column.shape else ""
     return f"{column.name!r}{place}"
 
@@ -131,8 +125,6 @@ def _value_text(bits: Bits, column: Column, vocabulary: Sequence[Any], item: int
     value = torch.from_numpy(bits).view(column.dtype).flatten()[item]
     if column.is_coded and value < 0:
         return "null"
-    if column.kind == "hashed":
-        return f"bucket {int(value)}"
     if column.kind == "category":
         return repr(vocabulary[int(value)]) if value < len(vocabulary) else "not in its vocabulary"
     if column.kind in ("timestamp", "date"):
@@ -154,8 +146,9 @@ def join_table(
     assert keys is not None
     members = dict.fromkeys(member for column in table.columns for member in column.members)
     arrays = read_columns(table.source, list(dict.fromkeys([*keys.members, *members])))
-    names = [_entity_values(arrays[name], name, label) for name in keys.members]
-    rows, strangers = _rows([*zip(*names)] if keys.shape else names[0], of_rows.entities, of_rows.has_rows, label)
+    names = [without_nulls(arrays[name].combine_chunks(), name, table.source, 0).to_pylist() for name in keys.members]
+    counts = np.diff(of_rows.offsets)  # entities that only like= has have no rows
+    rows, strangers = _rows([*zip(*names)] if keys.shape else names[0], of_rows.entities, counts > 0, label)
     ordered = {name: arrays[name].take(rows).combine_chunks() for name in members}
     joined = []
     for column in table.columns:
@@ -180,16 +173,6 @@ def read_columns(source: Source, names: list[str]) -> dict[str, pa.ChunkedArray]
         )
         for k, field in enumerate(fields)
     }
-
-
-def _entity_values(array: pa.ChunkedArray, name: str, label: str) -> list[Any]:
-    values: list[Any] = array.to_pylist()
-    if None in values:
-        raise DataError(
-            f"Every row of a table of static columns has an entity; column {name!r} is null in row "
-            f"{values.index(None):,} of {label} (the first such). Drop these rows."
-        )
-    return values
 
 
 def _rows(names: list[Any], entities: Sequence[Any], has_rows: Bools, label: str) -> tuple[pa.Array, list[Any]]:

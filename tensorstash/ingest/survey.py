@@ -6,6 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from tensorstash.columns.column import Column
+from tensorstash.columns.expression import Expression, kept
 from tensorstash.columns.names import field_of
 from tensorstash.columns.resolve import check_comparable, entity_column, entity_columns, resolve, time_column
 from tensorstash.columns.spec import ColumnSpec
@@ -18,7 +19,8 @@ from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.entities import known_rows, of_shard
 from tensorstash.ingest.like import check_columns_like, check_time_like, column_like, entity_like
 from tensorstash.ingest.plan_text import type_name
-from tensorstash.ingest.request import Request, Specs, Step, check_names, check_table, kept_expressions
+from tensorstash.ingest.request import Request, Specs, Step
+from tensorstash.ingest.same_names import check_names
 from tensorstash.ingest.untimed import forgotten_time, is_index
 from tensorstash.segments.format import MAX_HEADER
 from tensorstash.sources.derive import bound, check_utf8, fields_of, stored
@@ -52,25 +54,23 @@ def choose(request: Request, files: Sequence[File] | None, progress: bool | None
     formulas = bound(request.formulas, request.time, source)
     derived = {column.field.name: column.inputs for column in (*fields, *formulas)}
     specs = _chosen_columns(request, source.schema, derived)
-    members = {str(member) for spec in (*specs.values(), *request.static.values()) for member in spec.members}
-    members |= set() if request.known is None else {request.known}
+    members = request.members.union(str(member) for spec in specs.values() for member in spec.members)
     # a wrong name is refused before the filter reads its columns
     _check_columns(request, source, (*request.keys, *sorted(members.difference(request.formulas))))
     rows, filter_columns, strangers = _chosen_rows(request, source, progress)
     whole = with_iso_time(shaped(with_derived(rows, formulas), members), request.known)
-    choice = _choice(request, whole, specs, derived)
     used = request.keys.union(members, filter_columns, *derived.values())
     schemas = {name: schema for schema in (whole.schema, opened.schema) for name in schema.names}
     choice = replace(
-        choice,
+        _choice(request, whole, specs),
+        derived=derived,
         skipped=tuple(name for name in schemas if name not in used),
         types={name: type_name(schema.field(name).type) for name, schema in schemas.items() if name in used},
         table=table,
         strangers=strangers,
         untimed=forgotten_time(request, source),
     )
-    if table is not None:
-        check_table(request, choice.columns, whole, table.columns, table.source)
+    check_names(choice)
     if choice.header_bytes > MAX_HEADER:
         raise SchemaError(
             f"The header of a stash has at most {size_text(MAX_HEADER)}; for {len(choice.columns):,} columns of "
@@ -147,7 +147,8 @@ def _step(given: Step, time: Column | None) -> int | str | Calendar | None:
     return step.count if clock.unit is None else step.text
 
 
-def _choice(request: Request, source: Source, specs: Specs, derived: Inputs) -> Choice:
+def _choice(request: Request, source: Source, specs: Specs) -> Choice:
+    """The columns that a load makes of a source."""
     schema, where, like = source.schema, source.label, request.like
     columns, static = (
         tuple(
@@ -156,7 +157,10 @@ def _choice(request: Request, source: Source, specs: Specs, derived: Inputs) -> 
         )
         for part, argument in ((specs, request.argument), (request.static, "static"))
     )
-    check_names(request, columns, static, where)
+    if not columns:
+        raise ValueError(
+            f"A stash has at least one column; none of {where} was chosen. Name some in {request.argument}=."
+        )
     if like is not None and "columns" in request.of_like:
         check_columns_like(columns, like, request.dtype, where)
     entity = None if request.entity is None else entity_column(schema, request.entity, where)
@@ -176,6 +180,5 @@ def _choice(request: Request, source: Source, specs: Specs, derived: Inputs) -> 
         time=time,
         step=_step(request.frequency, time),
         known=known,
-        derived=derived,
-        expressions=kept_expressions(request, columns),
+        expressions={n: kept(formula) for n, formula in request.formulas.items() if isinstance(formula, Expression)},
     )

@@ -24,8 +24,7 @@ def forgotten_time(request: Request, source: Source) -> str:
     """
     if request.time is not None or request.like is not None or request.argument != "columns":
         return ""
-    named = {str(member) for spec in request.specs for member in spec.members}
-    types = zip(source.schema.names, source.schema.types)
+    named, types = request.members, zip(source.schema.names, source.schema.types)
     times = [name for name, arrow in types if arrow.id in _TIMES and name not in named]
     if not times or is_reordered(request.source):
         return ""

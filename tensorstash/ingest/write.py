@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tensorstash.columns.codec import Ascending
 from tensorstash.columns.column import Column, ColumnCounts, with_counts
-from tensorstash.columns.info import KnownInfo, StashInfo, TimeInfo, to_header
+from tensorstash.columns.info import StashInfo, to_header
 from tensorstash.columns.number_texts import look_like_numbers
 from tensorstash.common.calendar import Calendar
 from tensorstash.common.clock import Clock
@@ -18,7 +19,7 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.common.progress import Progress, bar_of
 from tensorstash.common.text import counted
 from tensorstash.common.threads import in_threads, threads
-from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
+from tensorstash.ingest.bundles import Arrays, Job, bundles, each_batch
 from tensorstash.ingest.carried import carried_column
 from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.decoders import Decoder, decoder_of
@@ -28,7 +29,6 @@ from tensorstash.ingest.row_order import blocks, runs_between
 from tensorstash.ingest.static import Deciding, Settled, StaticColumn, bits_of, deciding_rows, join_table
 from tensorstash.segments.draft import Draft
 from tensorstash.segments.limits import Limit
-from tensorstash.sources.read import Unit, damage_named
 from tensorstash.stash.header import CALENDAR, MONTH_DAYS
 from tensorstash.stash.month_days import LAST, kept_days
 from tensorstash.stash.stash import Stash
@@ -36,7 +36,6 @@ from tensorstash.stash.stash import Stash
 _WORTH_A_THREAD = 1 << 20  # values: to decode fewer takes less time than to start a thread and wait for it
 
 
-_Arrays = Mapping[str, NDArray[Any]]  # the mapped columns, if their rows do not come in the order of the stash
 # of a batch of a column: its name, the counts, and of a static column the rows that decide
 _Decoded = tuple[str, ColumnCounts, Deciding | None]
 
@@ -48,7 +47,6 @@ class _Load:
     choice: Choice
     keys: Keys
     draft: Draft
-    progress: Progress
     decoders: Mapping[str, Decoder]
 
 
@@ -75,12 +73,12 @@ def write_load(
     with bar_of(choice.rows, "loading", progress) as bar:
         done = Progress(bar, values, report)
         keys = read_keys(choice, draft, done)
-        load = _Load(choice, keys, draft, done, decoders)
+        load = _Load(choice, keys, draft, decoders)
         check_static((*choice.static, *choice.joined, *choice.request.carried), len(keys.entities), choice.source.label)
         joined, notes = join_table(choice.table, keys, decoders) if choice.table is not None else ([], ())
-        columns, of_rows = _decode_columns(load)
+        columns, of_rows = _decode_columns(load, done)
     for column in columns:
-        write_vocabulary(draft, column.name, decoders[column.name].names)
+        write_vocabulary(draft, column.name, decoders[column.name].names())
     like = choice.request.like
     carried = [carried_column(column, like, keys.entities) for column in choice.request.carried if like is not None]
     static = (*of_rows, *joined, *carried)
@@ -113,10 +111,11 @@ def _warnings(load: _Load) -> Iterator[str]:
                 f"such as {min(texts)!r}."
             )
     labels = {c.name for c in choice.columns if choice.entity and c.members[0] in choice.entity.members}
-    for name, decoder in load.decoders.items():
+    for column in (*choice.columns, *choice.static, *choice.joined):
+        name = column.name
         # texts that `like=` has were warned of when it was loaded
-        is_new = decoder.vocabulary is not None and decoder.vocabulary.known is None
-        if is_new and name not in labels and look_like_numbers(decoder.names or ()):
+        is_new = isinstance(column.codec, Ascending) and column.codec.known is None
+        if is_new and name not in labels and look_like_numbers(load.decoders[name].names() or ()):
             yield (
                 f"Column {name!r} is text, which is stored as codes, but most of its distinct values read as numbers. "
                 f"Load the numbers: ts.column(pl.col({name!r}).cast(pl.Float64, strict=False)), where other texts "
@@ -125,13 +124,25 @@ def _warnings(load: _Load) -> Iterator[str]:
             )
 
 
-def _decode_columns(load: _Load) -> tuple[list[Column], list[StaticColumn]]:
+def _decode_columns(load: _Load, progress: Progress) -> tuple[list[Column], list[StaticColumn]]:
     """Decode the columns into the draft; returns them with their counts, and the static ones with their values."""
-    choice, keys = load.choice, load.keys
-    moved = {} if keys.places is None else _mapped(load.draft, [column.name for column in choice.columns])
+    choice, keys, draft = load.choice, load.keys, load.draft
+    names = [] if keys.places is None else [column.name for column in choice.columns]
+    # memory is allocated in threads
+    moved = dict(zip(names, in_threads(names, lambda name, _: draft.array(name))))
+
+    def decode(place: str, row: int, arrays: Arrays, columns: Sequence[Column]) -> list[_Decoded]:
+        found = list[_Decoded]()
+        for column in columns:
+            members = [arrays[member] for member in column.members]
+            values, nulls = load.decoders[column.name].decode(members, place)
+            deciding = _put(load, column, row, values, moved)
+            found.append((column.name, ColumnCounts.of(values, column, nulls), deciding))
+        return found
+
     counts = {column.name: ColumnCounts.of(np.zeros(0), column) for column in (*choice.columns, *choice.static)}
     settled = {c.name: Settled(c, choice.source, keys.entities, load.decoders[c.name]) for c in choice.static}
-    for name, of_batch, deciding in _decode(load, choice.source.units, [*choice.columns, *choice.static], moved):
+    for name, of_batch, deciding in chain.from_iterable(each_batch(_jobs(choice), decode, progress)):
         counts[name] += of_batch
         if deciding is not None:
             settled[name].add(deciding)
@@ -139,9 +150,13 @@ def _decode_columns(load: _Load) -> tuple[list[Column], list[StaticColumn]]:
     return columns, [static.values(counts[name].nulls) for name, static in settled.items()]
 
 
-def _mapped(draft: Draft, names: Sequence[str]) -> _Arrays:
-    """The tensors as arrays over the draft, whose memory is allocated in threads."""
-    return dict(zip(names, in_threads(names, lambda name, _: draft.array(name))))
+def _jobs(choice: Choice) -> list[Job]:
+    """All columns of each bundle, or shares of them where there are few bundles, and those large."""
+    parts, columns = bundles(choice.source.units), (*choice.columns, *choice.static)
+    count = max(len(parts), 1)
+    worth = choice.rows // count * len(columns) // _WORTH_A_THREAD
+    shares = min(len(columns), 1 if worth <= 1 else min(worth, -(-threads() // count)))
+    return [(part, columns[share::shares]) for part in parts for share in range(shares)]
 
 
 def _renumber(load: _Load, column: Column, counts: ColumnCounts) -> ColumnCounts:
@@ -157,40 +172,9 @@ def _renumber(load: _Load, column: Column, counts: ColumnCounts) -> ColumnCounts
     return renumbered
 
 
-def _decode(load: _Load, units: Sequence[Unit], columns: Sequence[Column], moved: _Arrays) -> Iterator[_Decoded]:
-    """Decode several bundles at a time, or several columns of a large bundle where there are few."""
-
-    def decode(job: tuple[Bundle, Sequence[Column]], go_on: Callable[[], None]) -> list[list[_Decoded]]:
-        return each_or_all(job[0], lambda bundle: _decode_bundle(load, bundle, job[1], moved, go_on))
-
-    parts = bundles(units)
-    count = max(len(parts), 1)
-    worth = load.choice.rows // count * len(columns) // _WORTH_A_THREAD
-    shares = min(len(columns), 1 if worth <= 1 else min(worth, -(-threads() // count)))
-    jobs = [(part, columns[share::shares]) for part in parts for share in range(shares)]
-    return chain.from_iterable(chain.from_iterable(in_threads(jobs, decode)))
-
-
-def _decode_bundle(
-    load: _Load, bundle: Bundle, columns: Sequence[Column], moved: _Arrays, go_on: Callable[[], None]
-) -> list[_Decoded]:
-    names = list(dict.fromkeys(member for column in columns for member in column.members))
-    found = list[_Decoded]()
-    with damage_named(bundle[0], names):
-        for row, batch in read_bundle(bundle, names):
-            go_on()
-            nbytes = 0
-            for column in columns:
-                members = [batch.column(names.index(member)) for member in column.members]
-                values, nulls = load.decoders[column.name].decode(members, bundle[0].place)
-                deciding = _put(load, column, row, values, moved)
-                found.append((column.name, ColumnCounts.of(values, column, nulls), deciding))
-                nbytes += values.nbytes
-            load.progress.add(batch.num_rows * sum(len(column.members) for column in columns), nbytes)
-    return found
-
-
-def _put(load: _Load, column: Column, row: int, values: NDArray[Any], moved: _Arrays) -> Deciding | None:
+def _put(
+    load: _Load, column: Column, row: int, values: NDArray[Any], moved: Mapping[str, NDArray[Any]]
+) -> Deciding | None:
     """Write the values of rows of the source, from `row` on; of a static column, return the rows that decide it."""
     end, places = row + len(values), load.keys.places
     if column in load.choice.static:
@@ -210,15 +194,8 @@ def _entities(keys: Keys, start: int, stop: int) -> Int64s:
 
 
 def _info(load: _Load, columns: Sequence[Column], static: Sequence[Column]) -> StashInfo:
-    choice, keys, time, known, entity = load.choice, load.keys, None, None, None
-    if choice.time:
-        time = TimeInfo(choice.time.members[0], *keys.ranges["__time"], keys.repeats, keys.checksums["__time"])
-    if choice.known:
-        facts = choice.request.duplicates, keys.known_first, keys.checksums["__known"]
-        expression = choice.expressions.get(choice.known.members[0])
-        known = KnownInfo(str(choice.request.known_name), *keys.ranges["__known"], *facts, expression)
-    if choice.entity:
-        entity = choice.entity.members if choice.entity.shape else choice.entity.members[0]
+    choice, keys = load.choice, load.keys
     members = {member for column in columns for member in column.members}
     expressions = tuple((name, text) for name, text in choice.expressions.items() if name in members)
-    return StashInfo(choice.rows, tuple(columns), tuple(static), entity, time, known, expressions, choice.written_step)
+    about = choice.request.entity, keys.time, keys.known, expressions, choice.written_step
+    return StashInfo(choice.rows, tuple(columns), tuple(static), *about)

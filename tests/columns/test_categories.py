@@ -422,8 +422,8 @@ def test_helpful_errors() -> None:
         (
             ts.errors.DataError,
             lambda: ts.load(source, ["i"], entity="e", static=[ts.hashed("c", 1000)]),
-            f"A static column has one value in each entity; 'c' of entity 'x' is bucket {slow_bucket('a', 1000)} in "
-            f"source row 0 and bucket {slow_bucket('b', 1000)} in 1. Load it with columns= instead.",
+            f"A static column has one value in each entity; 'c' of entity 'x' is {slow_bucket('a', 1000)} in "
+            f"source row 0 and {slow_bucket('b', 1000)} in 1. Load it with columns= instead.",
         ),
         (
             ts.errors.SchemaError,

@@ -237,7 +237,7 @@ ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_siz
 def test_a_column_with_the_name_of_a_key_is_that_key() -> None:
     """In a series and in a frame it would stand in the other's place."""
     source = {"t": [2, 1], "e": ["a", "b"], "x": [5, 6]}
-    message = "name of the entity or time column ... {!r} is made of {!r}"
+    message = "name of the entity, the time or ... {!r} is made of {!r}"
     with pytest.raises(ts.errors.SchemaError, match=like(message.format("t", "x"))):
         ts.load(source, {"t": "x"}, time="t")
     with pytest.raises(ts.errors.SchemaError, match=like(message.format("e", "t"))):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tensorstash.errors import SourceError
 from tensorstash.ingest import codes as codes_module
-from tensorstash.ingest.codes import Vocabulary, as_arrow, names_of, piece_of
+from tensorstash.ingest.codes import Vocabulary, as_arrow, encoded, names_of, piece_of
 from tests import processes
 
 TYPES = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
@@ -53,10 +53,10 @@ def test_codes_ascend_after_the_known_names(
 ) -> None:
     """`many` is the number of names from which they are in a table of polars; with `bisected` 0 none is looked up."""
     vocabulary = Vocabulary(names_of([as_arrow(known)]) if known else None, fill, empty)
-    pieces = [piece_of(array) for array in arrays(arrow, rows)]
+    batches = arrays(arrow, rows)
     order = data.draw(st.permutations(range(len(rows))))
     with patch.object(codes_module, "_MANY", many):
-        found = {k: vocabulary.encode(pieces[k]) for k in order}
+        found = {k: encoded(batches[k], vocabulary.codes_of, vocabulary.missing) for k in order}
     with patch.object(codes_module, "_BISECTED", bisected):
         changed = vocabulary.renumbering()
     codes = [code for k in range(len(rows)) for code in found[k][0].tolist()]
@@ -67,7 +67,7 @@ def test_codes_ascend_after_the_known_names(
     names = [*known, *sorted(extra - {None, *known})]
     final = codes if changed is None else changed[codes].tolist()
     assert final == [-1 if value is None else names.index(value) for value in filled]
-    assert [*vocabulary.names] == names
+    assert [*vocabulary.names()] == names
     assert sum(nulls for _, nulls in found.values()) == sum(value is None for one in rows for value in one)
 
 
@@ -128,13 +128,13 @@ def test_threads_agree_on_the_codes(kind: str) -> None:
     values = numbers if kind == "integers" else np.char.add("item ", numbers.astype(str))
     vocabulary = Vocabulary()
     with ThreadPoolExecutor(4) as pool:
-        encoded = pool.map(lambda k: vocabulary.encode(piece_of(pa.array(values[k])))[0], range(40))
-        codes = np.concatenate([*encoded])
+        found = pool.map(lambda k: encoded(pa.array(values[k]), vocabulary.codes_of)[0], range(40))
+        codes = np.concatenate([*found])
     changed = vocabulary.renumbering()
     final = codes if changed is None else changed[codes]
 
-    assert [*vocabulary.names] == np.unique(values).tolist()
-    assert np.array(vocabulary.names)[final].tolist() == values.reshape(-1).tolist()
+    assert [*vocabulary.names()] == np.unique(values).tolist()
+    assert np.array(vocabulary.names())[final].tolist() == values.reshape(-1).tolist()
 
 
 @pytest.mark.parametrize("entity", [None, "s"])

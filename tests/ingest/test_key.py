@@ -125,7 +125,7 @@ def test_keys_that_are_refused(tmp_path: Path, shm: Path) -> None:
         ts.load(data, version="monday")
     with pytest.raises(ValueError, match=r"needs share= or file="):
         ts.load(data, version="monday", share=False)
-    with pytest.raises(ValueError, match="got an empty one"):
+    with pytest.raises(TypeError, match="got ''"):
         ts.load(data, version="", share="rows")
     with pytest.raises(TypeError, match="got 7"):
         ts.load(data, version=7, share="rows")  # type: ignore[arg-type]

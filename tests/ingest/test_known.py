@@ -234,10 +234,10 @@ def test_a_field_of_a_struct_may_say_it() -> None:
         (
             {"known": AFTER.alias("lead"), "columns": ["lead"]},
             ts.errors.SchemaError,
-            "the name of the known times only",
+            "the known time only if it holds these",
         ),
-        ({"known": AFTER, "columns": {"known": "wind"}}, ts.errors.SchemaError, "'known' is wind"),
-        ({"known": "issued", "columns": {"issued": "wind"}}, ts.errors.SchemaError, "'issued' is wind"),
+        ({"known": AFTER, "columns": {"known": "wind"}}, ts.errors.SchemaError, "'known' is made of 'wind'"),
+        ({"known": "issued", "columns": {"issued": "wind"}}, ts.errors.SchemaError, "'issued' is made of 'wind'"),
         (
             {"known": "issued", "static": pl.DataFrame({"site": ["a", "b"], "issued": 1})},
             ts.errors.SchemaError,
@@ -265,7 +265,7 @@ def test_a_null_is_refused_with_its_row(rows: list[Row], nulls: set[int], cuts: 
     frame = frame_of(rows).with_columns(k=pl.when(pl.col("y").is_in(at)).then(None).otherwise(pl.col("k")))
     table = pa.concat_tables(pieces_of(frame, cuts))
     for known in ("k", pl.col("k") + 1):
-        with pytest.raises(ts.errors.DataError, match=rf"became known; .* is null in source row {at[0]} "):
+        with pytest.raises(ts.errors.DataError, match=rf"needs an entity and a time; .* is null in row {at[0]} "):
             ts.load(table, ["y"], entity="e", time="t", known=known)
     kept = ts.load(table, ["y"], entity="e", time="t", known="k", filter=pc.field("k").is_valid())
     check(kept, frame.drop_nulls())

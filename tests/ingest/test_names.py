@@ -71,8 +71,8 @@ def test_a_name_of_a_key_is_not_given_to_another_column() -> None:
     assert ts.load(source, ["e", "t", "d"], entity="e", time="t").to_polars().columns == ["e", "t", "d"]
     for name in ("e", "t"):
         message = (
-            f"A column has the name of the entity or time column only if it is that column; {name!r} is made of "
-            "'d'. Give it another name in columns=."
+            f"A column has the name of the entity, the time or the known time only if it holds these; {name!r} is "
+            "made of 'd'. Give it another name in columns=."
         )
         with pytest.raises(ts.errors.SchemaError, match=f"^{re.escape(message)}$"):
             ts.load(source, {name: "d"}, entity="e", time="t")

@@ -59,8 +59,8 @@ def test_a_null_in_an_entity_or_time_column_is_found(form: Form, tmp_path: Path)
         directory = tmp_path / column
         directory.mkdir()
         message = (
-            rf"\AEvery row needs an entity and a time; column '{column}' is null in source row 3( \({directory}/.+, "
-            r"(row group|record batch) \d\))? \(the first such\)\. Drop or fill these rows before loading\."
+            rf"\AEvery row needs an entity and a time; column '{column}' of .* is null in row 3( \({directory}/.+, "
+            r"(row group|record batch) \d\))? \(the first such\)\. Drop or fill such rows before loading"
         )
         with pytest.raises(ts.errors.DataError, match=message):
             case.load(source_of(form, case, directory))
@@ -68,6 +68,6 @@ def test_a_null_in_an_entity_or_time_column_is_found(form: Form, tmp_path: Path)
 
 def test_a_null_inside_a_dictionary_of_entities_is_found() -> None:
     entity = pa.DictionaryArray.from_arrays(pa.array([1, 0, 1]), pa.array([None, "a"]))
-    message = "column 'e' is null in source row 1"
+    message = "column 'e' of the pyarrow Table is null in row 1"
     with pytest.raises(ts.errors.DataError, match=like(message)):
         ts.load(pa.table({"e": entity, "y": [1, 2, 3]}), ["y"], entity="e")

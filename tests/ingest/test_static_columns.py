@@ -250,7 +250,7 @@ def place(case: Case, row: int, form: Form, directory: Path) -> str:
     ("static", "options", "message"),
     [
         (["size"], {}, "'size' of entity 'b' is 0.5 in source row 0 and 2.5 in 2"),
-        ({"p": ["level", "hour"]}, {}, "'hour' in 'p' of entity 'b' is 1 in source row 0 and 0 in 2"),
+        ({"p": ["level", "hour"]}, {}, "'p'[1] of entity 'b' is 1 in source row 0 and 0 in 2"),
         (
             {"when": "stamp"},
             {},

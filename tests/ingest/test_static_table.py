@@ -210,8 +210,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
         SHOPS.with_columns(shop=pl.Series(["A", None, "C"])),
         {},
         ts.errors.DataError,
-        f"Every row of a table of static columns has an entity; column 'shop' is null in row 1 of {OF} (the first "
-        "such). Drop these rows.",
+        f"Every row needs an entity and a time; column 'shop' of {OF} is null in row 1 (the first such). Drop",
     ),
     "no entity column": (
         SHOPS.drop("shop"),
@@ -223,7 +222,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
         SHOPS[["shop"]],
         {},
         ValueError,
-        f"A table of static columns has a column beside the entity; {OF} has none. Add one.",
+        f"A stash has at least one column; none of {OF} was chosen. Name some in static=.",
     ),
     "the name of a column": (
         SHOPS.rename({"size": "sales"}),

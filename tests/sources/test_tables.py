@@ -255,5 +255,5 @@ def test_a_table_of_many_small_chunks_is_the_table_in_one_piece(rows: int) -> No
         np.testing.assert_array_equal(stash[name].numpy(), expected[name].numpy())
         assert stash.about(name) == expected.about(name)
     assert stash.vocabulary("code") == stash.vocabulary("view") == expected.vocabulary("text")
-    with pytest.raises(ts.errors.DataError, match=r"'y' is null in source row 4 \(the first such\)"):
+    with pytest.raises(ts.errors.DataError, match=r"'y' of the pyarrow Table is null in row 4 \(the first such\)"):
         ts.load(table.set_column(3, "y", table["y"].cast(pa.int64(), safe=False)), ["t"], entity="y")
