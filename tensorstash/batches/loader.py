@@ -8,9 +8,8 @@ from typing import Any, NoReturn
 import torch
 
 from tensorstash.batches.devices import PlainCopies, copies_to, device_of
-from tensorstash.batches.host import Entries, Failed, Made, Pending, Recycled, host_batches, together
+from tensorstash.batches.host import Entries, Made, Pending, Recycled, host_batches, together
 from tensorstash.batches.loader_arguments import Transform, bound, callables, check_windows
-from tensorstash.batches.loader_html import as_html
 from tensorstash.batches.locator import Locator
 from tensorstash.batches.prefetch import ahead
 from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
@@ -135,12 +134,9 @@ class Loader:
         self._locator = Locator(dataset, with_ids=self.with_ids, with_valid=self.with_valid)
         self._times = Times(Pass(Position(), self.sampler.order))
         self._making: Generator[Made, None, None] | None = None  # the batches of the last pass
+        staged = self._staging is not None and not self.resident  # a missing device is refused here
         self._transform_plan = plan_transforms(
-            self.transform,
-            dataset.contents,
-            staged=self._staging is not None and not self.resident,  # a missing device is refused here
-            ahead=self.prefetch > 0,
-            resident=self.resident,
+            self.transform, dataset.contents, staged=staged, ahead=self.prefetch > 0, resident=self.resident
         )
         if self.resident:
             self._resident  # noqa: B018  columns that do not fit are refused here too
@@ -191,9 +187,9 @@ class Loader:
             for steps, some, batches in awaited:
                 for index in some:
                     batch = batches.pop(0)  # or its memory could not serve the next portion
-                    if not isinstance(batch, dict):
+                    if isinstance(batch, partial):
                         began = clock()
-                        batch = batch.complete()
+                        batch = batch()
                         took = clock() - began  # for its gather, or for its copy
                         times.add(took, 0.0 if self.resident else took, 0, made=True, waited=True)
                     if late:
@@ -252,7 +248,7 @@ class Loader:
         try:
             return self._transformed(self._transform_plan.early, batch)
         except Exception as error:  # the batches that were made before are handed out first
-            return Failed(error)
+            return partial(_fail, error)
 
     def _before_copy(self, batch: Batch) -> Batch:
         packed: Batch = self._transformed(self._transform_plan.early, batch)
@@ -279,7 +275,7 @@ class Loader:
             before_copy = self._before_copy if self._transform_plan.early else None
             return Staged(plans, self._staging, self._transform_plan.casts, before_copy)
         spare = self.prefetch + _SPARE_BUFFERS
-        entries = Entries(spare + together(self._batch_bytes) - 1)
+        entries = Entries(spare + self._together - 1)
         return Recycled(plans, spare, entries, self._in_thread if self._transform_plan.early else None)
 
     @cached_property
@@ -293,12 +289,13 @@ class Loader:
         return Staging(self._staging.copies, self.prefetch + _SPARE_STAGES)
 
     @property
-    def _batch_bytes(self) -> int:
-        return max(1, self.sampler.batch_size * self._locator.contents.window_bytes)
+    def _together(self) -> int:
+        """How many batches are made at once."""
+        return together(self.sampler.batch_size * self._locator.contents.window_bytes)
 
     @cached_property
     def _packed(self) -> Entries:
-        ahead = together(self._batch_bytes) if self._transform_plan.early else 1  # packed at once
+        ahead = self._together if self._transform_plan.early else 1  # packed at once
         return Entries(_SPARE_BUFFERS + ahead - 1)
 
     def set_epoch(self, epoch: int) -> None:
@@ -365,11 +362,9 @@ class Loader:
         return state | {"_making": None}
 
     def __repr__(self) -> str:
-        return f"Loader: {self._caption()}\n  {self.sampler}\n  {self.dataset}"
-
-    def _repr_html_(self) -> str:
-        return as_html(self._caption(), (self.sampler, self.dataset), self._locator.contents.batch([]))
-
-    def _caption(self) -> str:
         where = f"{self.device}, resident" if self.resident else str(self.device)
-        return f"to {where}, prefetch {self.prefetch}"
+        return f"Loader: to {where}, prefetch {self.prefetch}\n  {self.sampler}\n  {self.dataset}"
+
+
+def _fail(error: Exception) -> NoReturn:
+    raise error

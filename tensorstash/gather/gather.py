@@ -36,7 +36,6 @@ class GatherPlan:
     flagging: tuple[int, ...]  # of each tensor of flags, the one of these spans by which the kernel writes it
     computed: tuple[ComputedSpan, ...]
     device: torch.device  # of the columns
-    distances: tuple[int, ...]  # the groups of spans that hold distances from an origin
     window_bytes: int  # of one window in a batch
 
 
@@ -69,7 +68,6 @@ def compile_plan(
         flagging=() if flags is None else tuple(map(slots.index, flags.slots)),
         computed=computed_spans(spans, groups, flags, memories) if flags else (),
         device=first.columns[spans[0].column].device,
-        distances=tuple(k for k, group in enumerate(groups) if group.spans[0].is_distance),
         window_bytes=sum(nbytes.values()),
     )
 
@@ -143,8 +141,9 @@ def select(
         else:
             _fill_by_kernel(plan, plan.executor, source, of_plan, own, observed)
         if not isinstance(of_plan, InSlots):
-            for k in plan.distances:
-                _to_distances(plan.groups[k], own[k], of_plan.origin, observed[0])
+            for group, buffer in zip(plan.groups, own):
+                if group.spans[0].is_distance:
+                    _to_distances(group, buffer, of_plan.origin, observed[0])
         elif computed is not None:
             for values in computed:
                 values.write(own[values.computed.buffer])
