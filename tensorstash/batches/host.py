@@ -76,9 +76,7 @@ def _portions(
             yield steps, some, some_of(located, steps.windows(some))
 
 
-def _gathered(
-    contents: Contents, located: Located, steps: int, memory: "Recycled | Staged"
-) -> list[Batch | Pending]:
+def _gathered(contents: Contents, located: Located, steps: int, memory: "Recycled | Staged") -> list[Batch | Pending]:
     """The batches of some steps. Nothing else keeps their memory when this has returned."""
     buffers = memory.take(len(located.ids))
     rest = select(contents.plans, located.source, contents.chain.rows(located), buffers)
@@ -96,19 +94,12 @@ def _variates(contents: Contents, located: Located, steps: int, memory: "Recycle
 
 
 class _Lease(weakref.ref["NDArray[Any]"]):
-    """A view that was handed out, and the buffer that it shows."""
+    """A view that was handed out, and what is kept for it. It compares by identity, so a set can hold it."""
 
-    __slots__ = ("buffer",)
-    buffer: NDArray[Any]
-
-
-class _Kept(weakref.ref["NDArray[Any]"]):
-    """Keeps the lease of a view alive until the view is gone. It compares by identity, so a set can hold it."""
-
-    __slots__ = ("lease",)
+    __slots__ = ("kept",)
     __eq__ = object.__eq__
     __hash__ = object.__hash__
-    lease: _Lease
+    kept: Any
 
 
 class Pool:
@@ -122,7 +113,7 @@ class Pool:
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, spare: int) -> None:
         """A pool of buffers of several times `shape`; it keeps at most `spare` idle buffers."""
         self.idle: deque[_Lease] = deque(maxlen=spare)
-        self._kept: set[_Kept] = set()
+        self._lent = set[_Lease]()
         self._rows, *self._rest = shape
         self._dtype = dtype if dtype == torch.bfloat16 else None  # numpy has no bfloat16
         self._numpy = np.dtype(DTYPES[dtype][1])
@@ -130,16 +121,16 @@ class Pool:
     def take(self, count: int) -> torch.Tensor:
         """An uninitialised tensor of `count` times the shape, along its first dimension."""
         rows = self._rows * count
-        buffer = self.idle.pop().buffer if self.idle else None
+        buffer = self.idle.pop().kept if self.idle else None
         if buffer is None or len(buffer) < rows:  # a buffer that was too small is dropped
             wanted = rows if buffer is None else rows + rows // 8  # the next may need some more
             buffer = _aligned((wanted, *self._rest), self._numpy)
         view = buffer[:rows]
-        # the buffer comes back when the view is gone; both callbacks are C: see `segments.segment.close_with`
-        kept = _Kept(view, self._kept.discard)
-        kept.lease = _Lease(view, self.idle.append)
-        kept.lease.buffer = buffer
-        self._kept.add(kept)
+        # when the view is gone, one lease brings the buffer back; the other one keeps it alive until then
+        # both callbacks are C: see `segments.segment.close_with`
+        lent, back = _Lease(view, self._lent.discard), _Lease(view, self.idle.append)
+        lent.kept, back.kept = back, buffer
+        self._lent.add(lent)
         tensor = torch.from_numpy(view)
         tensor.untyped_storage().tensorstash_view = view  # type: ignore[attr-defined]
         return tensor if self._dtype is None else tensor.view(self._dtype)

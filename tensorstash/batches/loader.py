@@ -31,8 +31,7 @@ from tensorstash.windows.windows import Windows
 _MOST_AHEAD = 1 << 12  # batches, each of which takes memory
 _SPARE_BUFFERS = 3  # idle buffers kept in addition to those in flight
 _SPARE_STAGES = 2  # one that is filled, and one whose copy may be under way while the loop takes its batch
-_GROUPS = 2  # of steps with resident columns: one whose integers are copied, and one whose batches are being taken
-_MADE_AGAIN = ("_staging", "_memory", "_resident", "_values", "_packed")  # when a pass begins
+_MADE_AGAIN = ("_staging", "_memory", "_resident", "_packed")  # when a pass begins
 
 
 @suggests_keywords
@@ -134,7 +133,7 @@ class Loader:
         self._locator = Locator(dataset, with_ids=self.with_ids, with_valid=self.with_valid)
         self._times = Times(Pass(Position(), self.sampler.order))
         self._making: Generator[Made, None, None] | None = None  # the batches of the last pass
-        staged = self._staging is not None and not self.resident  # a missing device is refused here
+        staged = not self.resident and self._staging is not None  # a missing device is refused here
         self._transform_plan = plan_transforms(
             self.transform, dataset.contents, staged=staged, ahead=self.prefetch > 0, resident=self.resident
         )
@@ -227,8 +226,7 @@ class Loader:
         contents, locate = self._locator.contents, self._locator.locate
         groups = ((steps, locate(steps, schedule)) for steps in schedule.groups(start))
         if self.resident:
-            assert self._staging is not None
-            return resident_batches(self._resident, groups, self._staging, self._values)
+            return resident_batches(self._resident, groups)
         sources = (source for placement in contents.chain.placements for source in placement.sources)
         on_disk = any(is_on_disk(stash) for _, stash in sources)
         return host_batches(contents, groups, self._memory, ReadAhead(contents.chain) if on_disk else None)
@@ -263,9 +261,9 @@ class Loader:
     @cached_property
     def _staging(self) -> Staging | None:
         """Staging memory for batches, or for the integers of resident columns; `None` on the CPU."""
-        copies = copies_to(self.device)
         if self.resident:
-            return Staging(copies or PlainCopies(self.device), _GROUPS)
+            return self._resident.integers
+        copies = copies_to(self.device)
         return None if copies is None else Staging(copies, self.prefetch + _SPARE_STAGES)
 
     @cached_property
@@ -280,13 +278,8 @@ class Loader:
 
     @cached_property
     def _resident(self) -> ResidentColumns:
-        return ResidentColumns(self._locator.contents, self.device)
-
-    @cached_property
-    def _values(self) -> Staging:
-        """Staging memory for what the host computes for batches of resident columns."""
-        assert self._staging is not None
-        return Staging(self._staging.copies, self.prefetch + _SPARE_STAGES)
+        copies = copies_to(self.device) or PlainCopies(self.device)
+        return ResidentColumns(self._locator.contents, self.device, copies, self.prefetch + _SPARE_STAGES)
 
     @property
     def _together(self) -> int:
@@ -366,5 +359,5 @@ class Loader:
         return f"Loader: to {where}, prefetch {self.prefetch}\n  {self.sampler}\n  {self.dataset}"
 
 
-def _fail(error: Exception) -> NoReturn:
+def _fail(error: Exception) -> Batch:
     raise error

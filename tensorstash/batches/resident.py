@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 import torch
 
-from tensorstash.batches.devices import module_of
+from tensorstash.batches.devices import Copies, module_of
 from tensorstash.batches.host import Made
 from tensorstash.batches.staging import Staging, Wait
 from tensorstash.batches.variates_on_device import DeviceRows, gather_variates, rows_on_host
@@ -38,6 +38,7 @@ from tensorstash.windows.contents import Batch, Contents
 
 _RULE = "With resident=True the columns of the spans are held in the memory of the device"
 _REMEDY = "Leave resident=True out, or load fewer columns or a narrower dtype."
+_GROUPS = 2  # of steps: one whose integers are copied, and one whose batches are being taken
 
 # a copy lives as long as a loader that gathers from it
 _held: WeakKeyDictionary[Stash, WeakValueDictionary[tuple[str, torch.device], torch.Tensor]] = WeakKeyDictionary()
@@ -45,7 +46,7 @@ _lock = Lock()
 
 
 def resident(needed: Iterable[tuple[Memory, Iterable[str]]], device: torch.device) -> list[Memory]:
-    """Each memory with these columns on the device; those that are not there yet are copied, if there is room for all."""
+    """Each memory with these columns on the device; those that are missing are copied if there is room for all."""
     with _lock:
         wanted = [(memory, [*dict.fromkeys(names)]) for memory, names in needed]
         missing = {(memory.stash, name): memory.columns[name].nbytes for memory, names in wanted for name in names}
@@ -107,9 +108,11 @@ class _Values(NamedTuple):
 
 
 class ResidentColumns:
-    """All that the batches of a loader are gathered from, in the memory of its device."""
+    """All that the batches of a loader are gathered from, in the memory of its device, and what is sent there."""
 
-    def __init__(self, contents: Contents, device: torch.device) -> None:
+    def __init__(self, contents: Contents, device: torch.device, copies: Copies, stages: int) -> None:
+        """`stages` is for how many batches values may be computed or copied at a time."""
+        self.integers, self.values = Staging(copies, _GROUPS), Staging(copies, stages)
         device = torch.empty(0, device=device).device  # with its number
         self.contents, placements = contents, contents.chain.placements
         parts = contents.spans_and_memories()
@@ -131,20 +134,15 @@ class ResidentColumns:
         self.used = [*{tensor.untyped_storage().data_ptr(): tensor for tensor in used}.values()]
 
 
-def resident_batches(
-    columns: ResidentColumns, groups: Iterable[tuple[Steps, Located]], integers: Staging, values: Staging
-) -> Iterator[Made]:
-    """The batches of all steps, one by one, which the loop gathers.
-
-    Staging memory for the integers of a few steps, and for what the host computes for a batch.
-    """
+def resident_batches(columns: ResidentColumns, groups: Iterable[tuple[Steps, Located]]) -> Iterator[Made]:
+    """The batches of all steps, one by one, which the loop gathers."""
     for steps, located in groups:
         source, of_steps = _integers(columns, located, len(steps.ids))
-        of_steps, wait = integers.copy_in(of_steps, columns.used)
+        of_steps, wait = columns.integers.copy_in(of_steps, columns.used)
         for step in range(len(steps.ids)):
             some = range(step, step + 1)
             among = steps.windows(some)
-            of_step, wait_for_step = values.copy_in(_values(columns, some_of(located, among)))
+            of_step, wait_for_step = columns.values.copy_in(_values(columns, some_of(located, among)))
             of_source = None if source is None else source[step]
             waits = (wait, wait_for_step)
             yield steps, some, [partial(_gathered, columns, of_source, some_of(of_steps, among), of_step, waits)]

@@ -22,7 +22,6 @@ from tensorstash.gather.gather import GatherPlan, groups_of, names_of
 from tensorstash.gather.layout import as_batch
 from tensorstash.windows.contents import Batch
 
-
 Wait = Callable[[], None]  # lets the stream of the loop wait for copies
 
 
