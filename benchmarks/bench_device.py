@@ -195,7 +195,7 @@ def gathers(windows: ts.Windows, device: torch.device, sizes: Sequence[int], ste
         # their integers are on the device already, so what is left is the part of the loop
         made: Any = loader._batches(schedule, begun.start)
         pending = [batches[0] for _, (_, _, batches) in zip(range(steps), made)]
-        nbytes = sum(entry.nbytes for entry in pending[0].complete().values())
+        nbytes = sum(entry.nbytes for entry in pending[0]().values())
         there = torch.zeros(nbytes, dtype=torch.uint8, device=device)
         other = torch.zeros_like(there)
 
@@ -208,7 +208,7 @@ def gathers(windows: ts.Windows, device: torch.device, sizes: Sequence[int], ste
             return (time.perf_counter() - began) / len(work)
 
         contestants = {
-            "resident gather": [one.complete for one in pending],
+            "resident gather": pending,
             "copy inside the device": [partial(other.copy_, there)] * len(pending),
         }
         found = rounds_of({name: partial(turn, work) for name, work in contestants.items()}, ROUNDS)

@@ -9,8 +9,8 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,78 +26,57 @@ from tensorstash.segments.limits import no_room_for_batch
 from tensorstash.windows.chain import Located
 from tensorstash.windows.contents import Batch, Contents
 
+if TYPE_CHECKING:
+    from tensorstash.batches.staging import Staged
+
 _CACHE_LINE = 64  # bytes
 _MOST_TOGETHER = 128  # steps: more save hardly any time
 _BYTES_TOGETHER = 1 << 22  # the fixed time of a call is little beside that of so many, and several threads share them
 
-
-def together(batch_bytes: int) -> int:
-    """How many batches of that size are made together, in one buffer."""
-    return max(1, min(_MOST_TOGETHER, _BYTES_TOGETHER // batch_bytes))
-
-
-class Pending(Protocol):
-    """A batch on its way to the loop."""
-
-    def complete(self) -> Batch:
-        """Finish the batch in the thread and the stream of the loop: wait for its copy, or gather it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A batch that could not be made; those before it are handed out first."""
-
-    error: Exception
-
-    def complete(self) -> Batch:
-        """Raise what went wrong."""
-        raise self.error
-
+# a batch that the loop finishes, in its thread and stream: it waits for the copy, or gathers
+Pending = partial[Batch]
 
 # some of the steps that were located together, and their batches
 Made = tuple[Steps, range, list[Batch | Pending]]
 
 
-class BatchMemory(Protocol):
-    """Where batches are gathered: memory that stays on the host, or that is copied from."""
-
-    entries: "Entries"
-    one_by_one: bool  # whether each step is made in a call of its own
-
-    def take(self, count: int) -> list[torch.Tensor]:
-        """A buffer for each group of spans in batches of `count` windows together."""
-
-    def finish(self, buffers: Sequence[torch.Tensor], rest: Batch, variates: Sequence[Batch]) -> list[Batch | Pending]:
-        """The batches of filled buffers and of other tensors of all of them, with the `variates` of each step."""
+def together(batch_bytes: int) -> int:
+    """How many batches of that size are made together, in one buffer."""
+    return max(1, min(_MOST_TOGETHER, _BYTES_TOGETHER // max(1, batch_bytes)))
 
 
 def host_batches(
-    contents: Contents, groups: Iterable[tuple[Steps, Located]], memory: BatchMemory, disk: ReadAhead | None = None
+    contents: Contents,
+    groups: Iterable[tuple[Steps, Located]],
+    memory: "Recycled | Staged",
+    disk: ReadAhead | None = None,
 ) -> Iterator[Made]:
-    """The batches of all steps, in whichever thread iterates. `disk` asks for the pages of those that follow."""
+    """The batches of all steps, in whichever thread iterates. `disk` asks for the pages of those that follow.
+
+    `memory` is where they are gathered: memory that stays on the host, or that is copied from.
+    """
     portions = _portions(contents, groups, memory)
-    for portion in portions if disk is None else disk.ahead(portions):
-        steps, some, located = portion
-        if disk is not None:
-            disk.ask()
+    for steps, some, located in portions if disk is None else disk.ahead(portions):
         batches = _gathered(contents, located, len(some), memory)
         if disk is not None:
             disk.count()
         yield steps, some, batches  # which the loop takes away
 
 
-def _portions(contents: Contents, groups: Iterable[tuple[Steps, Located]], memory: BatchMemory) -> Iterator[Portion]:
+def _portions(
+    contents: Contents, groups: Iterable[tuple[Steps, Located]], memory: "Recycled | Staged"
+) -> Iterator[Portion]:
     """The steps in portions that are made in one call."""
     for steps, located in groups:
         count, batch = steps.ids.shape
         left = range(count)
-        most = 1 if memory.one_by_one else together(max(1, batch * contents.window_bytes))
+        most = 1 if memory.one_by_one else together(batch * contents.window_bytes)
         while left:
             some, left = left[:most], left[most:]
             yield steps, some, some_of(located, steps.windows(some))
 
 
-def _gathered(contents: Contents, located: Located, steps: int, memory: BatchMemory) -> list[Batch | Pending]:
+def _gathered(contents: Contents, located: Located, steps: int, memory: "Recycled | Staged") -> list[Batch | Pending]:
     """The batches of some steps. Nothing else keeps their memory when this has returned."""
     buffers = memory.take(len(located.ids))
     rest = select(contents.plans, located.source, contents.chain.rows(located), buffers)
@@ -105,7 +84,7 @@ def _gathered(contents: Contents, located: Located, steps: int, memory: BatchMem
     return memory.finish(buffers, rest, _variates(contents, located, steps, memory))
 
 
-def _variates(contents: Contents, located: Located, steps: int, memory: BatchMemory) -> list[Batch]:
+def _variates(contents: Contents, located: Located, steps: int, memory: "Recycled | Staged") -> list[Batch]:
     """The entries of spans of `ts.each` in the batch of each step."""
     if not contents.variates:
         return [Batch()] * steps
@@ -115,19 +94,12 @@ def _variates(contents: Contents, located: Located, steps: int, memory: BatchMem
 
 
 class _Lease(weakref.ref["NDArray[Any]"]):
-    """A view that was handed out, and the buffer that it shows."""
+    """A view that was handed out, and what is kept for it. It compares by identity, so a set can hold it."""
 
-    __slots__ = ("buffer",)
-    buffer: NDArray[Any]
-
-
-class _Kept(weakref.ref["NDArray[Any]"]):
-    """Keeps the lease of a view alive until the view is gone. It compares by identity, so a set can hold it."""
-
-    __slots__ = ("lease",)
+    __slots__ = ("kept",)
     __eq__ = object.__eq__
     __hash__ = object.__hash__
-    lease: _Lease
+    kept: Any
 
 
 class Pool:
@@ -141,7 +113,7 @@ class Pool:
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, spare: int) -> None:
         """A pool of buffers of several times `shape`; it keeps at most `spare` idle buffers."""
         self.idle: deque[_Lease] = deque(maxlen=spare)
-        self._kept: set[_Kept] = set()
+        self._lent = set[_Lease]()
         self._rows, *self._rest = shape
         self._dtype = dtype if dtype == torch.bfloat16 else None  # numpy has no bfloat16
         self._numpy = np.dtype(DTYPES[dtype][1])
@@ -149,16 +121,16 @@ class Pool:
     def take(self, count: int) -> torch.Tensor:
         """An uninitialised tensor of `count` times the shape, along its first dimension."""
         rows = self._rows * count
-        buffer = self.idle.pop().buffer if self.idle else None
+        buffer = self.idle.pop().kept if self.idle else None
         if buffer is None or len(buffer) < rows:  # a buffer that was too small is dropped
             wanted = rows if buffer is None else rows + rows // 8  # the next may need some more
             buffer = _aligned((wanted, *self._rest), self._numpy)
         view = buffer[:rows]
-        # the buffer comes back when the view is gone; both callbacks are C: see `segments.segment.close_with`
-        kept = _Kept(view, self._kept.discard)
-        kept.lease = _Lease(view, self.idle.append)
-        kept.lease.buffer = buffer
-        self._kept.add(kept)
+        # when the view is gone, one lease brings the buffer back; the other one keeps it alive until then
+        # both callbacks are C: see `segments.segment.close_with`
+        lent, back = _Lease(view, self._lent.discard), _Lease(view, self.idle.append)
+        lent.kept, back.kept = back, buffer
+        self._lent.add(lent)
         tensor = torch.from_numpy(view)
         tensor.untyped_storage().tensorstash_view = view  # type: ignore[attr-defined]
         return tensor if self._dtype is None else tensor.view(self._dtype)
@@ -178,7 +150,7 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 class Recycled:
     """Memory of batches that stay on the host: they are handed out as they were gathered."""
 
-    one_by_one = False
+    one_by_one = False  # steps that take little memory are made in one call
 
     def __init__(
         self,
@@ -194,7 +166,7 @@ class Recycled:
         self.entries = entries
 
     def take(self, count: int) -> list[torch.Tensor]:
-        """A buffer for each group of spans in a batch of `count` windows."""
+        """A buffer for each group of spans in batches of `count` windows together."""
         return [pool.take(count) for pool in self.pools]
 
     def finish(self, buffers: Sequence[torch.Tensor], rest: Batch, variates: Sequence[Batch]) -> list[Batch | Pending]:

@@ -8,9 +8,8 @@ from typing import Any, NoReturn
 import torch
 
 from tensorstash.batches.devices import PlainCopies, copies_to, device_of
-from tensorstash.batches.host import Entries, Failed, Made, Pending, Recycled, host_batches, together
+from tensorstash.batches.host import Entries, Made, Pending, Recycled, host_batches, together
 from tensorstash.batches.loader_arguments import Transform, bound, callables, check_windows
-from tensorstash.batches.loader_html import as_html
 from tensorstash.batches.locator import Locator
 from tensorstash.batches.prefetch import ahead
 from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
@@ -32,8 +31,7 @@ from tensorstash.windows.windows import Windows
 _MOST_AHEAD = 1 << 12  # batches, each of which takes memory
 _SPARE_BUFFERS = 3  # idle buffers kept in addition to those in flight
 _SPARE_STAGES = 2  # one that is filled, and one whose copy may be under way while the loop takes its batch
-_GROUPS = 2  # of steps with resident columns: one whose integers are copied, and one whose batches are being taken
-_MADE_AGAIN = ("_staging", "_memory", "_resident", "_values", "_packed")  # when a pass begins
+_MADE_AGAIN = ("_staging", "_memory", "_resident", "_packed")  # when a pass begins
 
 
 @suggests_keywords
@@ -143,12 +141,9 @@ class Loader:
         self._locator = Locator(dataset, with_ids=self.with_ids, with_valid=self.with_valid)
         self._times = Times(Pass(Position(), self.sampler.order))
         self._making: Generator[Made, None, None] | None = None  # the batches of the last pass
+        staged = not self.resident and self._staging is not None  # a missing device is refused here
         self._transform_plan = plan_transforms(
-            self.transform,
-            dataset.contents,
-            staged=self._staging is not None and not self.resident,  # a missing device is refused here
-            ahead=self.prefetch > 0,
-            resident=self.resident,
+            self.transform, dataset.contents, staged=staged, ahead=self.prefetch > 0, resident=self.resident
         )
         if self.resident:
             self._resident  # noqa: B018  columns that do not fit are refused here too
@@ -199,9 +194,9 @@ class Loader:
             for steps, some, batches in awaited:
                 for index in some:
                     batch = batches.pop(0)  # or its memory could not serve the next portion
-                    if not isinstance(batch, dict):
+                    if isinstance(batch, partial):
                         began = clock()
-                        batch = batch.complete()
+                        batch = batch()
                         took = clock() - began  # for its gather, or for its copy
                         times.add(took, 0.0 if self.resident else took, 0, made=True, waited=True)
                     if late:
@@ -239,8 +234,7 @@ class Loader:
         contents, locate = self._locator.contents, self._locator.locate
         groups = ((steps, locate(steps, schedule)) for steps in schedule.groups(start))
         if self.resident:
-            assert self._staging is not None
-            return resident_batches(self._resident, groups, self._staging, self._values)
+            return resident_batches(self._resident, groups)
         sources = (source for placement in contents.chain.placements for source in placement.sources)
         on_disk = any(is_on_disk(stash) for _, stash in sources)
         return host_batches(contents, groups, self._memory, ReadAhead(contents.chain) if on_disk else None)
@@ -260,7 +254,7 @@ class Loader:
         try:
             return self._transformed(self._transform_plan.early, batch)
         except Exception as error:  # the batches that were made before are handed out first
-            return Failed(error)
+            return partial(_fail, error)
 
     def _before_copy(self, batch: Batch) -> Batch:
         packed: Batch = self._transformed(self._transform_plan.early, batch)
@@ -275,9 +269,9 @@ class Loader:
     @cached_property
     def _staging(self) -> Staging | None:
         """Staging memory for batches, or for the integers of resident columns; `None` on the CPU."""
-        copies = copies_to(self.device)
         if self.resident:
-            return Staging(copies or PlainCopies(self.device), _GROUPS)
+            return self._resident.integers
+        copies = copies_to(self.device)
         return None if copies is None else Staging(copies, self.prefetch + _SPARE_STAGES)
 
     @cached_property
@@ -287,26 +281,22 @@ class Loader:
             before_copy = self._before_copy if self._transform_plan.early else None
             return Staged(plans, self._staging, self._transform_plan.casts, before_copy)
         spare = self.prefetch + _SPARE_BUFFERS
-        entries = Entries(spare + together(self._batch_bytes) - 1)
+        entries = Entries(spare + self._together - 1)
         return Recycled(plans, spare, entries, self._in_thread if self._transform_plan.early else None)
 
     @cached_property
     def _resident(self) -> ResidentColumns:
-        return ResidentColumns(self._locator.contents, self.device)
-
-    @cached_property
-    def _values(self) -> Staging:
-        """Staging memory for what the host computes for batches of resident columns."""
-        assert self._staging is not None
-        return Staging(self._staging.copies, self.prefetch + _SPARE_STAGES)
+        copies = copies_to(self.device) or PlainCopies(self.device)
+        return ResidentColumns(self._locator.contents, self.device, copies, self.prefetch + _SPARE_STAGES)
 
     @property
-    def _batch_bytes(self) -> int:
-        return max(1, self.sampler.batch_size * self._locator.contents.window_bytes)
+    def _together(self) -> int:
+        """How many batches are made at once."""
+        return together(self.sampler.batch_size * self._locator.contents.window_bytes)
 
     @cached_property
     def _packed(self) -> Entries:
-        ahead = together(self._batch_bytes) if self._transform_plan.early else 1  # packed at once
+        ahead = self._together if self._transform_plan.early else 1  # packed at once
         return Entries(_SPARE_BUFFERS + ahead - 1)
 
     def set_epoch(self, epoch: int) -> None:
@@ -442,11 +432,9 @@ class Loader:
         return state | {"_making": None}
 
     def __repr__(self) -> str:
-        return f"Loader: {self._caption()}\n  {self.sampler}\n  {self.dataset}"
-
-    def _repr_html_(self) -> str:
-        return as_html(self._caption(), (self.sampler, self.dataset), self._locator.contents.batch([]))
-
-    def _caption(self) -> str:
         where = f"{self.device}, resident" if self.resident else str(self.device)
-        return f"to {where}, prefetch {self.prefetch}"
+        return f"Loader: to {where}, prefetch {self.prefetch}\n  {self.sampler}\n  {self.dataset}"
+
+
+def _fail(error: Exception) -> Batch:
+    raise error

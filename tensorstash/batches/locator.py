@@ -6,7 +6,6 @@ Windows and mixes are sampled in the same way: windows are a mix of one.
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int64s
@@ -18,8 +17,6 @@ from tensorstash.sampling.window_keys import draws, variate_keys, window_keys
 from tensorstash.windows.chain import Located
 from tensorstash.windows.variate_rows import drawn_packs
 from tensorstash.windows.windows import Windows
-
-Batch = dict[str, torch.Tensor]
 
 
 class Locator:

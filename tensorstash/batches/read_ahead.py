@@ -65,18 +65,17 @@ class ReadAhead:
             yield self._taken()
 
     def _taken(self) -> Portion:
+        """The next portion; the pages of those after it are asked for now, if the last ones were read from a disk."""
+        portion = self._next.popleft()
         self._asked = max(0, self._asked - 1)
-        return self._next.popleft()
-
-    def ask(self) -> None:
-        """Before a portion is gathered: ask for the pages of the next ones, if the last ones were read from a disk."""
         self._before = used()
         while self._asked < len(self._next) and min(self._read) >= _WORTH:
             self._ask(self._next[self._asked])
             self._asked += 1
+        return portion
 
     def count(self) -> None:
-        """When it was gathered: count the pages that were read for it."""
+        """When a portion was gathered: count the pages that were read for it."""
         self._read = (self._read[1], pages_read(self._before, used()))
 
     def _ask(self, portion: Portion) -> None:

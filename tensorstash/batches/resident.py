@@ -1,12 +1,13 @@
 """Columns in the memory of a device, one copy per process for all loaders over a stash, and windows gathered from them.
 
-The host computes which windows a few steps hold, and what follows from
-their ids, and sends these integers ahead. The values are gathered in the thread and the stream of the loop, when it
-asks for a batch: they wait for nothing but the integers, and their memory belongs to the stream that uses it.
+The host computes which windows a few steps hold, and what follows from their ids, and sends these integers ahead. The
+values are gathered in the thread and the stream of the loop, when it asks for a batch: they wait for nothing but the
+integers, and their memory belongs to the stream that uses it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from threading import Lock
 from typing import Any, NamedTuple
@@ -15,9 +16,9 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 import torch
 
-from tensorstash.batches.devices import module_of
+from tensorstash.batches.devices import Copies, module_of
 from tensorstash.batches.host import Made
-from tensorstash.batches.staging import Sent, Staging
+from tensorstash.batches.staging import Staging, Wait
 from tensorstash.batches.variates_on_device import DeviceRows, gather_variates, rows_on_host
 from tensorstash.common.dtypes import Int32s, as_integers
 from tensorstash.common.records import arrays_of, some_of
@@ -26,6 +27,7 @@ from tensorstash.errors import NoMemoryError
 from tensorstash.gather.by_torch import Sources
 from tensorstash.gather.computed import ComputedValues, computed_values
 from tensorstash.gather.gather import compile_plan, gather
+from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches
 from tensorstash.gather.variates import variate_plans
 from tensorstash.sampling.steps import Steps
@@ -33,36 +35,36 @@ from tensorstash.segments.limits import Limit, check_free, memory_limits
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.chain import Located
 from tensorstash.windows.contents import Batch, Contents
-from tensorstash.windows.time_spans import KNOWN_TIMES, ROW_TIMES
 
 _RULE = "With resident=True the columns of the spans are held in the memory of the device"
 _REMEDY = "Leave resident=True out, or load fewer columns or a narrower dtype."
-
-Columns = dict[str, torch.Tensor]  # (rows, ...)
+_GROUPS = 2  # of steps: one whose integers are copied, and one whose batches are being taken
 
 # a copy lives as long as a loader that gathers from it
 _held: WeakKeyDictionary[Stash, WeakValueDictionary[tuple[str, torch.device], torch.Tensor]] = WeakKeyDictionary()
 _lock = Lock()
 
 
-def resident(needed: Iterable[tuple[Stash, Iterable[str]]], device: torch.device) -> list[Columns]:
-    """The columns of each stash on the device; those that are not there yet are copied, if there is room for all."""
+def resident(needed: Iterable[tuple[Memory, Iterable[str]]], device: torch.device) -> list[Memory]:
+    """Each memory with these columns on the device; those that are missing are copied if there is room for all."""
     with _lock:
-        wanted = [(stash, [*dict.fromkeys(names)]) for stash, names in needed]
-        missing = {(stash, name): _rows_of(stash, name).nbytes for stash, names in wanted for name in names}
+        wanted = [(memory, [*dict.fromkeys(names)]) for memory, names in needed]
+        missing = {(memory.stash, name): memory.columns[name].nbytes for memory, names in wanted for name in names}
         for stash, name in [*missing]:
             if (name, device) in _held.setdefault(stash, WeakValueDictionary()):
                 del missing[stash, name]
         if missing:
             who = "one column" if len(missing) == 1 else f"the sum of {len(missing):,} columns"
             check_free(sum(missing.values()), _limits(device), _RULE, who, _REMEDY)
-        return [{name: _column(stash, name, device) for name in names} for stash, names in wanted]
+        return [
+            replace(memory, columns={name: _column(memory, name, device) for name in names}) for memory, names in wanted
+        ]
 
 
-def _column(stash: Stash, name: str, device: torch.device) -> torch.Tensor:
-    held = _held[stash].get((name, device))
+def _column(memory: Memory, name: str, device: torch.device) -> torch.Tensor:
+    of_stash, rows = _held[memory.stash], memory.columns[name]
+    held = of_stash.get((name, device))
     if held is None:
-        rows = _rows_of(stash, name)
         try:
             held = rows.to(device, copy=True)
         except RuntimeError as error:  # the device could not tell how much memory is free
@@ -70,38 +72,22 @@ def _column(stash: Stash, name: str, device: torch.device) -> torch.Tensor:
                 raise
             needed = f"{name!r} needs {size_text(rows.nbytes)}, and {device} is out of memory"
             raise NoMemoryError(f"{_RULE}; {needed}. {_REMEDY}") from error
-        _held[stash][name, device] = held
+        of_stash[name, device] = held
     return held
 
 
-def _rows_of(stash: Stash, name: str) -> torch.Tensor:
-    """A column, or the times; of a stash of 0 rows one row, which is looked up for empty slots, but not used."""
-    column = stash.time if name == ROW_TIMES else stash.known if name == KNOWN_TIMES else stash[name]
-    assert column is not None
-    return column if len(column) else column.new_zeros(1, *column.shape[1:])
-
-
 def _limits(device: torch.device) -> list[Limit]:
-    """What is free there; without a number, the most that there can be."""
+    """What is free there; where torch cannot tell, the most that there can be."""
     if device.type == "cpu":
         return memory_limits()
-    free = free_bytes(device)
-    return [Limit(1 << 62 if free is None else free, f"on {device}", "")]
-
-
-def free_bytes(device: torch.device) -> int | None:
-    """Bytes that can still be allocated on an accelerator; `None` where torch cannot tell."""
     try:
-        module = module_of(device)
-        if hasattr(module, "mem_get_info"):  # CUDA, ROCm, XPU
-            # the allocator keeps memory that it has reserved, and gives it to us
-            kept = module.memory_reserved(device) - module.memory_allocated(device)
-            return int(module.mem_get_info(device)[0]) + int(kept)
-        if hasattr(module, "recommended_max_memory"):  # MPS
-            return int(module.recommended_max_memory() - module.driver_allocated_memory())
-        return int(torch.accelerator.get_memory_info(device)[0])
+        module = module_of(device)  # of CUDA, ROCm, XPU
+        # the allocator keeps memory that it has reserved, and gives it to us
+        kept = module.memory_reserved(device) - module.memory_allocated(device)
+        free = int(module.mem_get_info(device)[0] + kept)
     except (RuntimeError, AttributeError, NotImplementedError):
-        return None
+        free = 1 << 62
+    return [Limit(free, f"on {device}", "")]
 
 
 class _Integers(NamedTuple):
@@ -121,68 +107,45 @@ class _Values(NamedTuple):
     variates: list[DeviceRows]  # of each `ts.each`
 
 
-class _Ungathered(NamedTuple):
-    """A batch that the loop gathers."""
-
-    columns: "ResidentColumns"
-    source: Int32s | None  # (batch,) on the host: the stash of each window, ascending
-    integers: _Integers  # of all steps, on the device
-    among: slice  # those of this batch
-    values: _Values  # on the device
-    sent: tuple[Sent | None, Sent | None]
-
-    def complete(self) -> Batch:
-        """Gather the batch."""
-        for sent in self.sent:
-            if sent is not None:
-                sent.wait()
-        return _gathered(self)
-
-
 class ResidentColumns:
-    """All that the batches of a loader are gathered from, in the memory of its device."""
+    """All that the batches of a loader are gathered from, in the memory of its device, and what is sent there."""
 
-    def __init__(self, contents: Contents, device: torch.device) -> None:
+    def __init__(self, contents: Contents, device: torch.device, copies: Copies, stages: int) -> None:
+        """`stages` is for how many batches values may be computed or copied at a time."""
+        self.integers, self.values = Staging(copies, _GROUPS), Staging(copies, stages)
         device = torch.empty(0, device=device).device  # with its number
         self.contents, placements = contents, contents.chain.placements
         parts = contents.spans_and_memories()
-        columns = [(one.stash, [span.column for span in spans]) for spans, memories in parts for one in memories]
-        packs = [*dict.fromkeys(name for plan in contents.variates for name in plan.variates.columns)]
-        self.columns = resident([*columns, *((placement.stash, packs) for placement in placements)], device)
-        held = iter(self.columns)
+        needed = [(memory, [span.column for span in spans]) for spans, memories in parts for memory in memories]
+        packs = [name for plan in contents.variates for name in plan.variates.columns]
+        self.memories = resident([*needed, *((placement.memory, packs) for placement in placements)], device)
+        held = iter(self.memories)
         self.plans = [
-            compile_plan(
-                spans, [replace(memory, columns=next(held)) for memory in memories], together=False, by_kernel=False
-            )
+            compile_plan(spans, [next(held) for _ in memories], together=False, by_kernel=False)
             for spans, memories in parts
         ]
         items = {name: torch.from_numpy(items) for name, (items, _) in contents.static.items()}
         self.static = {name: as_integers(tensor).to(device, copy=True) for name, tensor in items.items()}
-        memories = [replace(placement.memory, columns=next(held)) for placement in placements]
-        self.variates = variate_plans(placements[0].spans, memories, by_kernel=False)
+        self.variates = variate_plans(placements[0].spans, [*held], by_kernel=False)
         # columns may be freed with the loader, when the device still gathers from them
         used = [*self.static.values()]
         for plan in (*self.plans, *(variates.gather for variates in self.variates)):
             used += arrays_of(plan.executor)
-        self.memory = [*{tensor.untyped_storage().data_ptr(): tensor for tensor in used}.values()]
+        self.used = [*{tensor.untyped_storage().data_ptr(): tensor for tensor in used}.values()]
 
 
-def resident_batches(
-    columns: ResidentColumns, groups: Iterable[tuple[Steps, Located]], integers: Staging, values: Staging
-) -> Iterator[Made]:
-    """The batches of all steps, one by one, which the loop gathers.
-
-    Staging memory for the integers of a few steps, and for what the host computes for a batch.
-    """
+def resident_batches(columns: ResidentColumns, groups: Iterable[tuple[Steps, Located]]) -> Iterator[Made]:
+    """The batches of all steps, one by one, which the loop gathers."""
     for steps, located in groups:
         source, of_steps = _integers(columns, located, len(steps.ids))
-        of_steps, sent = integers.copy_in(of_steps, columns.memory)
+        of_steps, wait = columns.integers.copy_in(of_steps, columns.used)
         for step in range(len(steps.ids)):
             some = range(step, step + 1)
             among = steps.windows(some)
-            of_step, sent_of_step = values.copy_in(_values(columns, some_of(located, among)))
+            of_step, wait_for_step = columns.values.copy_in(_values(columns, some_of(located, among)))
             of_source = None if source is None else source[step]
-            yield steps, some, [_Ungathered(columns, of_source, of_steps, among, of_step, (sent, sent_of_step))]
+            waits = (wait, wait_for_step)
+            yield steps, some, [partial(_gathered, columns, of_source, some_of(of_steps, among), of_step, waits)]
 
 
 def _integers(columns: ResidentColumns, located: Located, steps: int) -> tuple[Int32s | None, _Integers]:
@@ -208,17 +171,29 @@ def _values(columns: ResidentColumns, located: Located) -> _Values:
     )
 
 
-def _gathered(of: _Ungathered) -> Batch:
-    """Gather a batch, in the thread and the stream of the loop."""
-    columns, integers, picked = of.columns, some_of(of.integers, of.among), iter(of.values.picked)
+def _gathered(
+    columns: ResidentColumns,
+    source: Int32s | None,
+    integers: _Integers,
+    values: _Values,
+    waits: Sequence[Wait | None],
+) -> Batch:
+    """Gather a batch, in the thread and the stream of the loop, once its integers and values are on the device.
+
+    `source`, `(batch,)` on the host, is the stash of each window, ascending.
+    """
+    for wait in waits:
+        if wait is not None:
+            wait()
+    picked = iter(values.picked)
     rows = [one._replace(rows=next(picked)) if isinstance(one, Picked) else one for one in integers.rows]
-    batch = gather(columns.plans, _sources(of.source, integers.order), rows, of.values.computed)
+    batch = gather(columns.plans, _sources(source, integers.order), rows, values.computed)
     for name, tensor in columns.static.items():
-        values, (_, dtype) = tensor.index_select(0, integers.static_rows), columns.contents.static[name]
-        batch[name] = values if values.dtype == dtype else values.view(dtype)  # not all devices view as the same type
+        found, (_, dtype) = tensor.index_select(0, integers.static_rows), columns.contents.static[name]
+        batch[name] = found if found.dtype == dtype else found.view(dtype)  # not all devices view as the same type
     for name, entry in integers.entries.items():
         batch[name] = entry.clone()  # a view would keep the values of all steps
-    for variates, of_variates in zip(columns.variates, of.values.variates):
+    for variates, of_variates in zip(columns.variates, values.variates):
         batch |= gather_variates(variates, of_variates)
     return batch
 

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -21,32 +22,7 @@ from tensorstash.gather.gather import GatherPlan, groups_of, names_of
 from tensorstash.gather.layout import as_batch
 from tensorstash.windows.contents import Batch
 
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """Tensors that are being copied to the device."""
-
-    tensors: list[torch.Tensor]
-    beside: Sequence[torch.Tensor]  # other memory that is used with them
-    copies: Copies
-    event: Event | None  # `None`: they are done
-
-    def wait(self) -> None:
-        """Let the stream of the loop wait for the copies."""
-        self.copies.wait(self.event, [*self.tensors, *self.beside])
-
-
-@dataclass(frozen=True, slots=True)
-class Copied:
-    """A batch that is being copied to the device."""
-
-    batch: Batch
-    sent: Sent
-
-    def complete(self) -> Batch:
-        """Wait for the copy."""
-        self.sent.wait()
-        return self.batch
+Wait = Callable[[], None]  # lets the stream of the loop wait for copies
 
 
 @dataclass(slots=True)
@@ -84,15 +60,17 @@ class Staging:
             memory = parts[k] = self.copies.stage(shape, dtype)
         return memory[: shape[0]]
 
-    def send(self, staged: Sequence[torch.Tensor], beside: Sequence[torch.Tensor] = ()) -> Sent:
+    def send(
+        self, staged: Sequence[torch.Tensor], beside: Sequence[torch.Tensor] = ()
+    ) -> tuple[list[torch.Tensor], Wait]:
         """Begin to copy the filled parts, all in one way. `beside` is other memory that is used with the copies."""
         with self._timed():
             copied = self.copies.copy(staged)
             event = self._stages[0].copied = self.copies.record()
         self._stages.rotate(-1)
-        return Sent(copied, beside, self.copies, event)
+        return copied, partial(self.copies.wait, event, [*copied, *beside])
 
-    def copy_in(self, record: Record, beside: Sequence[torch.Tensor] = ()) -> tuple[Record, Sent | None]:
+    def copy_in(self, record: Record, beside: Sequence[torch.Tensor] = ()) -> tuple[Record, Wait | None]:
         """The record with its arrays on their way to the device, through the next staging memory, if it has any."""
         arrays = arrays_of(record)
         if not arrays:
@@ -100,9 +78,9 @@ class Staging:
         self.begin()
         # copied, because some are read-only views of one row
         given = [torch.from_numpy(np.array(a)) if isinstance(a, np.ndarray) else a for a in arrays]
-        sent = self.send([self.part(k, a.shape, a.dtype).copy_(a) for k, a in enumerate(given)], beside)
-        there = iter(sent.tensors)
-        return each_array(record, lambda _: next(there)), sent
+        sent, wait = self.send([self.part(k, a.shape, a.dtype).copy_(a) for k, a in enumerate(given)], beside)
+        there = iter(sent)
+        return each_array(record, lambda _: next(there)), wait
 
     def seconds(self) -> float:
         """Time so far in which the thread that fills the memory waited for copies, or made them."""
@@ -122,7 +100,7 @@ class Staging:
 class Staged:
     """Memory of batches that go to a device. Staging memory is never handed out."""
 
-    one_by_one = True
+    one_by_one = True  # each step is copied by itself
 
     def __init__(
         self,
@@ -167,7 +145,13 @@ class Staged:
             if places[name] == len(staged):
                 part = self._staging.part(len(staged), tensor.shape, dtype).copy_(tensor)
                 staged.append(part if dtype == tensor.dtype else one_nan(part))
-        sent = self._staging.send(staged)
-        batch = as_batch(self._groups, self._names, sent.tensors[: len(filled)]) if filled else {}
-        batch.update((name, sent.tensors[k]) for name, k in places.items())
-        return [Copied(batch, sent)]
+        sent, wait = self._staging.send(staged)
+        batch = as_batch(self._groups, self._names, sent[: len(filled)]) if filled else {}
+        batch.update((name, sent[k]) for name, k in places.items())
+        return [partial(_arrived, batch, wait)]
+
+
+def _arrived(batch: Batch, wait: Wait) -> Batch:
+    """The batch once it is copied."""
+    wait()
+    return batch

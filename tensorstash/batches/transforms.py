@@ -52,8 +52,7 @@ def plan_transforms(
 
 def _casts_of(transform: Transform) -> Mapping[str, torch.dtype]:
     """The new dtypes of the entries that a transform casts before the copy, as `ts.Cast(..., on="host")` does."""
-    casts: Mapping[str, torch.dtype] = getattr(transform, "host_casts", {})
-    return casts
+    return getattr(transform, "host_casts", {})
 
 
 def _check_packs(transforms: Sequence[Transform]) -> None:

@@ -8,12 +8,11 @@ import torch
 from tensorstash.gather.by_torch import Sources
 from tensorstash.gather.computed import ComputedValues, computed_values
 from tensorstash.gather.gather import gather
+from tensorstash.gather.layout import Batch
 from tensorstash.gather.rows import InSlots
 from tensorstash.gather.variates import VariatePlan, in_slots, named
 from tensorstash.windows.chain import Located
 from tensorstash.windows.variate_rows import rows_in
-
-Batch = dict[str, torch.Tensor]
 
 
 class DeviceRows(NamedTuple):

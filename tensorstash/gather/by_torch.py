@@ -20,7 +20,7 @@ from tensorstash.common.forks import check_threads
 from tensorstash.common.records import each_array, some_of
 from tensorstash.gather.layout import SpanGroup
 from tensorstash.gather.memory import Memory, by_source
-from tensorstash.gather.rows import InSlots, Rows, as_tensors, count_of
+from tensorstash.gather.rows import InSlots, Picked, Rows, as_tensors, count_of, matrix, whole
 from tensorstash.gather.span import Span, draws_of
 from tensorstash.native import library
 from tensorstash.native.kernel import Fragments
@@ -156,11 +156,10 @@ def _fill(
     plan: TorchPlan, source: TorchSource, rows: Rows, buffers: Sequence[torch.Tensor], flags: Sequence[torch.Tensor]
 ) -> None:
     """Fill the buffers with windows of one memory: by their anchors if all are whole, else by the rows of all slots."""
-    anchors, inside = None, None
-    if buffers[0].is_cpu:  # elsewhere, asking which windows are whole would wait for the device
-        anchors, inside = rows.whole(source.fragments, plan.history, plan.horizon)
-    if inside is not None and not inside.all():
-        anchors = None
+    anchors = None
+    if buffers[0].is_cpu and not isinstance(rows, Picked):  # elsewhere, whether all are whole would wait for the device
+        anchors, inside = whole(rows, source.fragments, plan.history, plan.horizon)
+        anchors = anchors if inside is None or inside.all() else None
     found, empty = list[torch.Tensor](), list[torch.Tensor]()
     if anchors is None or plan.needs_rows:
         found, empty = _matrices(plan, source, rows, flags)
@@ -185,11 +184,11 @@ def _matrices(
     plan: TorchPlan, source: TorchSource, rows: Rows, flags: Sequence[torch.Tensor]
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """The row of each slot, and which slots are empty, `(windows, time)` for each kind of slots; fills the flags."""
-    found = [rows.matrix(source.fragments, slots, draw) for slots, draw in zip(plan.slots, plan.draws)]
-    for tensor, matrix in zip(flags, found):
-        torch.ge(matrix, 0, out=tensor)
-        matrix.clamp_(min=0)  # any row; what it holds is overwritten
-    return [_items(source, rows, matrix.T).T for matrix in found], [~tensor for tensor in flags]
+    found = [matrix(rows, source.fragments, slots, draw) for slots, draw in zip(plan.slots, plan.draws)]
+    for tensor, of_slots in zip(flags, found):
+        torch.ge(of_slots, 0, out=tensor)
+        of_slots.clamp_(min=0)  # any row; what it holds is overwritten
+    return [_items(source, rows, of_slots.T).T for of_slots in found], [~tensor for tensor in flags]
 
 
 def _items(source: TorchSource, rows: Rows, found: torch.Tensor) -> torch.Tensor:

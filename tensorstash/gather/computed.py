@@ -12,7 +12,7 @@ from tensorstash.common.dtypes import Int32s, Int64s, as_integers
 from tensorstash.common.records import each_array, some_of
 from tensorstash.gather.layout import Flags, SpanGroup
 from tensorstash.gather.memory import Compute, Filling, Memory, by_source
-from tensorstash.gather.rows import InSlots, as_tensors
+from tensorstash.gather.rows import InSlots, as_tensors, matrix, whole
 from tensorstash.gather.span import Span, draw_number, draws_of
 
 
@@ -91,13 +91,12 @@ def computed_values(computed: ComputedSpan, source: Int32s | None, rows: InSlots
             continue
         fragments = as_tensors(filling.fragments, slots.device)
         windows = np.arange(len(rows.anchors))[which]
-        _, whole = each_array(some_of(rows, which), torch.from_numpy).whole(
-            fragments, -computed.span.start, computed.span.stop
-        )
-        if whole is not None:
-            windows = windows[~whole.numpy()]
+        tensors = each_array(some_of(rows, which), torch.from_numpy)
+        _, inside = whole(tensors, fragments, -computed.span.start, computed.span.stop)
+        if inside is not None:
+            windows = windows[~inside.numpy()]
         some = some_of(rows, windows)
-        found = each_array(some, torch.from_numpy).matrix(fragments, slots, computed.draw)
+        found = matrix(each_array(some, torch.from_numpy), fragments, slots, computed.draw)
         window, at = np.nonzero(found.numpy() < 0)
         if len(window):
             values = torch.from_numpy(computed.values(compute, some_of(some, window), at))

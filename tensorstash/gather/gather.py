@@ -4,9 +4,9 @@ The kernel gathers on the host, in one call for many windows. Operations of torc
 on devices. Both fill the same buffers: one call for all columns of an item size costs less than one per column.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,6 @@ class GatherPlan:
     flagging: tuple[int, ...]  # of each tensor of flags, the one of these spans by which the kernel writes it
     computed: tuple[ComputedSpan, ...]
     device: torch.device  # of the columns
-    distances: tuple[int, ...]  # the groups of spans that hold distances from an origin
     window_bytes: int  # of one window in a batch
 
 
@@ -56,8 +55,7 @@ def compile_plan(
     groups = span_groups(spans, first.columns, homes)
     flags = flags_of(spans) if any(memory.filling is not None for memory in memories) else None
     in_groups = [span for group in groups for span in group.spans]
-    nbytes = {span.name: len(span) * _row_bytes(span, first.columns[span.column]) for span in spans}
-    starts = [accumulate((nbytes[span.name] for span in group.spans[:-1]), initial=0) for group in groups]
+    nbytes = [math.prod(group.shape) * group.dtype.itemsize for group in groups]  # of a window of each of their spans
     slots = [span.slots for span in in_groups]
     is_native = by_kernel and library.LIBRARY is not None
     return GatherPlan(
@@ -65,22 +63,17 @@ def compile_plan(
         groups=tuple(groups),
         flags=flags,
         executor=kernel_plan(in_groups, memories) if is_native else torch_plan(spans, groups, memories),
-        places=tuple((k, start) for k, of_group in enumerate(starts) for start in of_group),
+        places=tuple((k, number * nbytes[k]) for k, group in enumerate(groups) for number in range(len(group.spans))),
         flagging=() if flags is None else tuple(map(slots.index, flags.slots)),
         computed=computed_spans(spans, groups, flags, memories) if flags else (),
         device=first.columns[spans[0].column].device,
-        distances=tuple(k for k, group in enumerate(groups) if group.spans[0].is_distance),
-        window_bytes=sum(nbytes.values()),
+        window_bytes=sum(len(group.spans) * each for group, each in zip(groups, nbytes)),
     )
 
 
 def _home(span: Span, column: torch.Tensor) -> str | int:
     """What is equal for spans that may share a buffer: the size of their items, if a row has one."""
-    return span.column if column.ndim > 1 or span.is_distance else column.itemsize
-
-
-def _row_bytes(span: Span, column: torch.Tensor) -> int:
-    return column[:1].nbytes if span.variates is None else column.itemsize
+    return span.column if column.ndim > 1 or span.distance else column.itemsize
 
 
 def groups_of(plans: Sequence[GatherPlan]) -> tuple[SpanGroup, ...]:
@@ -143,8 +136,9 @@ def select(
         else:
             _fill_by_kernel(plan, plan.executor, source, of_plan, own, observed)
         if not isinstance(of_plan, InSlots):
-            for k in plan.distances:
-                _to_distances(plan.groups[k], own[k], of_plan.origin, observed[0])
+            for group, buffer in zip(plan.groups, own):
+                if group.spans[0].distance:
+                    _to_distances(group, buffer, of_plan.origin, observed[0])
         elif computed is not None:
             for values in computed:
                 values.write(own[values.computed.buffer])

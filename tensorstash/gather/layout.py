@@ -66,7 +66,7 @@ def _group(members: Sequence[Span], columns: Mapping[str, torch.Tensor]) -> Span
 def flags_of(spans: Sequence[Span]) -> Flags:
     """The tensors for spans of which slots may be empty. Distances are 0 there, and are not flagged."""
     slots = [*dict.fromkeys(span.slots for span in spans)]
-    names = {f"{span.name}.observed": slots.index(span.slots) for span in spans if not span.is_distance}
+    names = {f"{span.name}.observed": slots.index(span.slots) for span in spans if not span.distance}
     return Flags(tuple(slots), names)
 
 

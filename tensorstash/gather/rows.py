@@ -37,38 +37,6 @@ class InSlots(NamedTuple):
     skips: Any = None  # (windows, draws) the slots that each draw leaves out at the start of its spans; None: none
     variates: Any = None  # (windows,) which column of the pack in its memory each one holds; None: all columns
 
-    def whole(
-        self, fragments: Fragments | None, history: int, horizon: int
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The row of each anchor, and which windows lie in one fragment without a slot left out; `None`: all do.
-
-        The rows of other windows mean nothing.
-        """
-        if fragments is None:
-            return self.anchors, None
-        within, rows, row = _fragment_at(fragments, self.anchors - history)
-        inside = within + (history + horizon) <= rows
-        if self.skips is not None:
-            inside &= (self.skips == 0).all(1)
-        return within.add_(row).add_(history), inside
-
-    def matrix(self, fragments: Fragments | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
-        """The row of each slot, -1 for an empty one: `(windows, time)`.
-
-        Args:
-            fragments: of the memory; `None`: slots are rows.
-            slots: relative to the anchor, `(time,)`.
-            draw: the number of the draw by which the first slots are left out, or -1.
-        """
-        at = self.anchors[:, None] + slots
-        if fragments is None:
-            return at
-        within, rows, row = _fragment_at(fragments, at)
-        inside = within < rows
-        if draw >= 0 and self.skips is not None:
-            inside &= slots - slots[0] >= self.skips[:, draw, None]
-        return torch.where(inside, within.add_(row), -1)
-
 
 class Stretches(NamedTuple):
     """Consecutive rows of each window at the end of its slots, behind empty ones: the last `rows` before row `stop`."""
@@ -77,40 +45,12 @@ class Stretches(NamedTuple):
     rows: Any
     origin: Any  # from which distances are counted
 
-    def whole(
-        self, fragments: Fragments | None, history: int, horizon: int
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The row after the last one of each window, and which windows have a row in every slot."""
-        assert fragments is None
-        assert not horizon
-        return self.stop, self.rows == history
-
-    def matrix(self, fragments: Fragments | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
-        """The row of each slot, counted back from the end, -1 for an empty one: `(windows, time)`."""
-        assert fragments is None
-        assert draw < 0
-        return torch.where(slots >= -self.rows[:, None], self.stop[:, None] + slots, -1)
-
 
 class Picked(NamedTuple):
     """Rows of each window in any order."""
 
-    rows: Any  # (windows, time) -1 for an empty slot
+    rows: Any  # (windows, time) -1 for an empty slot; all spans have these slots
     origin: Any  # (windows,) from which distances are counted
-
-    def whole(
-        self, fragments: Fragments | None, history: int, horizon: int
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """No window is known to be rows that follow each other."""
-        assert fragments is None
-        assert (history, horizon) == (self.rows.shape[1], 0)
-        return self.origin, torch.zeros(len(self.origin), dtype=torch.bool)
-
-    def matrix(self, fragments: Fragments | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
-        """The row of each slot, -1 for an empty one: `(windows, time)`. All spans have the same slots."""
-        assert fragments is None
-        assert (len(slots), draw) == (self.rows.shape[1], -1)
-        return self.rows.clone()
 
 
 Rows = InSlots | Stretches | Picked
@@ -119,6 +59,47 @@ Rows = InSlots | Stretches | Picked
 def count_of(rows: Rows) -> int:
     """How many windows there are."""
     return len(rows[0])
+
+
+def whole(
+    rows: InSlots | Stretches, fragments: Fragments | None, history: int, horizon: int
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The row of each anchor, and which windows have rows that follow each other in all their slots; `None`: all do.
+
+    The rows of other windows mean nothing. Without `fragments`, slots are rows. The anchor of a stretch is its end.
+    """
+    if isinstance(rows, Stretches):
+        return rows.stop, rows.rows == history
+    if fragments is None:
+        return rows.anchors, None
+    within, count, row = _fragment_at(fragments, rows.anchors - history)
+    inside = within + (history + horizon) <= count
+    if rows.skips is not None:
+        inside &= (rows.skips == 0).all(1)
+    return within.add_(row).add_(history), inside
+
+
+def matrix(rows: Rows, fragments: Fragments | None, slots: torch.Tensor, draw: int) -> torch.Tensor:
+    """The row of each slot, -1 for an empty one: `(windows, time)`.
+
+    Args:
+        rows: of the windows.
+        fragments: of the memory; `None`: slots are rows.
+        slots: relative to the anchor, `(time,)`.
+        draw: the number of the draw by which the first slots are left out, or -1.
+    """
+    if isinstance(rows, Picked):
+        return rows.rows.clone()
+    if isinstance(rows, Stretches):
+        return torch.where(slots >= -rows.rows[:, None], rows.stop[:, None] + slots, -1)
+    at = rows.anchors[:, None] + slots
+    if fragments is None:
+        return at
+    within, count, row = _fragment_at(fragments, at)
+    inside = within < count
+    if draw >= 0 and rows.skips is not None:
+        inside &= slots - slots[0] >= rows.skips[:, draw, None]
+    return torch.where(inside, within.add_(row), -1)
 
 
 def as_fragments(stretches: Stretches, length: int) -> tuple[Fragments, Guide, Int64s]:

@@ -78,13 +78,8 @@ class Span:
     step: int = 1
     draw: Draw | None = None
     variates: Variates | None = None  # each of their columns is a row of its own
-    # if not 0, it holds the window's origin minus so many times the values of the column
+    # if not 0, it holds distances: the window's origin minus so many times the values of the column
     distance: int = field(default=0, repr=False)
-
-    @property
-    def is_distance(self) -> bool:
-        """Whether it holds distances from the window's origin."""
-        return self.distance > 0
 
     def __len__(self) -> int:
         return len(range(self.start, self.stop, self.step))

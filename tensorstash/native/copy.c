@@ -12,9 +12,17 @@
  * prefetcher has locked on. */
 enum { LINES_AHEAD = 128, PAGE = 4096 };
 
-/* n items of a fixed size, one in every step: the compiler knows the size where this is called. */
-INLINE void copy_items(char *to, const char *from, int64_t n, int64_t step, size_t bytes) {
-  for (int64_t i = 0; i < n; i++) memcpy(to + i * (int64_t)bytes, from + i * step, bytes);
+/* n items of a fixed size, one in every `apart` bytes: the compiler knows the size where this is called. */
+INLINE void copy_items(char *to, const char *from, int64_t n, int64_t apart, size_t bytes) {
+  for (int64_t i = 0; i < n; i++) memcpy(to + i * (int64_t)bytes, from + i * apart, bytes);
+}
+
+INLINE void copy_apart(char *to, const char *from, int64_t n, int64_t apart, int64_t bytes) {
+  if (bytes == 1) copy_items(to, from, n, apart, 1);
+  else if (bytes == 2) copy_items(to, from, n, apart, 2);
+  else if (bytes == 4) copy_items(to, from, n, apart, 4);
+  else if (bytes == 8) copy_items(to, from, n, apart, 8);
+  else copy_items(to, from, n, apart, (size_t)bytes);
 }
 
 /* n bytes, of which whole lines are written past the caches. A store to a line that is not in a cache fetches the line
@@ -43,25 +51,12 @@ void end_streams(void) {
 }
 
 INLINE void copy_rows(char *to, const char *from, int64_t n, const Span *span, bool streams) {
-  int64_t bytes = span->row_bytes, step = span->step * bytes;
-  if (n == 1 || span->step == 1) {
-    int64_t all = n * bytes;
-    if (all == 4) memcpy(to, from, 4); /* without a call */
-    else if (all == 8) memcpy(to, from, 8);
-    else if (streams && all >= LINE) stream(to, from, all);
-    else memcpy(to, from, (size_t)all);
-  } else if (bytes == 1) copy_items(to, from, n, step, 1);
-  else if (bytes == 2) copy_items(to, from, n, step, 2);
-  else if (bytes == 4) copy_items(to, from, n, step, 4);
-  else if (bytes == 8) copy_items(to, from, n, step, 8);
-  else copy_items(to, from, n, step, (size_t)bytes);
-}
-
-/* How many of n marks follow each other that are the same as the first. */
-INLINE int64_t alike(const uint8_t *mark, int64_t n) {
-  int64_t i = 1;
-  while (i < n && mark[i] == mark[0]) i++;
-  return i;
+  int64_t bytes = span->row_bytes, all = n * bytes;
+  if (n > 1 && span->step > 1) copy_apart(to, from, n, span->step * bytes, bytes);
+  else if (all == 4) memcpy(to, from, 4); /* without a call */
+  else if (all == 8) memcpy(to, from, 8);
+  else if (streams && all >= LINE) stream(to, from, all);
+  else memcpy(to, from, (size_t)all);
 }
 
 /* How many windows of a span are asked for together. */
@@ -169,31 +164,20 @@ INLINE Ahead moved_to(const Job *job, const Ahead *ahead, int64_t at) {
   return at < job->last ? (Ahead){ahead->span, at, ahead->block} : beginning_of(job, ahead->span + 1);
 }
 
-/* Asks for the pages of the next two blocks. */
-INLINE void ask_next_pages(const Job *job, Ahead *pages) {
-  if (pages->span == job->end) return;
-  const Span span = job->plan->spans[pages->span];
-  int64_t i = pages->at, upto = end_of_block(job, pages->span, i, pages->block);
-  if (upto < job->last) upto = end_of_block(job, pages->span, upto, pages->block);
+/* Asks for the pages of the next two blocks, or for the lines of the next one. */
+INLINE void ask_next(const Job *job, Ahead *ahead, bool pages) {
+  if (ahead->span == job->end) return;
+  const Span span = job->plan->spans[ahead->span];
+  int64_t i = ahead->at, upto = end_of_block(job, ahead->span, i, ahead->block);
+  if (pages && upto < job->last) upto = end_of_block(job, ahead->span, upto, ahead->block);
   for (; i < upto; i++) {
-    if (i > pages->at && continues(job, pages->span, i)) continue;
+    if (i > ahead->at && continues(job, ahead->span, i)) continue;
     const Span own = span_in(job, &span, i);
-    ask_pages(rows_of(job, pages->span, &span, i), rows_at(job, &span, i), &own);
+    const char *from = rows_of(job, ahead->span, &span, i);
+    if (pages) ask_pages(from, rows_at(job, &span, i), &own);
+    else ask_lines(from, rows_at(job, &span, i), &own);
   }
-  *pages = moved_to(job, pages, i);
-}
-
-/* Asks for the lines of the next block. */
-INLINE void ask_next_lines(const Job *job, Ahead *lines) {
-  if (lines->span == job->end) return;
-  const Span span = job->plan->spans[lines->span];
-  int64_t i = lines->at, upto = end_of_block(job, lines->span, i, lines->block);
-  for (; i < upto; i++) {
-    if (i > lines->at && continues(job, lines->span, i)) continue;
-    const Span own = span_in(job, &span, i);
-    ask_lines(rows_of(job, lines->span, &span, i), rows_at(job, &span, i), &own);
-  }
-  *lines = moved_to(job, lines, i);
+  *ahead = moved_to(job, ahead, i);
 }
 
 /* Copies the rows of a stretch to the slots that have one, and fills the others. */
@@ -209,7 +193,7 @@ INLINE void copy_stretch(const Job *job, int64_t s, int64_t i, const Span *span,
   else if (bytes <= 8) expand(to, from, one->count, span->step, bytes, mark, n, empty);
   else
     for (int64_t at = 0, some; at < n; at += some, to += some * bytes) {
-      some = alike(mark + at, n - at);
+      some = run_end(mark, at, n, mark[at]) - at;
       if (mark[at]) copy_rows(to, from, some, span, job->streams), from += some * span->step * bytes;
       else fill(to, some * bytes, empty);
     }
@@ -219,7 +203,26 @@ INLINE void copy_stretch(const Job *job, int64_t s, int64_t i, const Span *span,
   else memcpy(seen + one->slot, mark, (size_t)n);
 }
 
-enum { COLUMNS = 64 }; /* that are copied together */
+/* Columns that are copied together, and the bytes of a pack that are read again for each of them: they stay in the first
+ * cache. */
+enum { COLUMNS = 64, AT_ONCE = 1 << 14 };
+
+/* Where rows of one column of a pack begin, and where they go. */
+typedef struct {
+  char *to;
+  const char *from;
+} Column;
+
+/* n rows of each column, of up to 8 bytes and `apart` bytes from each other. */
+static __attribute__((noinline)) void copy_columns(const Column *column, int64_t count, int64_t n, int64_t apart,
+                                                   int64_t bytes) {
+  int64_t each = (AT_ONCE / apart + 8) & ~(int64_t)7;
+  for (int64_t first = 0, some; first < n; first += some) {
+    some = least(each, n - first);
+    for (int64_t k = 0; k < count; k++)
+      copy_apart(column[k].to + first * bytes, column[k].from + first * apart, some, apart, bytes);
+  }
+}
 
 /* Whether stretch or window number i is of a column that lies beside others, and has all its rows. */
 INLINE bool is_column(const Job *job, const Span *span, int64_t i) {
@@ -260,16 +263,16 @@ INLINE int64_t copy_beside(const Job *job, int64_t s, const Span *apart, int64_t
  * are not asked for one by one between the copies, nor just before their lines. */
 INLINE void copy_job(const Job *job, int64_t s) {
   Ahead pages = beginning_of(job, s), lines = pages;
-  ask_next_pages(job, &pages);
-  ask_next_lines(job, &lines);
+  ask_next(job, &pages, true);
+  ask_next(job, &lines, false);
   for (; s < job->end; s++) {
     const Span span = job->plan->spans[s];
     uint64_t empty = repeated(span.empty, span.item_bytes);
     int64_t block = block_of(&span), window = span.length * span.row_bytes;
     char *to = job->batch->out[s];
     for (int64_t i = job->first, upto, number = 0; i < job->last; number++) {
-      if (number % 2 == 0) ask_next_pages(job, &pages);
-      ask_next_lines(job, &lines);
+      if (number % 2 == 0) ask_next(job, &pages, true);
+      ask_next(job, &lines, false);
       upto = end_of_block(job, s, i, block);
       for (int64_t next; i < upto; i = next) {
         const Span own = span_in(job, &span, i);

@@ -192,12 +192,6 @@ static bool same_slots(const Span *one, const Span *two) {
   return one->start == two->start && one->length == two->length && one->step == two->step && one->draw == two->draw;
 }
 
-static bool has_fragments(const Plan *plan) {
-  for (int64_t k = 0; k < plan->source_count; k++)
-    if (plan->sources[k].guide.count) return true;
-  return false;
-}
-
 enum { PART = 1 << 16, SPLIT = 1 << 20 }; /* bytes: of a part, and below which threads gain nothing */
 
 /* The windows of a call, as many in each part but the last. */
@@ -249,10 +243,8 @@ static void copy_all(const Plan *plan, const Batch *batch, const int64_t *picked
 /* Fills a batch: checks first, so that nothing is written where an anchor is out of place. */
 EXPORT int64_t tensorstash_gather(const Plan *plan, const Batch *batch) {
   if (batch->size < 0 || !is_plan(plan) || !are_skips(plan, batch)) return MALFORMED;
-  bool pieces = has_fragments(plan);
-  if (pieces && !batch->places) return MALFORMED;
   int64_t bad = batch->places ? find_places(plan, batch) : check_rows(plan, batch);
-  if (bad == DONE) copy_all(plan, batch, NULL, batch->observed || batch->skips || pieces);
+  if (bad == DONE) copy_all(plan, batch, NULL, batch->observed || batch->skips || batch->places);
   return bad;
 }
 

@@ -30,7 +30,7 @@ def find(pieces: Guide, numbers: Int64s) -> Int32s:
 def locate(pieces: Guide, stride: int, numbers: Int64s) -> Int64s:
     """`base[k] + stride * number` for each number, of any shape, where k is the piece of the number."""
     if library.LIBRARY is None:
-        return locate_in_numpy(pieces, stride, numbers)
+        return find_and_locate(pieces, stride, numbers)[1]
     return kernel.locate(pieces, stride, np.ascontiguousarray(numbers))
 
 
@@ -52,13 +52,6 @@ def find_in_numpy(pieces: Guide, numbers: Int64s) -> Int32s:
             return k
         k += beyond
     return np.searchsorted(ends, numbers, "right").astype(np.int32)
-
-
-def locate_in_numpy(pieces: Guide, stride: int, numbers: Int64s) -> Int64s:
-    """`locate` in numpy."""
-    located = pieces.base[find_in_numpy(pieces, numbers)]
-    located += numbers * stride
-    return located
 
 
 def first_rows(ascending: Int64s, low: Int64s, high: Int64s, bounds: Int64s) -> Int64s:

@@ -1,6 +1,6 @@
 /* The kernel: which windows come next (`permutation.c`, `mix.c`, `weighted.c`), where they are (`lookup.c`; by time, as
- * rows were known, `versions.c`), their bytes (`gather.c` and `copy.c`, `expand.c` where slots are empty, `columns.c`
- * where columns lie side by side), and batches without empty slots (`pack.c`).
+ * rows were known, `versions.c`), their bytes (`gather.c` and `copy.c`, `expand.c` where slots are empty), and batches
+ * without empty slots (`pack.c`).
  *
  * Every function does a bounded amount of work, allocates nothing and keeps nothing but sleeping threads (`threads.c`),
  * which a forked child starts anew, so that it may run without the interpreter's lock and in any process. Each checks
@@ -26,6 +26,17 @@ enum { DONE = -1, MALFORMED = -2 };
 enum { FOUND_TOGETHER = 256, LINE = 64 /* bytes of a line of the cache */ };
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* The first place in [low, high) whose number is at least the bound, or high; the numbers ascend, `apart` from each
+ * other. */
+INLINE int64_t bisect(const int64_t *numbers, int64_t apart, int64_t low, int64_t high, int64_t bound) {
+  while (low < high) {
+    int64_t middle = low + (high - low) / 2;
+    if (numbers[middle * apart] < bound) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
 
 /* Consecutive pieces of the numbers from 0 on; table[i >> shift] is the piece of (i >> shift) << shift. */
 typedef struct {
@@ -56,19 +67,16 @@ INLINE void fill(char *to, int64_t n, uint64_t bits) {
   for (; at < n; at++) to[at] = (char)(bits >> 8 * (at & 7)); /* little-endian */
 }
 
+/* The first slot from `at` on whose mark is not `value`. */
+INLINE int64_t run_end(const uint8_t *mark, int64_t at, int64_t n, uint8_t value) {
+  while (at < n && mark[at] == value) at++;
+  return at;
+}
+
 /* `count` rows of up to 8 bytes, one in every `step`, into those of n slots whose mark is 1, not 0; `empty` into
  * the others. */
 void expand(char *to, const char *from, int64_t count, int64_t step, int64_t bytes, const uint8_t *mark, int64_t n,
             uint64_t empty);
-
-/* Where rows of one column begin, and where they go. */
-typedef struct {
-  char *to;
-  const char *from;
-} Column;
-
-/* n rows of each of some columns of a pack, of up to 8 bytes and `apart` bytes from each other, in ascending order. */
-void copy_columns(const Column *column, int64_t count, int64_t n, int64_t apart, int64_t bytes);
 
 /* Slots start, start + step, ... of a column, relative to a window's anchor. */
 typedef struct {

@@ -13,13 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.native import library
 from tensorstash.native.caches import STREAMED_FROM
-
-Int32s = NDArray[np.int32]
-Int64s = NDArray[np.int64]
-Uint64s = NDArray[np.uint64]
-Floats = NDArray[np.float64]
 
 _DONE = -1
 
@@ -62,8 +58,8 @@ class Nodes:
     two_left: Int64s  # (nodes,) as all that follow
     two_weight: Int64s
     rest: Int64s
-    ratio: Floats  # of the left child's weight to the node's
-    offset: Floats  # added to n * ratio, it gives the quotient or one less
+    ratio: NDArray[np.float64]  # of the left child's weight to the node's
+    offset: NDArray[np.float64]  # added to n * ratio, it gives the quotient or one less
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +82,7 @@ class KernelPlan:
     kept: tuple[object, ...]  # the objects that the structs point to
 
 
-def permutations(grids: Uint64s) -> "ctypes.Array[Any]":
+def permutations(grids: NDArray[np.uint64]) -> "ctypes.Array[Any]":
     """Permutations of `0..n-1`, one for each row `n, a, b` and six keys of `grids`, with grids of a by b cells."""
     return (library.Permutation * len(grids)).from_buffer_copy(grids.tobytes())
 
@@ -96,8 +92,7 @@ def permute(all_: "ctypes.Array[Any]", positions: Int64s, which: Int32s | None =
     ids = np.empty_like(positions)
     at, which_at = _address(positions, np.int64), 0 if which is None else _address(which, np.int32, positions.size)
     bad = _call("permute", ctypes.addressof(all_), len(all_), which_at, at, positions.size, _address(ids, np.int64))
-    if bad >= 0:
-        raise IndexError(f"Positions must lie in [0, n) of a permutation, got {positions.flat[bad]} at {bad}.")
+    _refuse(bad, positions, "Positions must lie in [0, n) of a permutation")
     return ids
 
 
@@ -166,8 +161,7 @@ def descend(nodes: Nodes, numbers: Int64s) -> tuple[Int32s, Int64s]:
     leaf, index = np.empty(numbers.shape, np.int32), np.empty_like(numbers)
     to = _address(leaf, np.int32), _address(index, np.int64)
     bad = _call("descend", tree, _address(numbers, np.int64), numbers.size, *to)
-    if bad >= 0:
-        raise IndexError(f"Numbers must lie in [0, 2**48), got {numbers.flat[bad]} at {bad}.")
+    _refuse(bad, numbers, "Numbers must lie in [0, 2**48)")
     return leaf, index
 
 
@@ -196,7 +190,8 @@ def compile_plan(
 ) -> KernelPlan:
     """Spans and sources as the C struct that a gather takes; the columns decide the sizes of rows in the spans.
 
-    With `apart` each item of a row is a source of its own, in order. From `streamed` bytes on, batches pass the caches.
+    With `apart` each item of a row is a source of its own, in order; the columns of a source then have rows of one
+    length. From `streamed` bytes on, batches pass the caches.
     """
     first = sources[0].columns
     structs = (library.SpanStruct * len(spans))(*spans)
@@ -206,8 +201,6 @@ def compile_plan(
     columns = np.array([[_address(column, first[k].dtype) for k, column in enumerate(s.columns)] for s in sources])
     widths = np.array([math.prod(source.columns[0].shape[1:]) for source in sources])
     if apart:
-        if any(len({column.shape[1:] for column in source.columns}) != 1 for source in sources):
-            raise ValueError("The columns of a source must have rows of one length to be taken apart.")
         item = np.arange(widths.sum()) - (widths.cumsum() - widths).repeat(widths)
         columns = columns.repeat(widths, axis=0) + item[:, None] * [column.itemsize for column in first]
         described = described.repeat(widths)
@@ -263,9 +256,7 @@ def gather(  # noqa: PLR0917  in the order of the struct
         draws,
         threads,
     )
-    bad = _call("gather", plan.struct, batch)
-    if bad >= 0:
-        raise IndexError(f"Windows must lie in their source; window {bad}, with the anchor {anchors[bad]}, does not.")
+    _refuse(_call("gather", plan.struct, batch), anchors, "Windows must lie in their source")
 
 
 def take(  # noqa: PLR0917  as `gather`
@@ -363,8 +354,7 @@ def _address(array: NDArray[Any], dtype: Any, size: int | None = None) -> int:
             return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
         except (TypeError, ValueError):  # it is in several pieces, read-only or empty
             if array.flags.c_contiguous:
-                address: int = array.__array_interface__["data"][0]
-                return address
+                return int(array.__array_interface__["data"][0])
     raise TypeError(
         f"The kernel takes arrays in one piece of {np.dtype(dtype)}{'' if size is None else f' and {size} items'}; "
         f"got {array.size} items of {array.dtype}. Use np.ascontiguousarray."
@@ -379,6 +369,6 @@ def _call(name: str, *arguments: object) -> int:
     return code
 
 
-def _refuse(bad: int, numbers: Int64s) -> None:
+def _refuse(bad: int, numbers: Int64s, rule: str = "Numbers must lie in their source") -> None:
     if bad >= 0:
-        raise IndexError(f"Numbers must lie in their source, got {numbers.flat[bad]} at index {bad}.")
+        raise IndexError(f"{rule}, got {numbers.flat[bad]} at index {bad}.")

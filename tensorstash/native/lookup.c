@@ -13,13 +13,7 @@ INLINE int64_t piece_from(const Guide *guide, int64_t k, int64_t number) {
     if (end_of(guide, k) > number) return k;
     k++;
   }
-  int64_t high = guide->count - 1;
-  while (k < high) {
-    int64_t middle = k + (high - k) / 2;
-    if (end_of(guide, middle) > number) high = middle;
-    else k = middle + 1;
-  }
-  return k;
+  return bisect(guide->records, guide->width, k, guide->count - 1, number + 1);
 }
 
 /* The piece of each of n numbers, or its base + stride * number, and then the piece too if anybody wants it. The tables of

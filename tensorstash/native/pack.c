@@ -65,12 +65,6 @@ EXPORT int64_t tensorstash_best_fit(const int64_t *sizes, int64_t windows, int64
   return rows;
 }
 
-/* The first slot from `at` on whose mark is not `value`. */
-INLINE int64_t run_end(const uint8_t *mark, int64_t at, int64_t n, uint8_t value) {
-  while (at < n && mark[at] == value) at++;
-  return at;
-}
-
 /* How many of n marks are 1, or -1 if one is neither 0 nor 1. */
 INLINE int64_t count_marks(const uint8_t *mark, int64_t n) {
   uint8_t all = 0;

@@ -37,13 +37,7 @@ INLINE int64_t at_or_after(int64_t tick, int64_t unit) { return unit == 1 ? tick
 INLINE int64_t back_to(const int64_t *numbers, int64_t low, int64_t stop, int64_t bound) {
   int64_t jump = 1, high = stop;
   for (; high - low >= jump && numbers[high - jump] >= bound; jump *= 2) high -= jump;
-  int64_t from = high - low >= jump ? high - jump + 1 : low;
-  while (from < high) {
-    int64_t middle = from + (high - from) / 2;
-    if (numbers[middle] < bound) from = middle + 1;
-    else high = middle;
-  }
-  return high;
+  return bisect(numbers, 1, high - low >= jump ? high - jump + 1 : low, high, bound);
 }
 
 /* The last row of the newest time in [low, stop) with a known row, or -1; rows are in the order of times. */

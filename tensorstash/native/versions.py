@@ -153,16 +153,14 @@ def _together(counts: Int64s) -> Iterator[slice]:
 
 def reach_of(times: Int64s, offsets: Int64s) -> Int64s:
     """For each whole block of rows the latest time of the entity of its last row, from its first row up to this row."""
-    blocks = len(times) // BLOCK
-    reach = times[: blocks * BLOCK].reshape(blocks, BLOCK).max(1)
-    last = np.arange(1, blocks + 1) * BLOCK - 1
-    entity = np.searchsorted(offsets, last, "right") - 1
-    begins = offsets[entity] > last - BLOCK + 1  # the entity begins inside the block: the rows before are of others
-    for block in np.flatnonzero(begins).tolist():
-        reach[block] = times[offsets[entity[block]] : last[block] + 1].max()
-    first = np.flatnonzero(np.append(True, entity[1:] != entity[:-1])[:blocks])
-    for start, stop in zip(first.tolist(), [*first[1:].tolist(), blocks]):
-        np.maximum.accumulate(reach[start:stop], out=reach[start:stop])
+    stop = np.arange(BLOCK, len(times) + 1, BLOCK)
+    entity = np.searchsorted(offsets, stop - 1, "right") - 1
+    first = np.maximum(offsets[entity], stop - BLOCK)  # the entity may begin inside the block
+    edges = np.stack([first, stop], 1).ravel()[:-1]
+    reach = np.maximum.reduceat(times[: len(stop) * BLOCK], edges)[::2].copy()
+    of_entities = np.flatnonzero(np.diff(entity)) + 1
+    for blocks in np.split(reach, of_entities):  # views
+        np.maximum.accumulate(blocks, out=blocks)
     return reach
 
 

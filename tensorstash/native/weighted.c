@@ -42,14 +42,7 @@ EXPORT int64_t tensorstash_draw(const Shares *shares, uint64_t first, uint64_t s
       if (low[i] < 0 || high[i] < low[i] || high[i] >= shares->count) return MALFORMED;
       __builtin_prefetch(&shares->ends[low[i] + (high[i] - low[i]) / 2]);
     }
-    for (int64_t i = 0; i < some; i++) {
-      while (low[i] < high[i]) {
-        int64_t middle = low[i] + (high[i] - low[i]) / 2;
-        if (shares->ends[middle] <= number[i]) low[i] = middle + 1;
-        else high[i] = middle;
-      }
-      owners[at + i] = low[i];
-    }
+    for (int64_t i = 0; i < some; i++) owners[at + i] = bisect(shares->ends, 1, low[i], high[i], number[i] + 1);
   }
   return DONE;
 }

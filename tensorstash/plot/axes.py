@@ -64,7 +64,10 @@ def label_times(axes: Any, name: str, clock: Clock) -> None:
         return
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    locator = AutoDateLocator(tz=drawn)  # type: ignore[no-untyped-call]
+    low, high = axes.get_xlim()  # days
+    # there matplotlib would begin anew with each month, and name the 31st or 29th beside the 1st
+    by_month = not 10 < high - low < 41
+    locator = AutoDateLocator(tz=drawn, interval_multiples=by_month)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     formats: Any = {"formats": [*_DATES], "zero_formats": [*_BEGINS], "offset_formats": [*_BESIDE]}
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, drawn, **formats))  # type: ignore[no-untyped-call]

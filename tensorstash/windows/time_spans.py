@@ -57,7 +57,7 @@ class TimeSpan:
     @property
     def shown(self) -> tuple[Span, ...]:
         """The spans without ages."""
-        return tuple(span for span in self.spans if not span.is_distance)
+        return tuple(span for span in self.spans if not span.distance)
 
     @property
     def is_ahead(self) -> bool:
@@ -72,7 +72,7 @@ class TimeSpan:
         """The spans as text, for a repr."""
         brackets = "[)" if self.closed == "left" else "(]"
         stretch = f"{brackets[0]}{self.start.text}, {self.stop.text}{brackets[1]}"
-        aged = {span.name: ", with age" for span in self.spans if span.is_distance}
+        aged = {span.name: ", with age" for span in self.spans if span.distance}
         of = "" if self.table.name is None else f" of {self.table.name}"
         if self.table.by is not None:
             of += f" by {', '.join(self.table.by)}"

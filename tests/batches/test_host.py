@@ -40,7 +40,7 @@ def test_no_more_than_the_spare_buffers_are_kept() -> None:
     many = [pool.take(10) for _ in range(20)]
     assert len({tensor.data_ptr() for tensor in many}) == 20
     del many
-    assert (len(pool.idle), len(pool._kept)) == (2, 0)
+    assert (len(pool.idle), len(pool._lent)) == (2, 0)
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])

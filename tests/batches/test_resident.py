@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tensorstash.batches import resident
 from tensorstash.batches.devices import Copies
+from tensorstash.gather.memory import Memory
 from tests import oracle
 from tests.data import Table, tables
 from tests.late_device import BROKEN, LateCopies
@@ -179,7 +180,7 @@ def test_no_wait_can_be_left_out(broken: Callable[[], LateCopies], prefetch: int
 
 def items(loader: ts.Loader) -> list[torch.Tensor]:
     """The columns that a loader gathers from."""
-    return [column for columns in loader._resident.columns for column in columns.values()]
+    return [column for memory in loader._resident.memories for column in memory.columns.values()]
 
 
 def test_loaders_over_one_stash_share_its_columns_while_one_of_them_lives() -> None:
@@ -254,25 +255,12 @@ class Card:
         return 4_000_000
 
 
-class Unified:
-    """What `torch.mps` tells."""
-
-    def recommended_max_memory(self) -> int:
-        return 10_000_000
-
-    def driver_allocated_memory(self) -> int:
-        return 8_000_000
-
-
-@pytest.mark.parametrize(("module", "free"), [(Card(), 8_000_000), (Unified(), 2_000_000)])
-def test_what_is_free_on_a_device(module: Any, free: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident, "module_of", lambda _: module)
+def test_what_is_free_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resident, "module_of", lambda _: Card())
     card = torch.device("cuda", 1)
-    assert resident.free_bytes(card) == free
-    assert resident._limits(card) == [limit(free, "on cuda:1")]
+    assert resident._limits(card) == [limit(8_000_000, "on cuda:1")]
     monkeypatch.setattr(resident, "module_of", lambda _: object())
-    monkeypatch.setattr(torch, "accelerator", None)
-    assert resident.free_bytes(card) is None  # then the copy itself may fail
+    assert resident._limits(card) == [limit(1 << 62, "on cuda:1")]  # then the copy itself may fail
 
 
 def test_a_device_that_cannot_tell_what_is_free_may_be_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +274,7 @@ def test_a_device_that_cannot_tell_what_is_free_may_be_out_of_memory(monkeypatch
         "out of memory. Leave resident=True out, or load fewer columns or a narrower dtype."
     )
     with pytest.raises(ts.errors.NoMemoryError, match=f"^{re.escape(message)}$"):
-        resident.resident([(stash, ["y"])], torch.device("cpu"))
+        resident.resident([(Memory(stash, stash, None), ["y"])], torch.device("cpu"))
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorstash.common.records import some_of
-from tensorstash.gather.rows import InSlots, Stretches, as_tensors, count_of
+from tensorstash.gather.rows import InSlots, Stretches, as_tensors, count_of, matrix, whole
 from tensorstash.native.kernel import Fragments
 
 FRAGMENTS = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 6)), min_size=1, max_size=6)
@@ -46,13 +46,13 @@ def test_rows_of_windows_are_those_of_their_slots(
     every = torch.arange(-history, horizon)
     for draw in (-1, 0):
         rows = InSlots(numbers([history + k for k in range(len(windows))]), numbers(skipped)[:, None])
-        found = rows.matrix(fragments, every, draw).tolist()
+        found = matrix(rows, fragments, every, draw).tolist()
         left_out = skipped if draw == 0 else [0] * len(windows)
         assert found == [[-1] * n + window[n:] for n, window in zip(left_out, windows)]
 
-    anchors, whole = rows.whole(fragments, history, horizon)
-    assert whole is not None
-    for window, row, inside, left in zip(windows, anchors.tolist(), whole.tolist(), skipped):
+    anchors, every_inside = whole(rows, fragments, history, horizon)
+    assert every_inside is not None
+    for window, row, inside, left in zip(windows, anchors.tolist(), every_inside.tolist(), skipped):
         # rows of two fragments follow one another where no slot between them is empty, and are gathered row by row
         joined = any(one[0] == 0 for one in counts[1:])
         assert not inside or (window == list(range(row - history, row + horizon)) and left == 0)
@@ -61,9 +61,9 @@ def test_rows_of_windows_are_those_of_their_slots(
 
 def test_without_fragments_slots_are_rows() -> None:
     rows = InSlots(numbers([5, 3]))
-    anchors, whole = rows.whole(None, 2, 1)
-    assert (anchors.tolist(), whole) == ([5, 3], None)
-    assert rows.matrix(None, torch.arange(-2, 1), -1).tolist() == [[3, 4, 5], [1, 2, 3]]
+    anchors, inside = whole(rows, None, 2, 1)
+    assert (anchors.tolist(), inside) == ([5, 3], None)
+    assert matrix(rows, None, torch.arange(-2, 1), -1).tolist() == [[3, 4, 5], [1, 2, 3]]
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4)), min_size=1, max_size=5))
@@ -71,10 +71,10 @@ def test_a_stretch_stands_at_the_end_of_its_slots(stretches: list[tuple[int, int
     stop = [begin + count for begin, count in stretches]
     rows = Stretches(numbers(stop), numbers([count for _, count in stretches]), numbers(stop))
     expected = [[-1] * (4 - count) + list(range(begin, begin + count)) for begin, count in stretches]
-    assert rows.matrix(None, torch.arange(-4, 0), -1).tolist() == expected
-    anchors, whole = rows.whole(None, 4, 0)
-    assert whole is not None
-    assert whole.tolist() == [-1 not in window for window in expected]
+    assert matrix(rows, None, torch.arange(-4, 0), -1).tolist() == expected
+    anchors, inside = whole(rows, None, 4, 0)
+    assert inside is not None
+    assert inside.tolist() == [-1 not in window for window in expected]
     assert anchors.tolist() == stop
     some = some_of(rows, np.array([0]))
     assert (count_of(some), some.stop.tolist()) == (1, stop[:1])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import matplotlib.pyplot as plt
@@ -81,6 +82,22 @@ def test_dates_are_written_as_people_write_them(step: str, count: int, shown: li
     labels = [label.get_text() for label in axes.get_xticklabels()]
     assert [text for text in labels if text in shown] == shown
     assert axes.xaxis.get_major_formatter().get_offset() == beside
+
+
+@pytest.mark.parametrize("start", [datetime(2023, 2, 20), datetime(2024, 2, 20), datetime(2023, 12, 21)])
+@pytest.mark.parametrize("days", [9, 12, 18, 24, 30, 36, 60])
+def test_the_labels_of_days_do_not_overlap_where_a_month_ends(days: int, start: datetime) -> None:
+    times = pl.datetime_range(start, interval="1d", end=start + timedelta(days=days), eager=True)
+    stash = ts.load(pl.DataFrame({"t": times, "y": np.arange(len(times) + 0.0)}), time="t")
+    windows = ts.Windows(stash, history=len(times) - 5, horizon=5)
+    values = windows[[0]]["y"]
+    axes = ts.plot.forecast(values[0, :-5], None, windows.to_frame([0], values[:, -5:]))
+    axes.figure.canvas.draw()
+    low, high = axes.get_xlim()
+    labels = [label for place, label in zip(axes.get_xticks(), axes.get_xticklabels()) if low <= place <= high]
+    extents = [label.get_window_extent() for label in labels if label.get_text()]
+    assert len(extents) >= 2
+    assert all(one.x1 < two.x0 for one, two in pairwise(extents))
 
 
 def test_a_forecast_across_a_change_of_the_clock_stands_at_equal_steps() -> None:

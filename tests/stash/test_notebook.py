@@ -23,13 +23,11 @@ def test_many_columns_entities_and_spans_stay_under_100_kb() -> None:
     names = [f"<script>{k}" + "c" * 200 for k in range(300)]
     stash = ts.load({**frame, **dict.fromkeys(names, np.zeros(rows * entities, np.int8))}, entity="e", time="t")
     windows = ts.Windows(stash, history=30, horizon=10, gaps="ignore")
-    loader = ts.Loader(windows, 8)._repr_html_()
-    for page in (stash._repr_html_(), windows._repr_html_(), loader):
+    for page in (stash._repr_html_(), windows._repr_html_()):
         assert len(page.encode()) < 100_000
         assert "<script" not in page
         parsed(page)
     assert "<p>and 201 more columns</p>" in stash._repr_html_()
-    assert "<p>and 280 more entries</p>" in loader
 
 
 def cells_of(page: str) -> list[list[str | None]]:
@@ -63,24 +61,3 @@ def test_plans_are_tables() -> None:
     plan = ts.plan({"e": ["a&b", "c"] * 8, "y": np.arange(16.0)}, ["y"], entity="e")
     found = [text.strip() for text in parsed(plan._repr_html_()).itertext()]
     assert [cell for cell in ("Plan", "y", "float64") if cell not in found] == []
-
-
-def test_loaders_show_their_order_and_the_entries_of_a_window() -> None:
-    data = {"<e>": ["a&b"] * 6, "x": np.arange(6.0), "k": np.arange(6, dtype=np.int16), "size": [3] * 6}
-    stash = ts.load(data, {"<x>": ["x", "x"], "k": ts.column("k", empty=0)}, entity="<e>", static=["size"])
-    spans = {"past": ("<x>", -2, 0), "next": ("k", 0, 1)}
-    windows = ts.Windows(stash, spans=spans, min_history=1)
-    loader = ts.Loader(windows, 4, shuffle=True, seed=7, prefetch=1)
-    position = loader.state_dict()
-    page = parsed(loader._repr_html_())
-    assert [[cell.text for cell in row] for row in page.iter("tr")] == [
-        ["entry", "dtype", "shape"],
-        *[[name, str(values.dtype)[6:], str(tuple(values.shape))] for name, values in windows[0].items()],
-    ]
-    lines = ["".join(line.itertext()) for line in page.iter("p")]
-    assert lines[:2] == ["Loader: to cpu, prefetch 1", str(loader.sampler)]
-    assert lines[2] == str(windows).partition(";")[0]
-    assert loader.state_dict() == position
-    mix = ts.Loader(ts.Mix({"<a>": windows, "b": windows}), 4)
-    assert "<p>Mix: 10 windows an epoch, of 2 components with 10 windows</p>" in mix._repr_html_()
-    parsed(mix._repr_html_())

@@ -153,6 +153,22 @@ def test_a_transform_of_a_guest_says_what_it_needs(monkeypatch: pytest.MonkeyPat
         ts.Loader(windows(), 64, resident=True, transform=[OnHost()])
 
 
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_the_last_transform_may_return_something_else_also_on_the_host(prefetch: int) -> None:
+    class Pair:
+        runs_on_host = True
+
+        def __call__(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+            return batch["past"], batch["code"]
+
+    plain = [*ts.Loader(windows(), 64)]
+    pairs = [*ts.Loader(windows(), 64, transform=[Pair()], prefetch=prefetch)]
+    assert len(pairs) == len(plain)
+    for (past, code), batch in zip(pairs, plain):
+        assert torch.equal(past, batch["past"])
+        assert torch.equal(code, batch["code"])
+
+
 class Doubled:
     """A scaler of a guest, which by attributes says all that a loader must know."""
 
