@@ -7,11 +7,13 @@ from hashlib import sha256
 from typing import Any
 
 from tensorstash.columns.sharding import HASH
+from tensorstash.common.text import counted, cut
 from tensorstash.errors import SegmentError
 
 VERSION = 2
 NAME = "manifest.json"
 INDEX = "index.safetensors"
+_LONGEST = 100  # the most characters of the columns that are printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +21,13 @@ class ShardRecord:
     """One file of a directory of shards."""
 
     file: str  #: its name in the directory
-    rows: int
-    entities: int
+    rows: int  #: how many it has
+    entities: int  #: how many have their rows in it
     bytes: int  #: the size of the file
     checksum: str  #: BLAKE2b of the file, 32 bytes, in hex
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Manifest:
     """What a directory of shards holds: the record of each file, and what was decided once for all of them."""
 
@@ -43,25 +45,34 @@ class Manifest:
         """The rows of all shards."""
         return sum(shard.rows for shard in self.shards)
 
-    def to_json(self) -> str:
-        """The text of `manifest.json`."""
-        return seal(asdict(self))
+    def __repr__(self) -> str:
+        columns = cut(", ".join(f"{name} {kind}" for name, kind in self.types.items()), _LONGEST)
+        filled = sum(shard.rows > 0 for shard in self.shards)
+        return (
+            f"Manifest: {counted(self.rows, 'row')} of {counted(self.index.rows, 'entity')} in "
+            f"{counted(len(self.shards), 'shard')}, for up to {counted(filled, 'node')}\n  {columns}"
+        )
 
-    @staticmethod
-    def from_json(text: str, where: str = "the manifest") -> "Manifest":
-        """The manifest in a text; raises `SegmentError`, which names `where` it is, if there is none."""
-        try:
-            fields = unseal(text)
-            if (fields["version"], fields["hash"]) != (VERSION, HASH):
-                raise ValueError(f"it has version {fields['version']}, and this release reads version {VERSION}")
-            shards = tuple(ShardRecord(**record) for record in fields["shards"])
-            words = {name: tuple(values) for name, values in fields["vocabularies"].items()}
-            changes = {"shards": shards, "index": ShardRecord(**fields["index"]), "vocabularies": words}
-            return Manifest(**fields | changes)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise SegmentError(
-                f"{where} is not a whole manifest: {error}. Make the shards again: ts.cluster.shard(...)."
-            ) from error
+
+def to_json(manifest: Manifest) -> str:
+    """The text of `manifest.json`."""
+    return seal(asdict(manifest))
+
+
+def from_json(text: str, where: str) -> Manifest:
+    """The manifest in a text; raises `SegmentError`, which names `where` it is, if there is none."""
+    try:
+        fields = unseal(text)
+        if (fields["version"], fields["hash"]) != (VERSION, HASH):
+            raise ValueError(f"it has version {fields['version']}, and this release reads version {VERSION}")
+        shards = tuple(ShardRecord(**record) for record in fields["shards"])
+        words = {name: tuple(values) for name, values in fields["vocabularies"].items()}
+        changes = {"shards": shards, "index": ShardRecord(**fields["index"]), "vocabularies": words}
+        return Manifest(**fields | changes)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SegmentError(
+            f"{where} is not a whole manifest: {error}. Make the shards again: ts.cluster.shard(...)."
+        ) from error
 
 
 def seal(fields: Mapping[str, Any]) -> str:
@@ -82,11 +93,6 @@ def unseal(text: str) -> dict[str, Any]:
 
 def _checksum(fields: Mapping[str, Any]) -> str:
     return sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
-
-
-def file_of(number: int) -> str:
-    """The name of a shard's file."""
-    return f"shard-{number:05}.safetensors"
 
 
 def key_of(arguments: Mapping[str, str], part: int | str) -> str:

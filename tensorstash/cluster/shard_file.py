@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tensorstash.cluster.manifest import INDEX, ShardRecord, file_of, key_of
+from tensorstash.cluster.manifest import INDEX, ShardRecord, key_of
 from tensorstash.cluster.rows_by_shard import ROW, SHARD
 from tensorstash.cluster.store import Store, checksum
 from tensorstash.common.frequency import Frequency
@@ -58,7 +58,7 @@ class ShardWriter:
             static = self.static.filter(pc.field(SHARD) == number)
             table = replace(table, source=open_table(static, static.schema, table.source.label), rows=static.num_rows)
         shard = replace(choice, source=replace(source, units=tuple(units)), rows=rows.num_rows, table=table)
-        return _write(self.store, file_of(number), key_of(self.arguments, number), shard)
+        return _write(self.store, f"shard-{number:05}.safetensors", key_of(self.arguments, number), shard)
 
     def _name_row(self, numbers: Any, at: int) -> str:
         row = int(numbers[at])
