@@ -123,7 +123,7 @@ def suggests_keywords(target: Target) -> Target:
 def made_by(makers: str, of: type) -> Callable[[Target], Target]:
     """Decorate a class that users get from `makers`: a call that does not have its arguments says so.
 
-    It is a `TypeError`. The first argument must be an `of`, and the others must fit the signature.
+    It is a `TypeError`. One of its arguments is an `of`, which only these makers have.
     """
 
     def decorate(target: Target) -> Target:
@@ -131,11 +131,7 @@ def made_by(makers: str, of: type) -> Callable[[Target], Target]:
 
         @wraps(called)
         def checked(*arguments: Any, **named: Any) -> None:
-            try:
-                first = signature(called).bind(*arguments, **named).args[1]
-            except TypeError:
-                first = None
-            if not isinstance(first, of):
+            if not any(isinstance(given, of) for given in (*arguments[1:], *named.values())):
                 raise TypeError(f"The class {target.__name__} is not called by users. Write {makers}.")
             called(*arguments, **named)
 
