@@ -56,8 +56,7 @@ def resume(store: Store, arguments: Mapping[str, str], progress: bool | None) ->
     if manifest is not None:
         before, records = manifest.arguments, dict(enumerate(manifest.shards))
     for name in sorted({*before, *arguments}) if records else ():
-        then, now = (str(texts.get(name)) for texts in (before, arguments))
-        then, now = (cut(text, _LONGEST) for text in (then, now))
+        then, now = (cut(str(texts.get(name)), _LONGEST) for texts in (before, arguments))
         if before.get(name) != arguments.get(name):
             what = "from another source: " if name == "source" else f"with {name}="
             raise SegmentError(

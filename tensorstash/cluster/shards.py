@@ -33,9 +33,9 @@ def assign(rows: Sequence[int], nodes: int) -> list[tuple[int, ...]]:
 class Shards:
     """The shards that this node holds, out of all that the manifest lists; `ts.cluster.open` returns it."""
 
-    manifest: Manifest
+    manifest: Manifest  #: what all shards are
     node: int  #: the number of this node, from 0 on
-    nodes: int
+    nodes: int  #: how many there are
     origin: str  #: where `node` and `nodes` came from, for messages
     stashes: Mapping[int, Stash]  #: the stash of each shard that this node holds, by the shard's number, ascending
     index: Stash  #: a row for each entity of all shards: `index["shard"]`, and its rows there, `index["rows"]`

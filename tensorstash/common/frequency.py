@@ -192,13 +192,12 @@ def written(step: int, clock: Clock) -> int | str:
     """A step as users write it: an integer for integer times, else text such as "1h30m" or "3d"."""
     if clock.unit is None:
         return step
-    rest, text = step * NANOSECONDS[clock.unit], ""
-    for unit in ("d", "h", "m", "s", "ms", "us", "ns"):
+    rest, text, day = step * NANOSECONDS[clock.unit], "", NANOSECONDS["d"]
+    units = ("d", "h", "m", "s", "ms", "us", "ns")
+    for unit in units[1:] if day < rest < 2 * day else units:
         count, rest = divmod(rest, NANOSECONDS[unit])
-        if count and (unit != "d" or not rest or count > 1):
+        if count:
             text += f"{count}{unit}"
-        elif count:
-            rest += count * NANOSECONDS[unit]
     return text or "0s"
 
 

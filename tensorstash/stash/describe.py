@@ -58,8 +58,8 @@ def _lines(stash: "Stash", name: str, figures: Figures) -> "pl.DataFrame":
 
     items, groups = _items(stash, name), len(figures["count"])
     others = {"group": pl.Int64, "column": pl.String, "top": pl.String, **dict.fromkeys(_NUMBERS, pl.Float64)}
-    cells = {key: figures[key].ravel().tolist() if key in figures else None for key in _FIGURES}
-    cells = {"group": np.repeat(np.arange(groups), len(items)).tolist(), "column": items * groups} | cells
+    cells: dict[str, Any] = {"group": np.repeat(np.arange(groups), len(items)), "column": items * groups}
+    cells |= {key: figures[key].ravel().tolist() if key in figures else None for key in _FIGURES}
     return pl.DataFrame(cells, {key: others.get(key, pl.Int64) for key in cells}).fill_nan(None)
 
 

@@ -37,6 +37,9 @@ class Stash(Mapping[str, torch.Tensor]):
     only this process sees its in-place writes, and they never reach the file. Text columns hold int32 codes into
     `vocabulary(name)`, whose texts ascend, or -1 for a missing text. A vocabulary that was given to `load` keeps its
     order, and the code of unknown values is its length.
+
+    Attributes:
+        rows: how many there are.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -184,11 +187,6 @@ class Stash(Mapping[str, torch.Tensor]):
         return (None, None) if known is None else (known.low, known.high)
 
     @property
-    def known_checksum(self) -> int | None:
-        """A checksum of the known times as they were loaded, for states."""
-        return None if self.info.known is None else self.info.known.checksum
-
-    @property
     def known_clock(self) -> Clock:
         """The unit and zone in which the known times are read."""
         known = self.info.known
@@ -198,11 +196,6 @@ class Stash(Mapping[str, torch.Tensor]):
     def is_by_known(self) -> bool:
         """Whether the rows of an entity are ordered by known time, then time; else by time, then known time."""
         return self.info.known is not None and self.info.known.is_first
-
-    @property
-    def has_events(self) -> bool:
-        """Whether rows of one time are events with known times, not versions of which the newest counts."""
-        return self.info.known is not None and self.info.known.events
 
     def about(self, name: str) -> Column:
         """How a column was loaded (kind, unit, zone, fill, members), and its missing values, minimum and maximum.

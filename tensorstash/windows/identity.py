@@ -121,8 +121,8 @@ def where(placement: Placement) -> dict[str, Any]:
         found["variates"] = widths
     if any(time_span.table.name is None for time_span in placement.time_spans):
         found["row_times"] = stash.times_checksum
-        if stash.known is not None:
-            found["known_times"] = stash.known_checksum
+        if stash.info.known is not None:
+            found["known_times"] = stash.info.known.checksum
     if others := [time_span for time_span in placement.time_spans if time_span.table.name is not None]:
         found["tables"] = {time_span.table.name: _table(time_span.stash) for time_span in others}
         # which entity of its table each entity of the windows has
@@ -165,7 +165,7 @@ def _table(stash: Stash) -> dict[str, Any]:
         "names": names_checksum(stash),
         "offsets": stash.segment.checksums["__offsets"],
         "row_times": stash.times_checksum,
-        **({} if stash.known is None else {"known_times": stash.known_checksum}),
+        **({} if stash.info.known is None else {"known_times": stash.info.known.checksum}),
     }
 
 
