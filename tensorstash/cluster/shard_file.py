@@ -32,8 +32,7 @@ class ShardReport:
     """A finished shard: its record, and the part of the index and the manifest that comes from it."""
 
     record: ShardRecord
-    entities: list[Any]
-    entity_rows: list[int]
+    entities: dict[Any, int]  # of each its rows
     pairs: dict[Frequency, int]  # how many pairs of consecutive rows are one step of each frequency apart
     warnings: tuple[str, ...] = ()
 
@@ -75,7 +74,7 @@ def write_index(
     entity = [*columns] if len(columns) > 1 else "entity.0"
     shards = np.repeat(np.arange(len(reports)), [len(report.entities) for report in reports])
     columns["shard"] = pa.array(shards, pa.uint16())
-    columns["rows"] = pa.array([rows for report in reports for rows in report.entity_rows], pa.int64())
+    columns["rows"] = pa.array([rows for report in reports for rows in report.entities.values()], pa.int64())
     choice = plan(pa.table(columns), ["shard", "rows"], entity=entity).choice
     return _write(store, INDEX, key_of(arguments, INDEX), choice).record
 
@@ -117,4 +116,4 @@ def _report(record: ShardRecord, stash: Stash, warnings: tuple[str, ...]) -> Sha
     offsets, pairs = stash.offsets.numpy(), {}
     if stash.time is not None and stash.info.time is not None and not stash.info.time.duplicates:
         pairs = pairs_per_frequency(offsets, stash.time.numpy(), stash.clock)
-    return ShardReport(record, stash.entities, np.diff(offsets).tolist(), pairs, warnings)
+    return ShardReport(record, dict(zip(stash.entities, np.diff(offsets).tolist())), pairs, warnings)

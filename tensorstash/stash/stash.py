@@ -224,9 +224,8 @@ class Stash(Mapping[str, torch.Tensor]):
         """
         info = self.about(name)
         if info.kind != "category":
-            tensor = self.static[name] if name in self.static else self[name]
             raise ColumnError(
-                f"Text columns have a vocabulary, and columns loaded with vocabulary=; {name!r} holds {tensor.dtype}."
+                f"Text columns have a vocabulary, and columns loaded with vocabulary=; {name!r} holds {info.dtype}."
             )
         vocabulary = [*self.names(name)]
         for fill in (info.fill, info.empty):
