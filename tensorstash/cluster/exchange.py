@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import torch.distributed as dist
 
 from tensorstash.cluster.shard_statistics import of_all, of_node
-from tensorstash.cluster.sharded_windows import ShardCount, ShardedWindows
+from tensorstash.cluster.sharded_windows import ShardCount, ShardedWindows, counts_of_node, shared_fingerprint
 from tensorstash.common.checks import flag, names_in, one_of, shown
 from tensorstash.common.text import type_text
 from tensorstash.errors import NoWindowError
@@ -52,7 +52,7 @@ def exchange_counts(windows: ShardedWindows, group: Any = None) -> ShardedWindow
         (2, [1, 1])
     """
     shards = _of_shards(windows).shards
-    mine = RankCounts(shards.node, shards.nodes, windows.described(), windows.counts_of_node())
+    mine = RankCounts(shards.node, shards.nodes, shared_fingerprint(windows), counts_of_node(windows))
     ranks = gather_from_ranks(mine, shards.nodes, group)
     counts = count_of_each_shard(ranks, len(shards.entity_offsets) - 1)
     if all(rank.windows is None for rank in ranks):

@@ -131,19 +131,11 @@ def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool 
     run = resume(store, arguments, progress)
     if isinstance(run, Manifest):
         return run, []
-    own, static = _without_source(planned), None
-    rows, choice = SourceRows(own, shards), with_vocabularies(own)
-    if planned.table is not None:
-        table = SourceRows(planned.table, shards)
-        static = pa.concat_tables(
-            [part for unit in planned.table.source.units for part in table.read(unit, range(shards))]
-        )
-        choice = replace(choice, table=_without_units(with_vocabularies(_without_source(planned.table))))
-    units = tuple((unit.first, unit.place) for unit in planned.source.units)
-    writer = ShardWriter(store, arguments, _without_units(choice), static, units)
+    rows = SourceRows(_without_source(planned), shards)
+    writer = _writer(planned, rows, store, arguments)
     missing = [number for number in range(shards) if number not in run.reports]
     finished = sum(report.record.rows for report in run.reports.values())
-    with bar_of(choice.rows, "grouping by shard", progress) as bar:
+    with bar_of(planned.rows, "grouping by shard", progress) as bar:
         bar.update(finished)
         made = _write_here(rows, missing, writer, bar.update)
         if ray is not None:
@@ -157,22 +149,42 @@ def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool 
                 run.add(number, report)
                 bar.update(report.record.rows)
     reports = [report for _, report in sorted(run.reports.items())]
+    manifest = _manifest(writer, rows.schema, reports)
+    run.finish(manifest)
+    return manifest, [*dict.fromkeys(note for report in reports for note in report.warnings)]
+
+
+def _writer(planned: Choice, rows: SourceRows, store: Store, arguments: dict[str, str]) -> ShardWriter:
+    """What makes a shard of its rows; the rows of a table of static columns are read now."""
+    choice, static = with_vocabularies(rows.choice), None
+    if planned.table is not None:
+        table = SourceRows(planned.table, rows.shards)
+        static = pa.concat_tables(
+            [part for unit in planned.table.source.units for part in table.read(unit, range(rows.shards))]
+        )
+        choice = replace(choice, table=_without_units(with_vocabularies(_without_source(planned.table))))
+    units = tuple((unit.first, unit.place) for unit in planned.source.units)
+    return ShardWriter(store, arguments, _without_units(choice), static, units)
+
+
+def _manifest(writer: ShardWriter, schema: pa.Schema, reports: Sequence[ShardReport]) -> Manifest:
+    """The manifest of finished shards, whose index is written now; `schema` has the entity columns."""
+    choice, arguments = writer.choice, writer.arguments
     columns = (*choice.columns, *choice.static, *choice.joined)
     assert choice.entity is not None
-    manifest = Manifest(
+    keys = pa.schema([schema.field(name) for name in choice.entity.members])
+    return Manifest(
         version=VERSION,
         hash=HASH,
         arguments=arguments,
         shards=tuple(report.record for report in reports),
-        index=write_index(store, arguments, pa.schema([rows.schema.field(n) for n in choice.entity.members]), reports),
+        index=write_index(writer.store, arguments, keys, reports),
         frequency=frequency_of(reports) if choice.step is None else choice.written_step,
         vocabularies={
             column.name: tuple(column.given_vocabulary) for column in columns if column.given_vocabulary is not None
         },
         types={c.name: " x ".join([str(c.dtype).removeprefix("torch."), *map(str, c.shape)]) for c in columns},
     )
-    run.finish(manifest)
-    return manifest, [*dict.fromkeys(note for report in reports for note in report.warnings)]
 
 
 def _without_source(choice: Choice) -> Choice:

@@ -7,11 +7,13 @@ from hashlib import sha256
 from typing import Any
 
 from tensorstash.columns.sharding import HASH
+from tensorstash.common.text import counted, cut
 from tensorstash.errors import SegmentError
 
 VERSION = 2
 NAME = "manifest.json"
 INDEX = "index.safetensors"
+_LONGEST = 100  # the most characters of the columns that are printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class ShardRecord:
     checksum: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Manifest:
     """What a directory of shards holds: the record of each file, and what was decided once for all of them.
 
@@ -80,49 +82,34 @@ class Manifest:
         """The rows of all shards."""
         return sum(shard.rows for shard in self.shards)
 
-    def to_json(self) -> str:
-        """The text of `manifest.json`, with a checksum of itself.
+    def __repr__(self) -> str:
+        columns = cut(", ".join(f"{name} {kind}" for name, kind in self.types.items()), _LONGEST)
+        filled = sum(shard.rows > 0 for shard in self.shards)
+        return (
+            f"Manifest: {counted(self.rows, 'row')} of {counted(self.index.rows, 'entity')} in "
+            f"{counted(len(self.shards), 'shard')}, for up to {counted(filled, 'node')}\n  {columns}"
+        )
 
-        Example:
-            >>> import tempfile, tensorstash as ts
-            >>> data = {"shop": ["A", "B"], "sold": [5.0, 6.0]}
-            >>> manifest = ts.cluster.shard(data, ["sold"], entity="shop", shards=1, to=tempfile.mkdtemp())
-            >>> ts.cluster.Manifest.from_json(manifest.to_json()) == manifest
-            True
-        """
-        return seal(asdict(self))
 
-    @staticmethod
-    def from_json(text: str, where: str = "the manifest") -> "Manifest":
-        """The manifest in a text.
+def to_json(manifest: Manifest) -> str:
+    """The text of `manifest.json`."""
+    return seal(asdict(manifest))
 
-        Args:
-            text: what `to_json` returned, or the text of a file `manifest.json`.
-            where: what an error calls the text, such as its path; by default "the manifest".
 
-        Raises:
-            SegmentError: the text is no manifest, was changed, or has the version of another release.
-
-        Example:
-            >>> import os, tempfile, tensorstash as ts
-            >>> where = tempfile.mkdtemp()
-            >>> made = ts.cluster.shard({"shop": ["A"], "sold": [5.0]}, ["sold"], entity="shop", shards=1, to=where)
-            >>> with open(os.path.join(where, "manifest.json")) as file:
-            ...     ts.cluster.Manifest.from_json(file.read()) == made
-            True
-        """
-        try:
-            fields = unseal(text)
-            if (fields["version"], fields["hash"]) != (VERSION, HASH):
-                raise ValueError(f"it has version {fields['version']}, and this release reads version {VERSION}")
-            shards = tuple(ShardRecord(**record) for record in fields["shards"])
-            words = {name: tuple(values) for name, values in fields["vocabularies"].items()}
-            changes = {"shards": shards, "index": ShardRecord(**fields["index"]), "vocabularies": words}
-            return Manifest(**fields | changes)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise SegmentError(
-                f"{where} is not a whole manifest: {error}. Make the shards again: ts.cluster.shard(...)."
-            ) from error
+def from_json(text: str, where: str) -> Manifest:
+    """The manifest in a text; raises `SegmentError`, which names `where` it is, if there is none."""
+    try:
+        fields = unseal(text)
+        if (fields["version"], fields["hash"]) != (VERSION, HASH):
+            raise ValueError(f"it has version {fields['version']}, and this release reads version {VERSION}")
+        shards = tuple(ShardRecord(**record) for record in fields["shards"])
+        words = {name: tuple(values) for name, values in fields["vocabularies"].items()}
+        changes = {"shards": shards, "index": ShardRecord(**fields["index"]), "vocabularies": words}
+        return Manifest(**fields | changes)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SegmentError(
+            f"{where} is not a whole manifest: {error}. Make the shards again: ts.cluster.shard(...)."
+        ) from error
 
 
 def seal(fields: Mapping[str, Any]) -> str:
@@ -143,11 +130,6 @@ def unseal(text: str) -> dict[str, Any]:
 
 def _checksum(fields: Mapping[str, Any]) -> str:
     return sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
-
-
-def file_of(number: int) -> str:
-    """The name of a shard's file."""
-    return f"shard-{number:05}.safetensors"
 
 
 def key_of(arguments: Mapping[str, str], part: int | str) -> str:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tensorstash.common.checks import at_least
 
@@ -10,24 +9,19 @@ _MOST_NODES = 1 << 16
 _NODE = ("GROUP_RANK", "NODE_RANK")  # the first is set by torchrun, the second by Ray Train and Lightning
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A node among others."""
+def node_of(node: int | None, nodes: int | None, environment: Mapping[str, str] = os.environ) -> tuple[int, int, str]:
+    """The number of this process's node, how many nodes there are, and what says so, for messages.
 
-    number: int
-    nodes: int
-    origin: str
-
-
-def node_of(node: int | None, nodes: int | None, environment: Mapping[str, str] = os.environ) -> Node:
-    """The node of this process: by the arguments, else by what torchrun or Ray Train set, else the only node."""
+    That are the arguments, else what torchrun or Ray Train set, else it is the only node.
+    """
     if (node is None) != (nodes is None):
         raise ValueError(f"node and nodes must be given together, got {node!r} and {nodes!r}.")
     name = next((name for name in _NODE if name in environment), None)
     if node is not None:
-        here = Node(at_least(0, node, "node"), at_least(1, nodes, "nodes", below=_MOST_NODES), "from the arguments")
+        number, count = at_least(0, node, "node"), at_least(1, nodes, "nodes", below=_MOST_NODES)
+        origin = "from the arguments"
     elif name is None or not {"WORLD_SIZE", "LOCAL_WORLD_SIZE"} <= environment.keys():
-        return Node(0, 1, "one node: neither arguments nor the environment name more")
+        return 0, 1, "one node: neither arguments nor the environment name more"
     else:
         names = name, "WORLD_SIZE", "LOCAL_WORLD_SIZE"
         if not all(environment[each].isdecimal() for each in names):
@@ -38,7 +32,7 @@ def node_of(node: int | None, nodes: int | None, environment: Mapping[str, str] 
                 f"All nodes must have equally many ranks, got WORLD_SIZE={world} and LOCAL_WORLD_SIZE={local}. Start "
                 "as many on every node, or give node= and nodes=."
             )
-        here = Node(number, world // local, f"from {name}, WORLD_SIZE and LOCAL_WORLD_SIZE")
-    if here.number >= here.nodes:
-        raise ValueError(f"node must lie in [0, {here.nodes}), got {here.number} ({here.origin}). Count nodes from 0.")
-    return here
+        count, origin = world // local, f"from {name}, WORLD_SIZE and LOCAL_WORLD_SIZE"
+    if number >= count:
+        raise ValueError(f"node must lie in [0, {count}), got {number} ({origin}). Count nodes from 0.")
+    return number, count, origin

@@ -1,13 +1,12 @@
 """`ts.cluster.open`: map the shards of this node where they are, or fetch them once per node into shared memory."""
 
 import os
-from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
 
 import numpy as np
 
-from tensorstash.cluster.manifest import INDEX, NAME, Manifest, ShardRecord, key_of
+from tensorstash.cluster.manifest import INDEX, NAME, ShardRecord, from_json, key_of
 from tensorstash.cluster.node import node_of
 from tensorstash.cluster.shards import Shards, assign
 from tensorstash.cluster.store import Store
@@ -70,8 +69,8 @@ def open(  # noqa: A001  its name is ts.cluster.open
             f"Shards can be opened once their manifest is written, which is last; {where} does not exist. Make the "
             "shards, or resume making them: ts.cluster.shard(...)."
         )
-    manifest = Manifest.from_json(text, where)
-    this_node, label = node_of(node, nodes), None
+    manifest = from_json(text, where)
+    (number, count, origin), label = node_of(node, nodes), None
     shared = share is not None and share is not False
     if shared or store.directory is None:
         label = check_share(share if shared else True, store.url.rstrip("/"))
@@ -89,7 +88,7 @@ def open(  # noqa: A001  its name is ts.cluster.open
             raise _wrong(store, record, f"has {stash.rows:,} rows, and its manifest says {record.rows:,}")
         return stash
 
-    held = assign([shard.rows for shard in manifest.shards], this_node.nodes)[this_node.number]
+    held = assign([shard.rows for shard in manifest.shards], count)[number]
     index = opened(manifest.index, INDEX, "index")
     shard, rows, listed = index["shard"].numpy(), index["rows"].numpy(), len(manifest.shards)
     counted = np.bincount(shard, minlength=listed).tolist(), np.bincount(shard, rows, minlength=listed).tolist()
@@ -98,8 +97,8 @@ def open(  # noqa: A001  its name is ts.cluster.open
             f"{where} is not a whole manifest: the rows and entities of its shards are not those of its index. Make "
             "the shards again: ts.cluster.shard(...)."
         )
-    stashes = {number: opened(manifest.shards[number], number, number) for number in held}
-    return Shards(manifest, this_node.number, this_node.nodes, this_node.origin, stashes, index)
+    stashes = {k: opened(manifest.shards[k], k, k) for k in held}
+    return Shards(manifest, number, count, origin, stashes, index)
 
 
 def _check_size(store: Store, record: ShardRecord) -> None:
@@ -110,7 +109,7 @@ def _check_size(store: Store, record: ShardRecord) -> None:
         raise _wrong(store, record, f"has {size:,} bytes, and its manifest says {record.bytes:,}")
 
 
-def _fetch(store: Store, record: ShardRecord, target: UnpublishedFile, report: Callable[[float], None]) -> None:
+def _fetch(store: Store, record: ShardRecord, target: UnpublishedFile) -> None:
     """Fill the copy of a shard that all processes of this node share."""
     check_free(
         record.bytes,
@@ -126,7 +125,6 @@ def _fetch(store: Store, record: ShardRecord, target: UnpublishedFile, report: C
         write(target.fd, memoryview(chunk), written)
         written += len(chunk)
         digest.update(chunk)
-        report(written / record.bytes)
     if digest.hexdigest() != record.checksum:
         raise _wrong(store, record, "has other bytes than its manifest says")
 

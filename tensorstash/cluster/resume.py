@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from tensorstash.cluster.manifest import INDEX, NAME, Manifest, ShardRecord, key_of, seal, unseal
+from tensorstash.cluster.manifest import INDEX, NAME, Manifest, ShardRecord, from_json, key_of, seal, to_json, unseal
 from tensorstash.cluster.shard_file import ShardReport, read_shard
 from tensorstash.cluster.store import Store
 from tensorstash.common.text import cut
@@ -42,7 +42,7 @@ class ShardingRun:
                 f"Only one call at a time may make shards in a place; another has written {self.store.join(NAME)}. "
                 "Call it again, or give another to=."
             )
-        self.store.write(NAME, manifest.to_json())
+        self.store.write(NAME, to_json(manifest))
         self.store.remove(_PARTIAL)
 
 
@@ -56,8 +56,7 @@ def resume(store: Store, arguments: Mapping[str, str], progress: bool | None) ->
     if manifest is not None:
         before, records = manifest.arguments, dict(enumerate(manifest.shards))
     for name in sorted({*before, *arguments}) if records else ():
-        then, now = (str(texts.get(name)) for texts in (before, arguments))
-        then, now = (cut(text, _LONGEST) for text in (then, now))
+        then, now = (cut(str(texts.get(name)), _LONGEST) for texts in (before, arguments))
         if before.get(name) != arguments.get(name):
             what = "from another source: " if name == "source" else f"with {name}="
             raise SegmentError(
@@ -80,7 +79,7 @@ def resume(store: Store, arguments: Mapping[str, str], progress: bool | None) ->
 def _read_manifest(store: Store) -> Manifest | None:
     text = store.read(NAME)
     try:
-        return None if text is None else Manifest.from_json(text, store.join(NAME))
+        return None if text is None else from_json(text, store.join(NAME))
     except SegmentError as error:
         warnings.warn(f"{error} All of them are made again now.", UserWarning, stacklevel=6)
         return None

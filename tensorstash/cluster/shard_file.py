@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tensorstash.cluster.manifest import INDEX, ShardRecord, file_of, key_of
+from tensorstash.cluster.manifest import INDEX, ShardRecord, key_of
 from tensorstash.cluster.rows_by_shard import ROW, SHARD
 from tensorstash.cluster.store import Store, checksum
 from tensorstash.common.frequency import Frequency
@@ -32,8 +32,7 @@ class ShardReport:
     """A finished shard: its record, and the part of the index and the manifest that comes from it."""
 
     record: ShardRecord
-    entities: list[Any]
-    entity_rows: list[int]
+    entities: dict[Any, int]  # of each its rows
     pairs: dict[Frequency, int]  # how many pairs of consecutive rows are one step of each frequency apart
     warnings: tuple[str, ...] = ()
 
@@ -58,7 +57,7 @@ class ShardWriter:
             static = self.static.filter(pc.field(SHARD) == number)
             table = replace(table, source=open_table(static, static.schema, table.source.label), rows=static.num_rows)
         shard = replace(choice, source=replace(source, units=tuple(units)), rows=rows.num_rows, table=table)
-        return _write(self.store, file_of(number), key_of(self.arguments, number), shard)
+        return _write(self.store, f"shard-{number:05}.safetensors", key_of(self.arguments, number), shard)
 
     def _name_row(self, numbers: Any, at: int) -> str:
         row = int(numbers[at])
@@ -75,7 +74,7 @@ def write_index(
     entity = [*columns] if len(columns) > 1 else "entity.0"
     shards = np.repeat(np.arange(len(reports)), [len(report.entities) for report in reports])
     columns["shard"] = pa.array(shards, pa.uint16())
-    columns["rows"] = pa.array([rows for report in reports for rows in report.entity_rows], pa.int64())
+    columns["rows"] = pa.array([rows for report in reports for rows in report.entities.values()], pa.int64())
     choice = plan(pa.table(columns), ["shard", "rows"], entity=entity).choice
     return _write(store, INDEX, key_of(arguments, INDEX), choice).record
 
@@ -117,4 +116,4 @@ def _report(record: ShardRecord, stash: Stash, warnings: tuple[str, ...]) -> Sha
     offsets, pairs = stash.offsets.numpy(), {}
     if stash.time is not None and stash.info.time is not None and not stash.info.time.duplicates:
         pairs = pairs_per_frequency(offsets, stash.time.numpy(), stash.clock)
-    return ShardReport(record, stash.entities, np.diff(offsets).tolist(), pairs, warnings)
+    return ShardReport(record, dict(zip(stash.entities, np.diff(offsets).tolist())), pairs, warnings)

@@ -1,7 +1,7 @@
 """Statistics over the rows of all shards: a few numbers from each node, which are merged."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,22 +25,22 @@ from tensorstash.windows.windows import Windows
 
 
 @dataclass(frozen=True, slots=True)
-class NodeStatistics:
-    """Per-shard statistics computed by one node."""
+class ShardStatistics:
+    """Statistics of the rows of one shard, by column."""
 
-    spans: dict[str, str] = field(default_factory=dict)  # maps each span to scale to its column
-    packs: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the dimensions of a row of each column
-    rows: dict[int, int] = field(default_factory=dict)  # the rows seen in each shard
-    every: dict[int, dict[str, Fitted]] = field(default_factory=dict)  # by shard and column, of all entities together
-    each: dict[int, dict[str, Fitted]] = field(
-        default_factory=dict
-    )  # by shard and column, of each entity; only with `by="entity"`
+    spans: dict[str, str]  # maps each span to scale to its column
+    packs: dict[str, tuple[int, ...]]  # the dimensions of a row
+    rows: int  # that were seen
+    every: dict[str, Fitted]  # of all entities together
+    each: dict[str, Fitted]  # of each entity; only with `by="entity"`
 
 
 def of_node(
     parts: Mapping[int, Windows], columns: list[str], kind: str, by: str | None, *, together: bool = False
-) -> NodeStatistics:
-    """The statistics of each shard of this node; raises `ValueError` for quartiles, which cannot be merged.
+) -> dict[int, ShardStatistics]:
+    """The statistics of each shard of this node that has windows.
+
+    Raises `ValueError` for quartiles, which cannot be merged.
 
     With `together` all numbers of a pack have the same statistics.
     """
@@ -48,10 +48,10 @@ def of_node(
         raise ValueError(
             'kind="robust" needs one stash: quartiles of shards cannot be merged. Use "standard", "minmax" or "maxabs".'
         )
-    node = NodeStatistics()
+    node = {}
     for shard, part in parts.items():
-        stash, names = part.stash, dict.fromkeys([*spans_of(part, columns).values(), *columns])
-        node.spans.update(spans_of(part, columns))
+        stash, spans = part.stash, spans_of(part, columns)
+        names = dict.fromkeys([*spans.values(), *columns])
         if static := [name for name in names if name in stash.static]:
             raise ValueError(
                 f"Shards have no statistics of static columns; {static[0]!r} is one. Scale it before the load."
@@ -61,42 +61,41 @@ def of_node(
                 f"A row of a table may be seen by windows of several shards; {apart[0]!r} is a column of a table. Fit "
                 "a scaler on the table."
             )
-        node.packs.update({name: tuple(stash[name].shape[1:]) for name in names})
+        packs = {name: tuple(stash[name].shape[1:]) for name in names}
         if not len(part):
             continue
         rows = rows_seen(part, stash)
         values = {name: (values_of(stash, name), rows) for name in names}
         if together:
             values = {name: all_of_pack(*of_column, name) for name, of_column in values.items()}
-        node.rows[shard] = len(rows)
-        node.every[shard] = {name: fit([(column, one_group(own))], kind) for name, (column, own) in values.items()}
-        node.each[shard] = {name: fit([of_column], kind) for name, of_column in values.items() if by is not None}
+        every = {name: fit([(column, one_group(own))], kind) for name, (column, own) in values.items()}
+        each = {name: fit([of_column], kind) for name, of_column in values.items() if by is not None}
+        node[shard] = ShardStatistics(spans, packs, len(rows), every, each)
     return node
 
 
-def of_all(entity_offsets: Int64s, nodes: Sequence[NodeStatistics], kind: str, by: str | None) -> Statistics:
+def of_all(
+    entity_offsets: Int64s, nodes: Sequence[Mapping[int, ShardStatistics]], kind: str, by: str | None
+) -> Statistics:
     """The statistics of all ranks, merged in the order of shards, so that every rank computes the same bits.
 
     The ranks of one node give the same statistics.
     """
-    result = NodeStatistics()
-    for node in nodes:
-        for name in ("spans", "packs", "rows", "every", "each"):
-            getattr(result, name).update(getattr(node, name))
-    if not result.rows:
+    shards = dict(sorted({shard: own for node in nodes for shard, own in node.items()}.items()))
+    if not shards:
         raise ValueError(NO_WINDOWS)
-    statistics = Statistics(sum(result.rows.values()), result.spans, {}, {}, [])
-    for name, pack in result.packs.items():
+    first, *_ = shards.values()
+    statistics = Statistics(sum(own.rows for own in shards.values()), first.spans, {}, {}, [])
+    for name, pack in first.packs.items():
         few = NO_GROUPS
         with np.errstate(invalid="ignore", over="ignore"):
-            fitted = merged([result.every[shard][name] for shard in sorted(result.every)], kind)
+            fitted = merged([own.every[name] for own in shards.values()], kind)
         if by is not None:
-            offsets = entity_offsets
             # entities of shards without windows have no values
-            count, center, scale = (np.zeros((offsets[-1], array.shape[1]), array.dtype) for array in fitted)
-            for shard, columns in result.each.items():
-                entities = slice(offsets[shard], offsets[shard + 1])
-                count[entities], center[entities], scale[entities] = columns[name]
+            count, center, scale = (np.zeros((entity_offsets[-1], array.shape[1]), array.dtype) for array in fitted)
+            for shard, own in shards.items():
+                entities = slice(entity_offsets[shard], entity_offsets[shard + 1])
+                count[entities], center[entities], scale[entities] = own.each[name]
             fitted, few = fill_few((count, center, scale), fitted)
         statistics.add(name, pack, fitted, few)
     return statistics

@@ -15,7 +15,6 @@ from tensorstash.cluster.shard_statistics import of_all, of_node
 from tensorstash.cluster.shards import Shards
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.keywords import made_by
-from tensorstash.errors import NoWindowError
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.several import Several
 from tensorstash.transforms.fitting import Statistics
@@ -23,7 +22,7 @@ from tensorstash.windows.contents import Contents
 from tensorstash.windows.entity_numbers import numbers_of
 from tensorstash.windows.identity import MEANINGS
 from tensorstash.windows.splits import Moment
-from tensorstash.windows.windows import Windows
+from tensorstash.windows.windows import Windows, last_parts
 
 Part = TypeVar("Part")
 Made = TypeVar("Made")
@@ -76,7 +75,7 @@ class ShardedWindows(Several):
 
     def __len__(self) -> int:
         """The number of windows of all shards on all nodes."""
-        return sum(self.table.windows)
+        return sum(self._table.windows)
 
     def split(self, *cuts: Moment) -> "tuple[ShardedWindows, ...]":
         """Divide these windows at times: before, between and from the cuts. A window across a cut is in no part.
@@ -136,7 +135,7 @@ class ShardedWindows(Several):
             >>> [len(part) for part in windows.split_last(4)]
             [8, 8]
         """
-        return self._divided(partial(_last_parts, lengths=lengths, of=of), len(lengths) + 1)
+        return self._divided(partial(last_parts, lengths=lengths, of=of), len(lengths) + 1)
 
     def of(self, names: Sequence[Any]) -> "ShardedWindows":
         """The windows of some entities, which may be of any shard.
@@ -162,14 +161,12 @@ class ShardedWindows(Several):
         parts = made_of_shards(chosen, lambda one: one[0].of([entities[k] for k in one[1]]), stacklevel=3)
         return replace(self, parts=parts, counts=None)
 
-    def _divided(
-        self, divide: Callable[[Windows], Sequence[Windows | None]], count: int
-    ) -> "tuple[ShardedWindows, ...]":
+    def _divided(self, divide: Callable[[Windows], Sequence[Windows]], count: int) -> "tuple[ShardedWindows, ...]":
         divided = made_of_shards(self.parts, divide, stacklevel=4)
-        every = (
-            {shard: part for shard, parts in divided.items() if (part := parts[k]) is not None} for k in range(count)
+        parted = tuple(
+            replace(self, parts={shard: parts[k] for shard, parts in divided.items()}, counts=None)
+            for k in range(count)
         )
-        parted = tuple(replace(self, parts=parts, counts=None) for parts in every)
         self._warn_of_empty(parted)
         return parted
 
@@ -187,20 +184,8 @@ class ShardedWindows(Several):
                     stacklevel=4,
                 )
 
-    def counts_of_node(self) -> dict[int, ShardCount]:
-        """The count of each shard that this node holds."""
-        return {shard: _counted(self.parts.get(shard)) for shard in self._held[self.shards.node]}
-
-    def described(self) -> dict[str, Any] | None:
-        """The part of the fingerprint that all shards share; `None` if this node has no shard."""
-        for part in self.parts.values():
-            fingerprint = part.fingerprint()
-            kept = ("spans", "stride", "align", "tables", "calendar", *MEANINGS)
-            return {name: fingerprint[name] for name in kept if name in fingerprint}
-        return None
-
     @cached_property
-    def table(self) -> ShardTable:
+    def _table(self) -> ShardTable:
         """The number of windows in each shard; several nodes must have exchanged it."""
         return ShardTable([count.windows for count in self._counts], self.shards.holds)
 
@@ -213,7 +198,7 @@ class ShardedWindows(Several):
                 f"Each of {self.shards.nodes} nodes must know how many windows the others hold. Call windows = "
                 "ts.cluster.exchange_counts(windows) on every rank, after the last split and before the loader."
             )
-        return [count for _, count in sorted(self.counts_of_node().items())]
+        return [count for _, count in sorted(counts_of_node(self).items())]
 
     def fingerprint(self) -> dict[str, Any]:
         """A small identity in plain values, the same on every node and for any number of nodes.
@@ -239,7 +224,7 @@ class ShardedWindows(Several):
             "rows": self.shards.manifest.rows,
             "first_time": min(first, default=None),
             "last_time": max(last, default=None),
-            **(self.described() or {}),
+            **(shared_fingerprint(self) or {}),
             "runs": zlib.crc32(repr([count[:4] for count in counts]).encode()),
             "offsets": zlib.crc32(repr([count.offsets for count in counts]).encode()),
         }
@@ -247,12 +232,12 @@ class ShardedWindows(Several):
     @property
     def contents(self) -> Contents:  # type: ignore[override]  # an attribute there
         """What gathers the windows of this node."""
-        return self._mix_of_node().contents
+        return self._mix_of_node.contents
 
     def order(self, *, shuffle: bool) -> ShardedOrder:
         """The order of a sampler over these windows: each shard permuted in each epoch, or sequential."""
-        node, nodes, components = self.shards.node, self.shards.nodes, self._mix_of_node().components
-        return ShardedOrder(self.table, node, nodes, [*self.parts], components, shuffle=shuffle)
+        shards, components = self.shards, self._mix_of_node.components
+        return ShardedOrder(self._table, shards.node, shards.nodes, [*self.parts], components, shuffle=shuffle)
 
     def numbers(self) -> tuple[Int64s, Int64s]:
         """The number of each shard of this node, and where its entities begin among those of all shards."""
@@ -275,30 +260,28 @@ class ShardedWindows(Several):
         node = of_node(self.parts, columns, kind, by, together=together)
         return partial(of_all, self.shards.entity_offsets, [node], kind)
 
+    @cached_property
     def _mix_of_node(self) -> Mix:
         """The windows of this node as one mix, whose components are `shard 0`, `shard 1` and so on.
 
         Raises `ValueError` on every node if any of them holds no window.
         """
-        for node, shards in enumerate(self._held):
-            if not any(self.table.windows[shard] for shard in shards):
-                raise ValueError(
-                    f"Each node must hold at least one window; node {node} of {self.shards.nodes} holds none, in "
-                    f"{len(shards):,} shards. Use fewer nodes, or more shards."
-                )
-        return self._mix
-
-    @cached_property
-    def _mix(self) -> Mix:
+        if 0 in self._totals:
+            raise ValueError(
+                f"Each node must hold at least one window; node {self._totals.index(0)} of {self.shards.nodes} holds "
+                "none. Use fewer nodes, or more shards."
+            )
         return Mix({f"shard {shard}": part for shard, part in self.parts.items()})
 
     @property
-    def _held(self) -> Sequence[Sequence[int]]:
-        return self.shards.holds(self.shards.nodes)
+    def _totals(self) -> list[int]:
+        """The number of windows on each node."""
+        windows = self._table.windows
+        return [sum(windows[shard] for shard in shards) for shards in self.shards.holds(self.shards.nodes)]
 
     def _unevenness(self) -> float:
         """The share of filler in an epoch, because some nodes hold fewer windows than others."""
-        totals = [sum(self.table.windows[shard] for shard in shards) for shards in self._held]
+        totals = self._totals
         return 1 - sum(totals) / (len(totals) * max(totals)) if any(totals) else 0.0
 
     def warning(self) -> str | None:
@@ -307,7 +290,7 @@ class ShardedWindows(Several):
         if uneven <= _UNEVEN:
             return None
         return (
-            f"The windows of {len(self.table.windows):,} shards are uneven on {self.shards.nodes} nodes: all take as "
+            f"The windows of {len(self._table.windows):,} shards are uneven on {self.shards.nodes} nodes: all take as "
             f"many steps as the one with the most, so {uneven:.0%} of what they show is filler. Use more shards or "
             "fewer nodes."
         )
@@ -321,6 +304,21 @@ class ShardedWindows(Several):
         return f"ShardedWindows: {len(self):,} in {len(self._counts):,} shards, {text}{filler}"
 
 
+def counts_of_node(windows: ShardedWindows) -> dict[int, ShardCount]:
+    """The count of each shard that this node holds."""
+    held = windows.shards.holds(windows.shards.nodes)[windows.shards.node]
+    return {shard: _counted(windows.parts.get(shard)) for shard in held}
+
+
+def shared_fingerprint(windows: ShardedWindows) -> dict[str, Any] | None:
+    """The part of the fingerprint that all shards share; `None` if this node has no shard."""
+    for part in windows.parts.values():
+        fingerprint = part.fingerprint()
+        kept = ("spans", "stride", "align", "tables", "calendar", *MEANINGS)
+        return {name: fingerprint[name] for name in kept if name in fingerprint}
+    return None
+
+
 def _counted(windows: Windows | None) -> ShardCount:
     if windows is None:
         return ShardCount()
@@ -330,14 +328,6 @@ def _counted(windows: Windows | None) -> ShardCount:
     rows += [number for name, number in fingerprint.items() if name == "entities_in_tables"]
     offsets = zlib.crc32(repr(tuple(rows)).encode())
     return ShardCount(fingerprint["windows"], fingerprint["first_time"], fingerprint["last_time"], runs, offsets)
-
-
-def _last_parts(part: Windows, lengths: Sequence[int], of: str | None) -> tuple[Windows | None, ...]:
-    """The parts of a shard; where no series is as long as all of them together, there is no first one."""
-    try:
-        return part.split_last(*lengths, of=of)
-    except NoWindowError:
-        return None, *(_last_parts(part, lengths[1:], of) if lengths[1:] else (part,))
 
 
 def made_of_shards(parts: Mapping[int, Part], make: Callable[[Part], Made], stacklevel: int) -> dict[int, Made]:

@@ -135,24 +135,15 @@ class Clock:
             )
 
 
-def epoch_unit(low: int, high: int) -> str | None:
-    """The unit in which integers are times since 1970, as their size tells; `None` if they are no such times."""
-    units = (
-        unit
-        for unit in ("s", "ms", "us", "ns")
-        if _EPOCH[0] <= low * NANOSECONDS[unit] <= high * NANOSECONDS[unit] <= _EPOCH[1]
-    )
-    return next(units, None)
-
-
 def epoch_hint(name: str, low: int | None, high: int | None) -> str:
     """What to do with integer times of a column that read as times since 1970, as a sentence after another one."""
-    unit = None if low is None or high is None else epoch_unit(low, high)
-    if unit is None:
+    if low is None or high is None:
         return ""
-    return (
-        f" {low} reads as {unit} since 1970: load frame.with_columns(pl.from_epoch({name!r}, {unit!r})), with polars."
-    )
+    for unit in ("s", "ms", "us", "ns"):
+        if _EPOCH[0] <= low * NANOSECONDS[unit] <= high * NANOSECONDS[unit] <= _EPOCH[1]:
+            load = f"frame.with_columns(pl.from_epoch({name!r}, {unit!r}))"
+            return f" {low} reads as {unit} since 1970: load {load}, with polars."
+    return ""
 
 
 def _check_unique(when: datetime, zone: str, what: str) -> None:

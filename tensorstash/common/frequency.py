@@ -19,9 +19,15 @@ if TYPE_CHECKING:
     from tensorstash.common.dtypes import Bools, Int8s, Int64s  # not at run time: it imports torch
 
 Duration = int | str | timedelta
-_MONTHS = {"mo": 1, "q": 3, "y": 12}
+_CALENDAR_UNITS = {
+    "mo": ("months", 1),
+    "q": ("months", 3),
+    "y": ("months", 12),
+    "bd": ("business days", 1),
+    "d": ("days", 1),
+    "w": ("days", 7),
+}
 _LENGTHS = (("1mo", 28, 31), ("2mo", 59, 62), ("1q", 89, 92), ("4mo", 120, 123), ("6mo", 181, 184), ("1y", 365, 366))
-_DAYS = {"d": 1, "w": 7}
 _CALENDAR = re.compile(r"([1-9]\d*)(mo|q|y|bd|d|w)")
 _ZERO = re.compile(r"-?(0+[a-z]+)+")
 _PART = re.compile(r"(\d+)(ns|us|ms|mo|bd|s|m|h|d|w|q|y|i)")
@@ -141,13 +147,9 @@ def frequency(text: Duration, clock: Clock, tolerance: Duration | None, what: st
         raise ValueError(f"tolerance must be >= 0, got {tolerance!r}.")
     calendar = _CALENDAR.fullmatch(str(text)) if clock.unit is not None else None
     if calendar is not None:
-        count, unit = int(calendar[1]), calendar[2]
-        if unit in _MONTHS:
-            return Frequency(str(text), "months", count * _MONTHS[unit], allowed, clock)
-        if unit == "bd":
-            return Frequency(str(text), "business days", count, allowed, clock)
-        if clock.zone not in UTC_NAMES:
-            return Frequency(str(text), "days", count * _DAYS[unit], allowed, clock)
+        kind, length = _CALENDAR_UNITS[calendar[2]]
+        if kind != "days" or clock.zone not in UTC_NAMES:  # in UTC all days have 24 hours
+            return Frequency(str(text), kind, int(calendar[1]) * length, allowed, clock)
     ticks = _ticks(text, clock, what)
     if ticks < 1:
         raise ValueError(f"{what} must be longer than zero, got {text!r}.")
@@ -192,13 +194,12 @@ def written(step: int, clock: Clock) -> int | str:
     """A step as users write it: an integer for integer times, else text such as "1h30m" or "3d"."""
     if clock.unit is None:
         return step
-    rest, text = step * NANOSECONDS[clock.unit], ""
-    for unit in ("d", "h", "m", "s", "ms", "us", "ns"):
+    rest, text, day = step * NANOSECONDS[clock.unit], "", NANOSECONDS["d"]
+    units = ("d", "h", "m", "s", "ms", "us", "ns")
+    for unit in units[1:] if day < rest < 2 * day else units:
         count, rest = divmod(rest, NANOSECONDS[unit])
-        if count and (unit != "d" or not rest or count > 1):
+        if count:
             text += f"{count}{unit}"
-        elif count:
-            rest += count * NANOSECONDS[unit]
     return text or "0s"
 
 
@@ -222,8 +223,7 @@ def _ticks(length: Duration, clock: Clock, what: str) -> int:
         is_step = what in ("frequency", "step", "gap", "every")
         calendar = ", or alone '1mo', '1q', '1y', '1bd'" if is_step else ""
         meant = meant_by(length)
-        units = [unit for _, unit in _PART.findall(meant or "")]
-        is_possible = meant is not None and (is_step or all(unit in NANOSECONDS for unit in units))
+        is_possible = meant and (is_step or all(unit in NANOSECONDS for _, unit in _PART.findall(meant)))
         own = " Or give a list of all times that exist." if what == "frequency" else ""
         remedy = f" Write {meant!r}." if is_possible else own
         raise ValueError(

@@ -1,6 +1,6 @@
 """Calls that are mistaken: keywords of other libraries and misspelt ones, and classes that functions make."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, signature
@@ -85,11 +85,6 @@ _ANSWERS = {
 KEYWORDS = {name: _by_word(answers) for name, answers in _ANSWERS.items()}
 
 
-def _likely(word: str, parameters: Iterable[str]) -> str | None:
-    near = get_close_matches(word, sorted(parameters), n=1, cutoff=0.7)
-    return f"Did you mean {near[0]}=?" if near else None
-
-
 def suggests_keywords(target: Target) -> Target:
     """Decorate a function, or the constructor of a class, so that its error for a wrong keyword says what to write.
 
@@ -110,8 +105,9 @@ def suggests_keywords(target: Target) -> Target:
                 f"{shown(arguments[len(places)])} too. Write its keyword, such as {by_name[0]}=."
             )
         for word in [name for name in named if name not in parameters]:
-            if remedy := known.get(word) or _likely(word, parameters):
-                raise TypeError(f"{target.__name__}() has no argument {word!r}. {remedy}")
+            near = [f"Did you mean {name}=?" for name in get_close_matches(word, sorted(parameters), 1, 0.7)]
+            if remedies := [known[word]] if word in known else near:
+                raise TypeError(f"{target.__name__}() has no argument {word!r}. {remedies[0]}")
         return called(*arguments, **named)
 
     if isinstance(target, type):
@@ -123,7 +119,7 @@ def suggests_keywords(target: Target) -> Target:
 def made_by(makers: str, of: type) -> Callable[[Target], Target]:
     """Decorate a class that users get from `makers`: a call that does not have its arguments says so.
 
-    It is a `TypeError`. The first argument must be an `of`, and the others must fit the signature.
+    It is a `TypeError`. One of its arguments is an `of`, which only these makers have.
     """
 
     def decorate(target: Target) -> Target:
@@ -131,11 +127,7 @@ def made_by(makers: str, of: type) -> Callable[[Target], Target]:
 
         @wraps(called)
         def checked(*arguments: Any, **named: Any) -> None:
-            try:
-                first = signature(called).bind(*arguments, **named).args[1]
-            except TypeError:
-                first = None
-            if not isinstance(first, of):
+            if not any(isinstance(given, of) for given in (*arguments[1:], *named.values())):
                 raise TypeError(f"The class {target.__name__} is not called by users. Write {makers}.")
             called(*arguments, **named)
 

@@ -1,8 +1,7 @@
-"""The progress of a load: a bar for its user, and a fraction for the processes that wait for it."""
+"""The progress of a load: a bar for its user."""
 
 import time
 import warnings
-from collections.abc import Callable
 from threading import RLock
 
 from tqdm import TqdmWarning
@@ -12,7 +11,6 @@ with warnings.catch_warnings():
     from tqdm.auto import tqdm
 
 DELAY = 1.0  # seconds after which the bar of a phase is shown that is short in most loads
-_PAUSE = 0.1  # seconds between two reports
 
 
 class Bar(tqdm):  # type: ignore[misc]
@@ -40,24 +38,19 @@ def bar_of(total: int | None, phase: str, shown: bool | None) -> Bar:
 class Progress:
     """Counts the values written by all threads, and shows them as rows, because columns may be at different rows."""
 
-    def __init__(self, bar: Bar, values: int, report: Callable[[float], None]) -> None:
-        """Advance the bar, and call `report` with the fraction of `values` that is done."""
+    def __init__(self, bar: Bar, values: int) -> None:
+        """Advance the bar until `values` are done."""
         self._values = max(values, 1)
-        self._report = report
         self._lock = RLock()
         self._done = self._nbytes = 0
-        self._reported = self._began = time.monotonic()
+        self._began = time.monotonic()
         self._bar = bar
 
     def add(self, values: int, nbytes: int) -> None:
         """Count values, of `nbytes` bytes, that have been written."""
         with self._lock:
-            now = time.monotonic()
             self._done += values
             self._nbytes += nbytes
-            speed = self._nbytes / max(now - self._began, 1e-6) / 1e6
+            speed = self._nbytes / max(time.monotonic() - self._began, 1e-6) / 1e6
             self._bar.set_postfix_str(f"{speed:,.0f} MB/s", refresh=False)
             self._bar.update(self._bar.total * self._done / self._values - self._bar.n)
-            if now - self._reported > _PAUSE:
-                self._reported = now
-                self._report(self._done / self._values)

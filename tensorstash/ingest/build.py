@@ -1,7 +1,7 @@
 """From a request to a stash: a private one, or one of which a machine or a directory keeps a single copy."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,13 +87,11 @@ def _load_once(found: Found, target: Target, progress: bool | None) -> tuple[Sta
         )
     key, noted = key_of(found.rows(target.version, progress), argument_keys(found.request)), list[str]()
 
-    def build(draft: UnpublishedFile, report: Callable[[float], None]) -> None:
+    def build(draft: UnpublishedFile) -> None:
         from tensorstash.ingest.write import write_load
 
         choice, limits = found.choose(progress), draft.limits()
-        _, texts = write_load(
-            choice, draft.fd, limits, on_disk=draft.directory.chosen, key=key, progress=progress, report=report
-        )
+        _, texts = write_load(choice, draft.fd, limits, on_disk=draft.directory.chosen, key=key, progress=progress)
         noted.extend(texts)
         found.check_unchanged()
 

@@ -1,6 +1,6 @@
 """Decode a source into a segment: first the keys, which determine the place of each row, then the columns."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -58,11 +58,10 @@ def write_load(
     on_disk: bool = False,
     key: str | None = None,
     progress: bool | None,
-    report: Callable[[float], None] = lambda _: None,
 ) -> tuple[Draft, tuple[str, ...]]:
     """Write the whole segment of a load, if the limits allow, and collect the warnings for its user.
 
-    It goes into the empty file `fd`, or into a new unnamed file. `report` is called with the fraction that is done.
+    It goes into the empty file `fd`, or into a new unnamed file.
     """
     check_columns(choice.nbytes, choice.source.label, limits, on_disk)
     tensors = [(column.name, column.dtype, (choice.rows, *column.shape)) for column in choice.stored]
@@ -71,7 +70,7 @@ def write_load(
     values = choice.rows * sum(len(column.members) for column in read if column)
     decoders = {column.name: decoder_of(column) for column in (*choice.columns, *choice.static, *choice.joined)}
     with bar_of(choice.rows, "loading", progress) as bar:
-        done = Progress(bar, values, report)
+        done = Progress(bar, values)
         keys = read_keys(choice, draft, done)
         load = _Load(choice, keys, draft, decoders)
         check_static((*choice.static, *choice.joined, *choice.request.carried), len(keys.entities), choice.source.label)

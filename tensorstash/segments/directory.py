@@ -84,7 +84,8 @@ def open_directory(path: str | None = None) -> Iterator[Directory]:
         if status.st_uid != os.geteuid():
             raise _not_ours(path, f"it belongs to user {status.st_uid}, and you are user {os.geteuid()}")
         if status.st_mode & 0o777 != 0o700:
-            raise _not_ours(path, f"its mode is {stat.S_IMODE(status.st_mode):o}", f"Run chmod 700 {path}, or s")
+            mode = stat.S_IMODE(status.st_mode)
+            raise _not_ours(path, f"its mode is {mode:o}, which chmod 700 {path} mends")
         yield Directory(path, fd)
     finally:
         os.close(fd)
@@ -103,11 +104,11 @@ def _create() -> str:
     return path
 
 
-def _not_ours(path: str, why: str, remedy: str = "S") -> SegmentError:
+def _not_ours(path: str, why: str) -> SegmentError:
     is_usable = os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)
     example = f"{path}{'/' if is_usable else '-'}{os.geteuid()}"
     return SegmentError(
-        f"Shared segments need a directory that only its owner can use; {path} is not one: {why}. {remedy}et "
+        f"Shared segments need a directory that only its owner can use; {path} is not one: {why}. Set "
         f"TENSORSTASH_DIR to a directory that does not exist yet, for example {example}: it will be created."
     )
 

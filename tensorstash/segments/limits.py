@@ -144,9 +144,6 @@ def _reclaimable(path: str) -> int:
 
 
 def _text(path: str) -> str:
-    """A small file of the kernel. A load reads a dozen, and the layers of `open` take longer than the system does."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return b"".join(iter(lambda: os.read(fd, 4096), b"")).decode()
-    finally:
-        os.close(fd)
+    """A small file of the kernel."""
+    with open(path, "rb", buffering=0) as file:  # a load reads a dozen
+        return file.read().decode()

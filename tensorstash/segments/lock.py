@@ -1,4 +1,4 @@
-"""The lock that elects one process to build a segment. Its file holds that process's progress or error.
+"""The lock that elects one process to build a segment. Its file holds the number of that process, or its error.
 
 The lock only saves work: without it several processes build the same segment, and the first to publish wins.
 """
@@ -53,10 +53,10 @@ def acquire(lock: int, what: object, deadline: float | None) -> bool:
         waited = True
         now = time.monotonic()
         if deadline is not None and now >= deadline:
-            raise TimeoutError(f"{_progress(lock, what)}; timeout= is over. Wait longer, or end that process.")
+            raise TimeoutError(f"{_loading(lock, what)}; timeout= is over. Wait longer, or end that process.")
         if not logged and now - start >= _SILENCE:
             logged = True
-            _log.warning("%s; waiting for it.", _progress(lock, what))
+            _log.warning("%s; waiting for it.", _loading(lock, what))
         time.sleep(_POLL)
     removed = not os.fstat(lock).st_nlink
     state = _read_note(lock)
@@ -82,11 +82,8 @@ def _locked(lock: int) -> bool:
     return True
 
 
-def _progress(lock: int, what: object) -> str:
-    state = _read_note(lock)
-    done = state.get("done")
-    done = done if isinstance(done, float) else 0.0
-    return f"Process {state.get('pid', '?')} is loading {what} and has done {done:.0%}"
+def _loading(lock: int, what: object) -> str:
+    return f"Process {_read_note(lock).get('pid', '?')} is loading {what}"
 
 
 def _read_note(lock: int) -> dict[str, Any]:

@@ -51,15 +51,15 @@ def obtain_file(target: FileTarget, build: Build, timeout: float | None) -> Segm
 def _existing(target: FileTarget) -> Segment | None:
     """The segment in the file; `None` if there is no file, or one that may be overwritten."""
     path = target.path
-    if not os.path.lexists(path):
-        return None
-    if not os.path.isfile(path):
-        raise SegmentError(f"A stash is written to a regular file; {path} exists and is not one. Choose another name.")
     try:
         segment = open_saved(path)
     except SegmentError as error:
-        if isinstance(error.__cause__, FileNotFoundError):  # removed meanwhile
+        if not os.path.lexists(path):
             return None
+        if not os.path.isfile(path):
+            raise SegmentError(
+                f"A stash is written to a regular file; {path} exists and is not one. Choose another name."
+            ) from error
         fault = "is not a whole stash that you can read"
     else:
         owner = os.fstat(segment.fd).st_uid

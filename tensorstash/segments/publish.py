@@ -151,8 +151,7 @@ def _lock_shared(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_SH)
 
 
-# writes a whole segment to the file, and reports the fraction done from time to time
-Build = Callable[[UnpublishedFile, Callable[[float], None]], None]
+Build = Callable[[UnpublishedFile], None]  # writes a whole segment to the file
 
 
 def obtain(name: Name, build: Build, timeout: float | None) -> Segment:
@@ -179,10 +178,10 @@ def _build_shared(directory: Directory, name: Name, lock: int, build: Build) -> 
 
 
 def run_build(target: UnpublishedFile, lock: int, build: Build, publish: Callable[[], Segment]) -> Segment:
-    """Build a segment and publish it; progress and the error of a failure go into the lock file."""
-    note(lock, {"pid": os.getpid(), "done": 0.0})
+    """Build a segment and publish it; the number of this process and the error of a failure go into the lock file."""
+    note(lock, {"pid": os.getpid()})
     try:
-        build(target, lambda done: note(lock, {"pid": os.getpid(), "done": done}))
+        build(target)
         return publish()
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise  # the next process in line takes over

@@ -20,6 +20,7 @@ import psutil
 import torch
 
 from tensorstash.common.dtypes import Int64s
+from tensorstash.common.text import cut
 from tensorstash.common.threads import each, threads
 from tensorstash.errors import SegmentError
 from tensorstash.segments.directory import (
@@ -35,6 +36,7 @@ from tensorstash.segments.format import damaged, parse
 from tensorstash.segments.limits import map_file
 
 _CHUNK = 1 << 24
+_LONGEST_PATH = 200  # characters in a message
 POPULATE_READ, POPULATE_WRITE = 22, 23  # MADV_POPULATE_... of Linux 5.14, which mmap does not name
 _POPULATED = 1 << 26  # bytes whose pages are mapped at a time
 _NORESERVE = 0x4000 if sys.platform == "linux" else 0  # Python's mmap has a name for it from 3.13 on
@@ -145,19 +147,13 @@ def open_saved(path: str) -> Segment:
     """Map a saved segment, which may be larger than memory."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # without O_NONBLOCK, opening a pipe would hang
-    except ValueError as error:
-        raise SegmentError(f"The name of a file has no NUL character; got {path!r}. Choose another path.") from error
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            raise SegmentError(
-                f"The name of a file is at most 255 bytes, and its path 4,095; {path[:40]!r}... is longer. Choose "
-                "another path."
-            ) from error
-        if error.errno in (errno.ENXIO, errno.EOPNOTSUPP):
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        if getattr(error, "errno", None) in (errno.ENXIO, errno.EOPNOTSUPP):
             raise damaged(path, "it is not a regular file") from error
+        why, shown = getattr(error, "strerror", None) or error, cut(path.replace("\0", "\\0"), _LONGEST_PATH)
         raise SegmentError(
-            f"A stash is opened from a file that stash.save or ts.load(..., file=) wrote; {path} cannot be opened: "
-            f"{error.strerror}. Compare the path."
+            f"A stash is opened from a file that stash.save or ts.load(..., file=) wrote; {shown} cannot be opened: "
+            f"{why}. Compare the path."
         ) from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

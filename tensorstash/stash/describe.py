@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
     from tensorstash.stash.stash import Stash
 
-Table = dict[str, NDArray[Any]]  # a figure -> (groups, items), where items are the numbers of one row
+Figures = dict[str, NDArray[Any]]  # by name `(groups, items)`, where items are the numbers of one row
 
 _BLOCK = 1 << 22  # codes counted at a time
 _QUANTILES = {"25%": 0.25, "50%": 0.5, "75%": 0.75}
 _NUMBERS = ("mean", "std", "min", *_QUANTILES, "max")
+_FIGURES = ("count", "missing", *_NUMBERS, "distinct", "top")
 
 
 def describe(
@@ -41,22 +42,25 @@ def describe(
     names = [*stash, *(stash.static if by is None else ())] if columns is None else names_in(columns, "columns")
     if not names:
         raise ValueError("columns must name at least one column, got none.")
-    tables = [_table(stash, name, by, most, seed) for name in names]
-    items = [item for name in names for item in _items(stash, name)]
-    figures = {key: np.concatenate([table[key] for table in tables], axis=1) for key in tables[0]}
-    groups = len(figures["count"])
-    lines: list[pl.Series] = []
-    for part in entity_parts(stash) if by == "entity" else ():
-        is_taken = part.name in ("column", *figures)
-        name = f"entity.{part.name}" if is_taken else part.name
-        lines.append(part.gather(np.repeat(np.arange(groups), len(items))).alias(name))
-    lines.append(pl.Series("column", items * groups, dtype=pl.String))
-    for key, values in figures.items():
-        if key in _NUMBERS:
-            lines.append(pl.Series(key, values.ravel()).fill_nan(None))
-        else:
-            lines.append(pl.Series(key, values.ravel().tolist(), dtype=pl.String if key == "top" else pl.Int64))
-    return pl.DataFrame(lines)
+    lines = pl.concat([_lines(stash, name, _figures(stash, name, by, most, seed)) for name in names])
+    lines = lines.sort("group", maintain_order=True)
+    keys = [part.gather(lines["group"]) for part in (entity_parts(stash) if by == "entity" else ())]
+    keys = [key.alias(f"entity.{key.name}") if key.name in ("column", *_FIGURES) else key for key in keys]
+    return pl.DataFrame(keys + lines.drop("group").get_columns())
+
+
+def _lines(stash: "Stash", name: str, figures: Figures) -> "pl.DataFrame":
+    """The lines of a column, `(groups * items)`, with the number of the group; figures that it does not have are null.
+
+    A mean or an extreme of no values is null too.
+    """
+    import polars as pl
+
+    items, groups = _items(stash, name), len(figures["count"])
+    others = {"group": pl.Int64, "column": pl.String, "top": pl.String, **dict.fromkeys(_NUMBERS, pl.Float64)}
+    cells: dict[str, Any] = {"group": np.repeat(np.arange(groups), len(items)), "column": items * groups}
+    cells |= {key: figures[key].ravel().tolist() if key in figures else None for key in _FIGURES}
+    return pl.DataFrame(cells, {key: others.get(key, pl.Int64) for key in cells}).fill_nan(None)
 
 
 def _items(stash: "Stash", name: str) -> list[str]:
@@ -66,7 +70,7 @@ def _items(stash: "Stash", name: str) -> list[str]:
     return [name + "".join(f"[{k}]" for k in place) for place in np.ndindex(values_of(stash, name).pack)]
 
 
-def _table(stash: "Stash", name: str, by: str | None, most: int | None, seed: int) -> Table:
+def _figures(stash: "Stash", name: str, by: str | None, most: int | None, seed: int) -> Figures:
     if name in stash.static and by is not None:
         raise ColumnError(f"A static column has one value in each entity; {name!r} is one. Describe it without by=.")
     column = values_of(stash, name)
@@ -78,7 +82,7 @@ def _table(stash: "Stash", name: str, by: str | None, most: int | None, seed: in
     return _of_numbers(column, rows, most, seed)
 
 
-def _of_numbers(column: Values, rows: Rows, most: int | None, seed: int) -> Table:
+def _of_numbers(column: Values, rows: Rows, most: int | None, seed: int) -> Figures:
     with np.errstate(invalid="ignore", over="ignore"):  # infinite values have no mean
         count, mean, variance = moments(column, rows)
         _, low, high = extremes(column, rows)
@@ -89,8 +93,7 @@ def _of_numbers(column: Values, rows: Rows, most: int | None, seed: int) -> Tabl
         spread = np.sqrt(variance * count / np.where(count > 1, count - 1, np.nan))
     counts = {"count": count, "missing": sizes[:, None] - count}
     numbers = {"mean": np.where(count > 0, mean, np.nan), "std": spread, "min": low}
-    no_codes = dict.fromkeys(("distinct", "top"), np.full(count.shape, None))
-    return counts | numbers | dict(zip(_QUANTILES, quartiles)) | {"max": high} | no_codes
+    return counts | numbers | dict(zip(_QUANTILES, quartiles)) | {"max": high}
 
 
 def spread_sample(sizes: Int64s, most: int, seed: int) -> Int64s:
@@ -104,7 +107,7 @@ def spread_sample(sizes: Int64s, most: int, seed: int) -> Int64s:
     return (np.cumsum(sizes) - sizes)[group] + low + drawn % (high - low)
 
 
-def _of_codes(stash: "Stash", name: str, column: Values, rows: Rows) -> Table:
+def _of_codes(stash: "Stash", name: str, column: Values, rows: Rows) -> Figures:
     import polars as pl
 
     vocabulary = None if stash.about(name).kind == "hashed" else stash.vocabulary(name)
@@ -118,9 +121,8 @@ def _of_codes(stash: "Stash", name: str, column: Values, rows: Rows) -> Table:
     common = ordered.agg(pl.len(), pl.first("code"))
     distinct[common["group"]] = common["len"]
     top[common["group"]] = [str(code if vocabulary is None else vocabulary[code]) for code in common["code"]]
-    empty = np.full((rows.groups, 1), np.nan)
-    counts = {"count": count[:, None], "missing": (np.diff(rows.offsets) - count)[:, None]}
-    return counts | dict.fromkeys(_NUMBERS, empty) | {"distinct": distinct[:, None], "top": top[:, None]}
+    missing = np.diff(rows.offsets) - count
+    return {"count": count, "missing": missing, "distinct": distinct, "top": top}
 
 
 def _counted(column: Values, offsets: Int64s) -> "pl.DataFrame":

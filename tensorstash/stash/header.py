@@ -41,15 +41,15 @@ def _check_tensors(segment: Segment, info: StashInfo) -> None:
     for name in flat:
         if name not in entries:
             raise ValueError(f"column {name!r} has no tensor")
-    optional = [MONTH_DAYS] if MONTH_DAYS in entries else []
-    coded = {column.name: column.is_coded for column in columns if column.kind != "number"}
-    flat |= dict.fromkeys(optional, torch.int8)
-    flat |= {CALENDAR: torch.int64} if CALENDAR in entries else {}
-    flat |= {name: torch.int32 if is_coded else torch.int64 for name, is_coded in coded.items()}
+    flat |= {
+        column.name: torch.int32 if column.is_coded else torch.int64 for column in columns if column.kind != "number"
+    }
+    flat |= {name: kind for name, kind in ((MONTH_DAYS, torch.int8), (CALENDAR, torch.int64)) if name in entries}
     offsets = entries["__offsets"].shape
     entities = offsets[0] - 1 if len(offsets) == 1 else -1
     rows = dict.fromkeys((*names[: len(info.columns)], *times), info.rows)
-    for name, count in (rows | dict.fromkeys((*names[len(info.columns) :], *optional), entities)).items():
+    rows |= dict.fromkeys((*names[len(info.columns) :], *({MONTH_DAYS} & flat.keys())), entities)
+    for name, count in rows.items():
         if entries[name].shape[:1] != (count,):
             raise ValueError(f"column {name!r} has the shape {entries[name].shape}, not {count} rows")
     for name, dtype in flat.items():

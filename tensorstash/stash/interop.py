@@ -19,11 +19,10 @@ def to_arrow(stash: "Stash") -> "pa.Table":
 
     from tensorstash.columns.types import BFLOAT16
 
-    fields, entries = [], stash.segment.entries
     columns = _arrow_columns(stash)
-    for name, array in columns.items():
-        is_bfloat16 = name in entries and entries[name].dtype == torch.bfloat16
-        fields.append(pa.field(name, array.type, metadata=BFLOAT16 if is_bfloat16 else None))
+    halves = {name for name, entry in stash.segment.entries.items() if entry.dtype == torch.bfloat16}
+    metadata = {name: BFLOAT16 if name in halves else None for name in columns}
+    fields = [pa.field(name, array.type, metadata=metadata[name]) for name, array in columns.items()]
     return pa.table([*columns.values()], schema=pa.schema(fields))
 
 

@@ -23,7 +23,7 @@ def meaning(stash: Stash, name: str) -> dict[str, Any]:
         "kind": None if about.kind == "number" else about.kind,
         "unit": about.unit,
         "zone": about.zone,
-        "fields": _fields(about) or None,
+        "fields": [name if form == "number" else f"{form} of {name}" for name, form in about.calendar] or None,
         "members": _short(about.members) if len(about.members) > 1 and not about.calendar else None,
         "shape": [*entry.shape[1:]] or None,
         "buckets": about.buckets,
@@ -38,10 +38,6 @@ def meaning(stash: Stash, name: str) -> dict[str, Any]:
 def plain(fill: Fill | None) -> Fill | None:
     """The value for empty slots or missing values so that JSON keeps it, and that equals itself."""
     return str(fill) if isinstance(fill, float) and not math.isfinite(fill) else fill
-
-
-def _fields(about: Column) -> list[str]:
-    return [field if form == "number" else f"{form} of {field}" for field, form in about.calendar]
 
 
 def _marked(stash: Stash, mask: Column) -> list[str]:

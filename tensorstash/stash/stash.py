@@ -224,11 +224,6 @@ class Stash(Mapping[str, torch.Tensor]):
         return (None, None) if known is None else (known.low, known.high)
 
     @property
-    def known_checksum(self) -> int | None:
-        """A checksum of the known times as they were loaded, for states."""
-        return None if self.info.known is None else self.info.known.checksum
-
-    @property
     def known_clock(self) -> Clock:
         """How the known times are read: their `unit` and `zone`, as those of `clock`."""
         known = self.info.known
@@ -238,11 +233,6 @@ class Stash(Mapping[str, torch.Tensor]):
     def is_by_known(self) -> bool:
         """Whether the rows of an entity are ordered by known time, then time; else by time, then known time."""
         return self.info.known is not None and self.info.known.is_first
-
-    @property
-    def has_events(self) -> bool:
-        """Whether rows of one time are events with known times, not versions of which the newest counts."""
-        return self.info.known is not None and self.info.known.events
 
     def about(self, name: str) -> Column:
         """How a column was loaded, and what was counted in it.
@@ -289,9 +279,8 @@ class Stash(Mapping[str, torch.Tensor]):
         """
         info = self.about(name)
         if info.kind != "category":
-            tensor = self.static[name] if name in self.static else self[name]
             raise ColumnError(
-                f"Text columns have a vocabulary, and columns loaded with vocabulary=; {name!r} holds {tensor.dtype}."
+                f"Text columns have a vocabulary, and columns loaded with vocabulary=; {name!r} holds {info.dtype}."
             )
         vocabulary = [*self.names(name)]
         for fill in (info.fill, info.empty):

@@ -128,10 +128,7 @@ def _counted(steps: Int64s) -> Counter[int]:
 
 def _sampled(times: Int64s, inner: Int64s, every: int) -> Int64s:
     """The steps of every n-th short block, all at once: at most twice `_SAMPLE`, whatever the number of rows."""
-    apart = _SHORT * every
-    blocks = np.lib.stride_tricks.sliding_window_view(times, min(_SHORT + 1, len(times)))[::apart]
-    rest = times[len(blocks) * apart :][: _SHORT + 1]
-    steps = np.concatenate([(blocks[:, 1:] - blocks[:, :-1]).reshape(-1), rest[1:] - rest[:-1]])
-    block, place = np.divmod(inner, apart)
-    is_sampled = place < _SHORT
-    return np.delete(steps, (_SHORT * block + place)[is_sampled])
+    rows = np.add.outer(np.arange(0, len(times) - 1, _SHORT * every), np.arange(_SHORT)).reshape(-1)
+    rows = rows[rows < len(times) - 1]
+    rows = rows[np.append(inner, -1)[np.searchsorted(inner, rows)] != rows]
+    return times[rows + 1] - times[rows]

@@ -20,7 +20,7 @@ from tensorstash.stash.steps import frequency_of
 if TYPE_CHECKING:
     from tensorstash.stash.stash import Stash
 
-_MONTH_DAYS_PAGE = 64  # most texts are few, and a page for each would outweigh them
+_BLOB_PAGE = 64  # most texts are few, and a page for each would outweigh them
 
 
 def without_rows(stash: "Stash") -> Segment:
@@ -35,7 +35,7 @@ def without_rows(stash: "Stash") -> Segment:
     draft = Draft(
         [(entry.name, entry.dtype, (0, *entry.shape[1:])) for entry in rows],
         1024 + entries + len(json.dumps(json.dumps(metadata))) + 40 * len(blobs),
-        blob_page=_MONTH_DAYS_PAGE,
+        blob_page=_BLOB_PAGE,
     )
     blobs["__offsets"] = torch.zeros_like(blobs["__offsets"])
     for name, values in blobs.items():

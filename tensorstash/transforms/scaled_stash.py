@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -132,7 +132,7 @@ def scaled_stash(stash: Stash, scaling: Scaling, label: str | None = None) -> St
         made.populate()
         return Stash(made)
 
-    def build(target: UnpublishedFile, _: Callable[[float], None]) -> None:
+    def build(target: UnpublishedFile) -> None:
         _written(Stash(Segment(os.dup(stash.segment.fd))), scaling, target.fd, target.limits())
 
     return Stash(obtain(Name(label, scaling.key(_identity(stash.segment))), build, None))

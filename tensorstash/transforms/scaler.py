@@ -63,7 +63,7 @@ from tensorstash.windows.windows import Windows, over
 Batch = dict[str, torch.Tensor]
 
 
-@made_by("ts.Scaler.fit(windows, columns) or ts.Scaler.from_state(state)", str)
+@made_by("ts.Scaler.fit(windows, columns) or ts.Scaler.from_state(state)", dict)
 @dataclass(frozen=True, eq=False, slots=True)
 class Scaler:
     """Scales spans of batches to `(value - center) / scale`, with one centre and scale per column, or per entity too.

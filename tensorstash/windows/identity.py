@@ -111,7 +111,7 @@ def where(placement: Placement) -> dict[str, Any]:
         "cover": None if cover is None else [cover.span.name, _checksum([cover.low, cover.high])],
         "variates": widths_of(placement) or None,
         "row_times": stash.times_checksum if has_own else None,
-        "known_times": stash.known_checksum if has_own else None,
+        "known_times": stash.info.known.checksum if has_own and stash.info.known is not None else None,
         "tables": {time_span.table.name: _table(time_span.stash) for time_span in others} or None,
         "entities_in_tables": _checksum(numbers) if others else None,
         "calendar": step.identity if isinstance(step, Calendar) else None,
@@ -164,7 +164,7 @@ def _table(stash: Stash) -> dict[str, Any]:
         "names": names_checksum(stash),
         "offsets": stash.segment.checksums["__offsets"],
         "row_times": stash.times_checksum,
-        **({} if stash.known is None else {"known_times": stash.known_checksum}),
+        **({} if stash.info.known is None else {"known_times": stash.info.known.checksum}),
     }
 
 

@@ -79,6 +79,14 @@ def _with_rows(placement: Placement) -> Bools:
 
 
 def last_rows(placement: Placement, of: str | None) -> Int64s:
+    """The rows of `last_values`; raises `NoWindowError` if no entity has a value."""
+    rows = last_values(placement, of)
+    if _with_rows(placement).any() and not (rows >= 0).any():
+        raise NoWindowError(f"of= names a column by its last value; {of!r} has no value in these entities.")
+    return rows
+
+
+def last_values(placement: Placement, of: str | None) -> Int64s:
     """The last row of each chosen entity, or the last one with a value in the column `of`, `(entities,)`; -1: none."""
     rows = placement.offsets[1:] - 1
     if of is not None:
@@ -89,11 +97,7 @@ def last_rows(placement: Placement, of: str | None) -> Int64s:
         k = np.searchsorted(low, rows, "right") - 1
         inside = (k >= 0) & (rows < np.append(high, 0)[k])
         rows = np.where(inside, np.append(low, 0)[k] - 1, rows)
-    has_rows = _with_rows(placement)
-    found = has_rows & (rows >= placement.offsets[:-1])
-    if has_rows.any() and not found.any():
-        raise NoWindowError(f"of= names a column by its last value; {of!r} has no value in these entities.")
-    return np.where(found, rows, -1)
+    return np.where(_with_rows(placement) & (rows >= placement.offsets[:-1]), rows, -1)
 
 
 def _check_no_gap_after(placement: Placement, rows: Int64s, of: str | None) -> None:

@@ -18,7 +18,6 @@ from tensorstash.windows.cuts import Cut, between, cut_at, cut_at_rows, cut_at_s
 from tensorstash.windows.entities import of_entities
 from tensorstash.windows.intervals import count_before
 from tensorstash.windows.known_ahead import warn_of_missing
-from tensorstash.windows.latest import last_rows
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.selection import chosen
 from tensorstash.windows.slots import run_edges, runs_at
@@ -133,21 +132,19 @@ def at_shares(placement: Placement, fractions: Sequence[float]) -> Cuts:
     return cuts, [f"the fraction {fraction} of the rows" for fraction in fractions]
 
 
-def at_ends(placement: Placement, lengths: Sequence[SupportsIndex], of: str | None) -> Cuts:
-    """Cuts before the last parts of each entity, whose lengths in slots end with its last row, or value of a column."""
+def at_ends(placement: Placement, lengths: Sequence[SupportsIndex], last: Int64s) -> Cuts:
+    """Cuts before the last parts of each entity, whose lengths in slots end with its row in `last`, if it has one."""
     _check_versions(placement, "split_last")
     _check_cuts(lengths, "length", "split_last")
     if not lengths:
         raise ValueError("split_last needs the length of at least one part, in slots, such as split_last(28).")
     slots = [at_least(1, length, "A length of split_last, in slots,", below=1 << 31) for length in lengths]
     counts = [*accumulate(reversed(slots))][::-1]  # from each cut to the end
-    last = last_rows(placement, of)
     cuts = [cut_at_slots(placement, slots_of(placement, last), 1 - count) for count in counts]
-    _check_longest(placement, last, cuts[0], counts[0])
     return cuts, [f"slot -{count:,} of its series" for count in counts]
 
 
-def _check_longest(placement: Placement, last: Int64s, cut: Cut, count: int) -> None:
+def check_longest(placement: Placement, last: Int64s, cut: Cut, count: int) -> None:
     """Raise `NoWindowError` if a cut, so many slots before the last row of each entity, is before all rows of all."""
     which = np.flatnonzero(last >= 0)
     first = placement.offsets[which]

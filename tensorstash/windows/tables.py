@@ -56,7 +56,7 @@ class Table:
             reach,
             self.time_ticks,
             min(least * self.time_ticks or FARTHEST_TIME, FARTHEST_TIME),
-            stash.has_events,
+            stash.info.known is not None and stash.info.known.events,
         )
 
     def too_late(self, moments: Int64s) -> Int64s | None:

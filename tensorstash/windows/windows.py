@@ -25,6 +25,7 @@ from tensorstash.windows.folds import Per, folds
 from tensorstash.windows.gaps import Gaps
 from tensorstash.windows.identity import fingerprint
 from tensorstash.windows.ids import Ids, check_ids
+from tensorstash.windows.latest import last_rows, last_values
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.predictions import to_frame
 from tensorstash.windows.require import Require
@@ -347,7 +348,10 @@ class Windows:
             >>> train.per_entity()["count"], test.per_entity()["count"]
             (tensor([ 5, 15]), tensor([3, 3]))
         """
-        return tuple(map(self._at, splits.divided(self.placement, *splits.at_ends(self.placement, lengths, of))))
+        last = last_rows(self.placement, of)
+        cuts, names = splits.at_ends(self.placement, lengths, last)
+        splits.check_longest(self.placement, last, cuts[0], sum(lengths))
+        return tuple(map(self._at, splits.divided(self.placement, cuts, names)))
 
     def split_entities(self, *fractions: float, seed: int = 0) -> tuple["Windows", ...]:
         """Divide these windows into parts that share no entity: entities are shuffled by `seed` and cut at fractions.
@@ -580,6 +584,12 @@ class Windows:
         part = copy(self)
         part._set(arguments or self._arguments, placement)
         return part
+
+
+def last_parts(windows: Windows, lengths: Sequence[int], of: str | None) -> tuple[Windows, ...]:
+    """As `Windows.split_last`, of some series out of many: they may be shorter than the parts, or lack the values."""
+    cuts = splits.at_ends(windows.placement, lengths, last_values(windows.placement, of))
+    return tuple(map(windows._at, splits.divided(windows.placement, *cuts)))
 
 
 def over(windows: Windows, stashes: Mapping[Stash, Stash]) -> Windows:

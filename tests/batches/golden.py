@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 import tensorstash as ts
-from tensorstash.cluster.sharded_windows import ShardedWindows
+from tensorstash.cluster.sharded_windows import ShardedWindows, counts_of_node
 from tests.epochs import ordered
 
 FILE = Path(__file__).with_name("golden_batches.json")
@@ -153,7 +153,7 @@ def shards_of(kind: str, shards: int, nodes: int = 1, node: int = 0) -> ShardedW
         ShardedWindows({k: part for k, part in every.items() if k % nodes == here}, opened[here])
         for here in range(nodes)
     ]
-    counts = {shard: count for part in own for shard, count in part.counts_of_node().items()}
+    counts = {shard: count for part in own for shard, count in counts_of_node(part).items()}
     return replace(own[node], counts=[counts[shard] for shard in sorted(counts)])
 
 

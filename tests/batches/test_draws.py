@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader, Subset
 
 import tensorstash as ts
-from tensorstash.cluster.sharded_windows import ShardedWindows
+from tensorstash.cluster.sharded_windows import ShardedWindows, counts_of_node
 from tests import kernel, oracle
 from tests.batches.golden import forget, stash_of
 from tests.late_device import LateCopies
@@ -259,7 +259,7 @@ def test_over_shards_draws_go_by_the_position_that_the_key_tells(nodes: int) -> 
     about["entity_offsets"] = np.array([0, 2, 3, 6])
     opened: list[Any] = [SimpleNamespace(node=node, **about) for node in range(nodes)]
     shards = [ShardedWindows({k: parts[k] for k in held[nodes][node]}, opened[node]) for node in range(nodes)]
-    counts = {shard: count for part in shards for shard, count in part.counts_of_node().items()}
+    counts = {shard: count for part in shards for shard, count in counts_of_node(part).items()}
     merged = [counts[shard] for shard in sorted(counts)]
     positions = {key(SEED, 0, position): position for position in range(len(replace(shards[0], counts=merged)))}
     seen = set()

@@ -22,7 +22,7 @@ import numpy as np
 import psutil
 
 import tensorstash as ts
-from tensorstash.cluster.sharded_windows import ShardedWindows
+from tensorstash.cluster.sharded_windows import ShardedWindows, counts_of_node
 from tensorstash.cluster.shards import Shards
 
 Make = Callable[[Shards], ShardedWindows]
@@ -65,7 +65,7 @@ def windows_of(shards: Shards) -> ShardedWindows:
 def on_nodes(path: Path, nodes: int, make: Make = windows_of) -> list[ShardedWindows]:
     """The windows on every node, as after `exchange_counts`, which needs a process for each rank."""
     own = [make(ts.cluster.open(path, node, nodes)) for node in range(nodes)]
-    counts = {shard: count for windows in own for shard, count in windows.counts_of_node().items()}
+    counts = {shard: count for windows in own for shard, count in counts_of_node(windows).items()}
     return [replace(windows, counts=[counts[shard] for shard in sorted(counts)]) for windows in own]
 
 

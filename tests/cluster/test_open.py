@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tensorstash.cluster import store
 from tensorstash.cluster.manifest import seal, unseal
-from tensorstash.cluster.node import Node, node_of
+from tensorstash.cluster.node import node_of
 from tensorstash.cluster.shards import assign
 from tests import processes
 from tests.cluster.test_shard import COLUMNS, KEYS, damage, same, table
@@ -95,21 +95,21 @@ def test_repr(made: Path) -> None:
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        ({}, Node(0, 1, "one node: neither arguments nor the environment name more")),
-        ({"RANK": "3", "WORLD_SIZE": "8"}, Node(0, 1, "one node: neither arguments nor the environment name more")),
+        ({}, (0, 1, "one node: neither arguments nor the environment name more")),
+        ({"RANK": "3", "WORLD_SIZE": "8"}, (0, 1, "one node: neither arguments nor the environment name more")),
         (
             {"GROUP_RANK": "1", "NODE_RANK": "7", "WORLD_SIZE": "6", "LOCAL_WORLD_SIZE": "2"},
-            Node(1, 3, "from GROUP_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE"),
+            (1, 3, "from GROUP_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE"),
         ),
         (
             {"NODE_RANK": "3", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "2"},
-            Node(3, 4, "from NODE_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE"),
+            (3, 4, "from NODE_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE"),
         ),
     ],
 )
-def test_the_node_is_found(environment: dict[str, str], expected: Node) -> None:
+def test_the_node_is_found(environment: dict[str, str], expected: tuple[int, int, str]) -> None:
     assert node_of(None, None, environment) == expected
-    assert node_of(2, 5, environment) == Node(2, 5, "from the arguments")
+    assert node_of(2, 5, environment) == (2, 5, "from the arguments")
 
 
 @pytest.mark.parametrize(

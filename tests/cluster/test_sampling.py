@@ -22,7 +22,7 @@ import tensorstash as ts
 from tensorstash.cluster import exchange
 from tensorstash.cluster.exchange import RankCounts, count_of_each_shard
 from tensorstash.cluster.shard_statistics import of_all, of_node
-from tensorstash.cluster.sharded_windows import ShardCount, ShardedWindows
+from tensorstash.cluster.sharded_windows import ShardCount, ShardedWindows, counts_of_node, shared_fingerprint
 from tensorstash.cluster.shards import Shards
 from tests import kernel
 from tests.cluster.nodes import (
@@ -279,7 +279,7 @@ def test_what_is_refused(path: Path) -> None:
     with pytest.raises(ValueError, match=r"^order must be left out for shards"):
         ts.Loader(here, 4, order=[1, 2], num_replicas=2, rank=0)
     with pytest.raises(
-        ValueError, match=r"^Each node must hold at least one window; node 6 of 7 holds none, in 0 shards"
+        ValueError, match=r"^Each node must hold at least one window; node 6 of 7 holds none\. Use fewer"
     ):
         ts.Loader(on_nodes(path, 7)[0], 4, num_replicas=7, rank=0)
     with pytest.raises(ts.errors.NoWindowError, match=r"^Windows need 100 consecutive rows; the longest of "):
@@ -438,7 +438,7 @@ def test_a_job_without_windows_is_an_error_on_every_rank(tmp_path: Path, monkeyp
     with pytest.raises(ts.errors.NoWindowError, match="require= keeps the windows without a missing value"):
         ts.cluster.windows(ts.cluster.open(tmp_path), history=2, require=["y"])
     nodes = [ts.cluster.windows(ts.cluster.open(tmp_path, k, 2), history=2, require=["y"]) for k in (0, 1)]
-    ranks = [RankCounts(k, 2, windows.described(), windows.counts_of_node()) for k, windows in enumerate(nodes)]
+    ranks = [RankCounts(k, 2, shared_fingerprint(windows), counts_of_node(windows)) for k, windows in enumerate(nodes)]
     monkeypatch.setattr(exchange, "gather_from_ranks", lambda *_: ranks)
     for windows in nodes:
         with pytest.raises(ts.errors.NoWindowError, match="None of the 4 shards has a window"):
@@ -480,3 +480,18 @@ def test_chosen_entities_and_last_slots_are_those_of_one_stash(path: Path, nodes
     loaders = loaders_of(on_nodes(path, nodes, lambda shards: made(windows_of(shards))), 2, 4)
     seen = in_all([seen_in(step, loaders) for step in steps_of(loaders)])
     assert seen == expected(made(ts.Windows(whole(), spans=SPANS)))
+
+
+@pytest.mark.parametrize("of", [None, "y"])
+def test_last_slots_of_shards_whose_series_are_shorter_or_lack_the_values(tmp_path: Path, of: str | None) -> None:
+    lengths = [3, 4, 12, 5, 15, 2, 9, 6]
+    names = np.repeat([f"e{k}" for k in range(len(lengths))], lengths)
+    y = np.where(np.isin(names, ["e2", "e6"]), np.nan, 1.0)  # of a shard each
+    data = {"e": names, "t": np.concatenate([*map(np.arange, lengths)]), "y": y}
+    ts.cluster.shard(data, ["y"], entity="e", time="t", shards=8, to=tmp_path)
+    own = ts.cluster.windows(ts.cluster.open(tmp_path), 1, 1)
+    alone = ts.Windows(ts.load(data, ["y"], entity="e", time="t"), 1, 1)
+    for part, whole_part in zip(own.split_last(3, 8, of=of), alone.split_last(3, 8, of=of), strict=True):
+        assert sorted(chain(*(expected(of_shard) for of_shard in part.parts.values()))) == expected(whole_part)
+    with pytest.raises(ValueError, match=r"^A length of split_last, in slots, must be an integer >= 1, got 0"):
+        own.split_last(0)

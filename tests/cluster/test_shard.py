@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.cluster import resume
-from tensorstash.cluster.manifest import Manifest, ShardRecord, seal
+from tensorstash.cluster.manifest import Manifest, ShardRecord, from_json, seal
 from tensorstash.cluster.rows_by_shard import SourceRows
 from tensorstash.cluster.shard_file import ShardReport, ShardWriter
 from tensorstash.cluster.store import Store
@@ -117,10 +117,22 @@ def test_every_shard_is_what_a_load_of_it_gives(tmp_path: Path, size: int) -> No
         assert (record.rows, record.entities) == (stash.rows, len(stash.entities))
         assert record.bytes == (tmp_path / "to" / record.file).stat().st_size
     assert made.rows == whole.rows
-    assert Manifest.from_json((tmp_path / "to" / "manifest.json").read_text()) == made
+    assert from_json((tmp_path / "to" / "manifest.json").read_text(), "the manifest") == made
     assert sorted(files(tmp_path / "to")) == sorted(
         ["index.safetensors", "manifest.json", *(record.file for record in made.shards)]
     )
+
+
+def test_a_manifest_prints_what_the_shards_hold(tmp_path: Path) -> None:
+    made = ts.cluster.shard(table(), COLUMNS, shards=S, to=tmp_path / "few", **KEYS)
+    assert repr(made) == (
+        "Manifest: 400 rows of 46 entities in 5 shards, for up to 5 nodes\n"
+        "  pack float32 x 2, twice float32, sky int32, plain_sky int32, list float32 x 2, flag bool"
+    )
+    many = {f"column_{k:03}": [0.5] for k in range(300)} | {"e": ["a"]}
+    alone = ts.cluster.shard(many, entity="e", shards=2, to=tmp_path / "many")
+    first = "  column_000 float64, column_001 float64, column_002 float64, column_003 float64, column_004 float64,…"
+    assert repr(alone).splitlines() == ["Manifest: 1 row of 1 entity in 2 shards, for up to 1 node", first]
 
 
 def test_events_of_one_time_keep_the_order_of_the_source(tmp_path: Path) -> None:
@@ -287,7 +299,7 @@ def test_of_many_shards_several_are_noted_together(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(Store, "write", noted)
     found = resume.ShardingRun(Store(str(tmp_path)), {})
     for number in range(1000):
-        found.add(number, ShardReport(ShardRecord(f"shard-{number}", 1, 1, 8192, "0f"), [], [], {}))
+        found.add(number, ShardReport(ShardRecord(f"shard-{number}", 1, 1, 8192, "0f"), {}, {}))
         there = json.loads((tmp_path / "partial.json").read_text())["shards"]
         assert number + 1 - len(there) <= (number + 1) // 32
     assert len(sizes) < 300

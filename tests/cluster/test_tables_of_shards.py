@@ -13,7 +13,7 @@ import torch
 
 import tensorstash as ts
 from tensorstash.cluster.exchange import RankCounts, count_of_each_shard
-from tensorstash.cluster.sharded_windows import ShardedWindows
+from tensorstash.cluster.sharded_windows import ShardedWindows, counts_of_node, shared_fingerprint
 from tensorstash.cluster.shards import Shards
 from tests import kernel
 from tests.cluster.nodes import (
@@ -153,7 +153,9 @@ def test_nodes_with_other_tables_are_told(path: Path) -> None:
     """When they exchange counts; here the nodes are in one process."""
     nodes = [ts.cluster.open(path, node, 2) for node in range(2)]
     own = [ts.cluster.windows(shards, spans=SPANS, tables=tables(late)) for shards, late in zip(nodes, (1, 2))]
-    told = [RankCounts(node, 2, windows.described(), windows.counts_of_node()) for node, windows in enumerate(own)]
+    told = [
+        RankCounts(node, 2, shared_fingerprint(windows), counts_of_node(windows)) for node, windows in enumerate(own)
+    ]
     with pytest.raises(ValueError, match=like("the same spans, stride, align, calendar and tables, got")):
         count_of_each_shard(told, 6)
 

@@ -52,7 +52,8 @@ def check(stash: ts.Stash, frame: pl.DataFrame, *, events: bool = False) -> None
     assert stash["y"].tolist() == expected["y"].to_list()
     assert stash.time.tolist() == expected["t"].to_physical().to_list()
     assert stash.known.tolist() == expected["k"].to_physical().to_list()
-    assert (stash.is_by_known, stash.has_events) == (by_known, events)
+    assert stash.info.known is not None
+    assert (stash.is_by_known, stash.info.known.events) == (by_known, events)
     assert stash.known_range == (min(stash.known.tolist(), default=None), max(stash.known.tolist(), default=None))
     assert stash.info.time.duplicates == (frame.n_unique(["e", "t"]) < len(frame))
     entities = sorted(frame["e"].unique())
@@ -306,7 +307,7 @@ def test_a_stash_has_known_times_wherever_it_is_kept(tmp_path: Path, label: str)
     frame = pl.concat([RUNS[4:], RUNS[:1], RUNS[1:4]])
     options: dict[str, Any] = {**KEYS, "known": AFTER, "columns": ["wind"]}
     stash = ts.load(frame, **options)
-    assert (stash.is_by_known, stash.has_events) == (True, False)
+    assert stash.is_by_known
     stash.save(tmp_path / "saved.safetensors")
     shared = ts.load(tmp_path, share=label, **options)
     others = {
@@ -329,13 +330,17 @@ def test_a_stash_has_known_times_wherever_it_is_kept(tmp_path: Path, label: str)
         "known_name",
         "known_clock",
         "known_range",
-        "known_checksum",
         "times_checksum",
         "is_by_known",
-        "has_events",
     )
     for name, other in others.items():
         assert bits(other) == bits(stash), name
+        assert other.info.known is not None
+        assert stash.info.known is not None
+        assert (other.info.known.checksum, other.info.known.events) == (
+            stash.info.known.checksum,
+            stash.info.known.events,
+        )
         assert [getattr(other, fact) for fact in facts] == [getattr(stash, fact) for fact in facts], name
     assert ts.load(tmp_path, share=label, **options).path == shared.path
     assert ts.load(tmp_path, share=label, **options | {"known": "issued"}).path != shared.path
@@ -391,8 +396,8 @@ def test_a_stash_without_rows_has_no_known_time(tmp_path: Path, label: str) -> N
 def test_a_stash_without_known_times_says_so() -> None:
     stash = ts.load(RUNS.unique(["site", "valid"]), ["wind"], **KEYS)
     assert stash.known is None
-    assert (stash.known_name, stash.known_range, stash.known_checksum) == (None, (None, None), None)
-    assert (stash.known_clock, stash.is_by_known, stash.has_events) == (Clock(None, None), False, False)
+    assert (stash.known_name, stash.known_range, stash.info.known) == (None, (None, None), None)
+    assert (stash.known_clock, stash.is_by_known) == (Clock(None, None), False)
     assert ts.plan(RUNS, ["wind"], **KEYS).choice.known is None
 
 
@@ -401,7 +406,7 @@ def test_the_checksum_tells_known_times_apart() -> None:
     sums = []
     for hours in (0, 5):
         stash = ts.load(RUNS, ["wind"], known=pl.col("issued") + pl.duration(hours=hours), **KEYS)
-        sums.append((stash.times_checksum, stash.known_checksum))
+        sums.append((stash.times_checksum, stash.info.known and stash.info.known.checksum))
     assert sums[0][0] == sums[1][0]
     assert sums[0][1] != sums[1][1]
 

@@ -23,7 +23,7 @@ from tensorstash.segments.publish import obtain
 
 whole = ts.load({{"y": [1.0, 2.0]}}).segment
 
-def build(target, report):
+def build(target):
     for begin, chunk in whole.chunks():
         write(target.fd, memoryview(chunk), begin)
     shutil.rmtree(os.environ["TENSORSTASH_DIR"])
@@ -92,7 +92,7 @@ from tensorstash.segments.publish import obtain
 
 name, (here, there) = Name("forked", "0" * 16), os.pipe()
 
-def stuck(target, report):
+def stuck(target):
     os.posix_fallocate(target.fd, 0, 1 << 20)
     if not os.fork():
         held = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if int(fd) > 2 and fd != "x"
@@ -111,7 +111,7 @@ os.kill(loader, signal.SIGKILL)
 os.waitpid(loader, 0)
 whole = ts.load({"y": [1.0, 2.0]}).segment
 
-def build(target, report):
+def build(target):
     for begin, chunk in whole.chunks():
         write(target.fd, memoryview(chunk), begin)
 

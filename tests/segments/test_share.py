@@ -320,9 +320,9 @@ def test_a_second_name_of_a_segment_in_use_is_collected_and_the_first_stays(shm:
 
 
 def test_what_a_killed_loader_noted_stops_nobody(shm: Path) -> None:
-    """Neither how far it was, nor that it was about to report a failure, nor half of that."""
+    """Neither who it was, nor that it was about to report a failure, nor half of that."""
     name = os.path.basename(str(small().path))
-    for note in (b"", b'{"pid": 1, "done": 0.5}\n', b'{"error": "SourceError", "message": "old"}\n', b'{"err', b"[]\n"):
+    for note in (b"", b'{"pid": 1}\n', b'{"error": "SourceError", "message": "old"}\n', b'{"err', b"[]\n"):
         ts.shared.remove("small")
         (shm / f"{name}.lock").write_bytes(note)
         assert small()["y"].tolist() == [1.0, 2.0, 3.0]

@@ -25,8 +25,8 @@ def small() -> ts.Stash:
     return ts.load({"y": [1.0, 2.0, 3.0], "s": ["a", None, "b"]}, share="small")
 
 
-def refused(path: Path, why: str, first: str = "S", sign: str = "/") -> str:
-    return like(f"{path} is not one: {why} ... {first}et TENSORSTASH_DIR ... {path}{sign}{os.geteuid()}:")
+def refused(path: Path, why: str, sign: str = "/") -> str:
+    return like(f"{path} is not one: {why} ... Set TENSORSTASH_DIR ... {path}{sign}{os.geteuid()}:")
 
 
 # The directory
@@ -65,9 +65,8 @@ def test_a_directory_that_others_may_use_is_refused(shm: Path) -> None:
     for mode in (0o755, 0o770, 0o701, 0o500, 0o600, 0o300):
         shm.mkdir(mode=0o700)
         shm.chmod(mode)
-        with pytest.raises(
-            ts.errors.SegmentError, match=refused(shm, f"its mode is {mode:o}", f"Run chmod 700 {shm}, or s")
-        ):
+        why = f"its mode is {mode:o}, which chmod 700 {shm} mends"
+        with pytest.raises(ts.errors.SegmentError, match=refused(shm, why)):
             small()
         assert os.listdir(shm) == []
         shm.rmdir()
