@@ -74,10 +74,12 @@ def of_node(
     return node
 
 
-def of_all(entity_offsets: Int64s, nodes: Sequence[NodeStatistics], kind: str, by: str | None) -> Statistics:
+def of_all(
+    entity_offsets: Int64s, nodes: Sequence[NodeStatistics], kind: str, by: str | None, *, pooled: bool = False
+) -> Statistics:
     """The statistics of all ranks, merged in the order of shards, so that every rank computes the same bits.
 
-    The ranks of one node give the same statistics.
+    The ranks of one node give the same statistics. With `pooled` a last group has those of all rows.
     """
     result = NodeStatistics()
     for node in nodes:
@@ -85,11 +87,12 @@ def of_all(entity_offsets: Int64s, nodes: Sequence[NodeStatistics], kind: str, b
             getattr(result, name).update(getattr(node, name))
     if not result.rows:
         raise ValueError(NO_WINDOWS)
-    statistics = Statistics(sum(result.rows.values()), result.spans, {}, {}, [])
+    statistics = Statistics(sum(result.rows.values()), result.spans)
     for name, pack in result.packs.items():
         few = NO_GROUPS
         with np.errstate(invalid="ignore", over="ignore"):
             fitted = merged([result.every[shard][name] for shard in sorted(result.every)], kind)
+        last = fitted if pooled else None
         if by is not None:
             offsets = entity_offsets
             # entities of shards without windows have no values
@@ -98,5 +101,5 @@ def of_all(entity_offsets: Int64s, nodes: Sequence[NodeStatistics], kind: str, b
                 entities = slice(offsets[shard], offsets[shard + 1])
                 count[entities], center[entities], scale[entities] = columns[name]
             fitted, few = fill_few((count, center, scale), fitted)
-        statistics.add(name, pack, fitted, few)
+        statistics.add(name, pack, fitted, few, last)
     return statistics

@@ -195,6 +195,26 @@ def test_public_names() -> None:
     assert all(issubclass(getattr(ts.errors, name), ts.errors.TensorstashError) for name in dir(ts.errors))
 
 
+# the members of classes that the reference or the page on transforms documents
+MEMBERS = {
+    "Sampler": ["batch_size", "drop_last", "epoch", "load_state_dict", "ranks", "set_epoch", "state_dict"],
+    "Mix": ["fingerprint"],
+    "Scaler": ["bind", "fit", "from_state", "inverse", "scaled_spans", "state_dict", "transform", "whole_windows"],
+    "InstanceNorm": ["bind", "inverse", "whole_windows"],
+    "PackSequences": ["bind", "pack_into", "packed_spans", "runs_on_host"],
+    "Cast": ["host_casts"],
+    "Cross": [],
+    **{name: ["bind"] for name, public in NAMES.items() if public.kind == "order"},
+}
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_classes_show_nothing_of_the_inside(name: str) -> None:
+    """Fields of records apart, which `repr` shows."""
+    shown, fields = dir(getattr(ts, name)), getattr(getattr(ts, name), "__dataclass_fields__", {})
+    assert [member for member in shown if not member.startswith("_") and member not in fields] == MEMBERS[name]
+
+
 def test_files_that_reach_inside_say_so() -> None:
     silent = set()
     for path in Path(__file__).parent.parent.rglob("*.py"):
