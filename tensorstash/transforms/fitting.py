@@ -39,7 +39,7 @@ from tensorstash.transforms.bound import (
     stash_of,
     stash_with,
 )
-from tensorstash.transforms.codes import by_code, check_coded
+from tensorstash.transforms.codes import Part, by_code, check_coded
 from tensorstash.transforms.members import others_in
 from tensorstash.windows.intervals import covered, union
 from tensorstash.windows.placement import Placement
@@ -48,7 +48,6 @@ from tensorstash.windows.time_spans import TimeSpan
 from tensorstash.windows.windows import Windows
 
 Ranges = tuple[Int64s, Int64s]  # the first row of each range, and the row after its last one
-Part = tuple[Values, Rows]
 Fitted = tuple[Int64s, Floats, Floats]  # count of values, centre and scale, (groups, items) each
 Kind = Literal["standard", "minmax", "robust", "maxabs"]
 Unknown = Literal["error", "pooled"]
@@ -107,46 +106,14 @@ def statistics_of(
     sample: int | None,
     seed: int,
 ) -> Statistics:
-    """The statistics of any source; refuses what has none. With `pooled` a last group has those of all rows."""
+    """The statistics of a stash, or of the rows that windows see. With `pooled` a last group has those of all rows."""
     flag(together, "together")
     seed = integer(seed, "seed")
-    if not isinstance(source, (Windows, Stash, Several)):
-        raise TypeError(f"A scaler must be fitted on windows, a stash or a mix, got {type_text(source)}.")
-    check_alike(source, columns)
-    for part in parts_in(source):
-        for name in columns:
-            check_unscaled(stash_with(part, name), [name])
-    merge = getattr(source, "statistics", None)  # of windows of which this process may have only a part
-    if by not in NO_CODES:
-        check_coded(source, str(by))
-        if merge or together:
-            raise ValueError(f"by={by!r} goes by the rows of one stash or mix. Leave out together=, and by= on shards.")
-    if members and (merge or together):
-        raise ValueError(
-            "Members of a pack are scaled apart, by the rows of one stash or mix. Leave together= out, and on shards "
-            "give columns= as a list."
-        )
-    if sample is not None and isinstance(source, Several) and (merge or by == "entity"):
-        raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
+    _check_fitted(source, columns, by, apart=bool(members), together=together, samples=sample is not None)
+    merge = getattr(source, "statistics", None)
     if merge is not None:
         found: Statistics = merge(columns, kind, by, pooled=pooled, together=together)
         return found
-    return _of_rows(source, columns, members, kind, by, pooled=pooled, together=together, sample=sample, seed=seed)
-
-
-def _of_rows(
-    source: Source,
-    columns: list[str],
-    members: Mapping[str, list[str]],
-    kind: str,
-    by: str | None,
-    *,
-    pooled: bool,
-    together: bool,
-    sample: int | None,
-    seed: int,
-) -> Statistics:
-    """The statistics of a stash, or of the rows that windows see, once they are known to have some."""
     parts = parts_in(source)
     spans = spans_of(parts[0], columns)
     result, total = Statistics(0, spans), 0
@@ -175,6 +142,30 @@ def _of_rows(
             fitted, few = _of_groups(groups, kind, others, of_all)
             result.add(name, values[0].pack, fitted, few, of_all() if pooled else None)
     return replace(result, rows=total)
+
+
+def _check_fitted(
+    source: Source, columns: list[str], by: str | None, *, apart: bool, together: bool, samples: bool
+) -> None:
+    """Raise an error for a source and arguments that do not fit each other; `apart`: of some packs not all members."""
+    if not isinstance(source, (Windows, Stash, Several)):
+        raise TypeError(f"A scaler must be fitted on windows, a stash or a mix, got {type_text(source)}.")
+    check_alike(source, columns)
+    for part in parts_in(source):
+        for name in columns:
+            check_unscaled(stash_with(part, name), [name])
+    in_part = hasattr(source, "statistics")  # of windows of which this process may have only a part
+    if by not in NO_CODES:
+        check_coded(source, str(by))
+        if in_part or together:
+            raise ValueError(f"by={by!r} goes by the rows of one stash or mix. Leave out together=, and by= on shards.")
+    if apart and (in_part or together):
+        raise ValueError(
+            "Members of a pack are scaled apart, by the rows of one stash or mix. Leave together= out, and on shards "
+            "give columns= as a list."
+        )
+    if samples and isinstance(source, Several) and (in_part or by == "entity"):
+        raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
 
 
 def _chosen(columns: Sequence[Values], seen: Sequence[Rows], which: Int64s | None) -> list[Part]:
