@@ -71,10 +71,57 @@ def cuts(of: Sections, order: Ids, consumed: int, size: int, drop: bool = False)
     A step has at most `size` windows of one time, which all ranks share. A partly consumed time continues with its
     remaining windows, whatever size earlier steps had. `drop` leaves out steps of fewer than `size` windows.
     """
-    begin, count, ends = _left(of, order, consumed)
+    for times in _left(of, order, consumed, 1):
+        yield from _cut(*times, size, drop)
+
+
+def whole(of: Sections, order: Ids, consumed: int, ranks: int, rank: int) -> Iterator[Cuts]:
+    """The windows of one rank in the steps after the first `consumed` windows of the epoch's order, many at a time.
+
+    A step has the next `ranks` times, and rank r all windows of the r-th of them. In the last step of an epoch, a rank
+    without a time has the windows of the first rank as filler. A partly consumed time has its remaining windows.
+    """
+    for begin, count, ends in _left(of, order, consumed, ranks):
+        first = np.arange(0, len(ends), ranks)
+        is_filler = first + rank >= len(ends)
+        mine = first + np.where(is_filler, 0, rank)
+        after = ends[np.minimum(first + ranks, len(ends)) - 1]
+        yield Cuts(begin[mine], begin[mine] + count[mine], (ends - count)[mine], after, is_filler)
+
+
+def _left(of: Sections, order: Ids, consumed: int, ranks: int) -> Iterator[tuple[Int64s, Int64s, Int64s]]:
+    """The times of an epoch after the first `consumed` windows of its order, in blocks of a multiple of `ranks`.
+
+    Of each: where its ids begin, their number, and the position in the order behind them.
+    """
+    passed, before = _passed(of, order, consumed) if consumed else (0, 0)
+    for low, high in chunks(len(of.ends) - passed, multiple=ranks):
+        begin, count = _bounds(of, order(np.arange(passed + low, passed + high)))
+        ends = before + np.cumsum(count)
+        skip = max(0, consumed - before)
+        begin[0] += skip
+        count[0] -= skip
+        before = int(ends[-1])
+        yield begin, count, ends
+
+
+def _passed(of: Sections, order: Ids, consumed: int) -> tuple[int, int]:
+    """How many times the first `consumed` windows of an epoch's order hold completely, and the windows of these."""
+    before = 0
+    for low, high in chunks(len(of.ends)):
+        ends = before + np.cumsum(_bounds(of, order(np.arange(low, high)))[1])
+        if consumed < ends[-1]:
+            k = int(np.searchsorted(ends, consumed, "right"))
+            return low + k, int(ends[k - 1]) if k else before
+        before = int(ends[-1])
+    return len(of.ends), before
+
+
+def _cut(begin: Int64s, count: Int64s, ends: Int64s, size: int, drop: bool) -> Iterator[Cuts]:
+    """Cut times into steps. A time has `count` windows from `begin` on, and ends at position `ends` of the order."""
     steps = count // size if drop else -(-count // size)
     upto = np.cumsum(steps)
-    for low, high in chunks(int(steps.sum())):
+    for low, high in chunks(int(upto[-1])):
         step = np.arange(low, high)
         time = np.searchsorted(upto, step, "right")
         first = (step - (upto - steps)[time]) * size
@@ -85,33 +132,7 @@ def cuts(of: Sections, order: Ids, consumed: int, size: int, drop: bool = False)
         )
 
 
-def whole(of: Sections, order: Ids, consumed: int, ranks: int, rank: int) -> Iterator[Cuts]:
-    """The windows of one rank in the steps after the first `consumed` windows of the epoch's order.
-
-    A step has the next `ranks` times, and rank r all windows of the r-th of them. In the last step of an epoch, a rank
-    without a time has the windows of the first rank as filler. A partly consumed time has its remaining windows.
-    """
-    begin, count, ends = _left(of, order, consumed)
-    first = np.arange(0, len(ends), ranks)
-    is_filler = first + rank >= len(ends)
-    mine = first + np.where(is_filler, 0, rank)
-    after = ends[np.minimum(first + ranks, len(ends)) - 1]
-    if len(ends):
-        yield Cuts(begin[mine], begin[mine] + count[mine], (ends - count)[mine], after, is_filler)
-
-
-def _left(of: Sections, order: Ids, consumed: int) -> tuple[Int64s, Int64s, Int64s]:
-    """The times of an epoch after the first `consumed` windows of its order.
-
-    Of each: where its ids begin, their number, and the position in the order behind them.
-    """
-    times = order(np.arange(len(of.ends)))
+def _bounds(of: Sections, times: Int64s) -> tuple[Int64s, Int64s]:
+    """Where the ids of each time begin, and their number."""
     begin = np.where(times > 0, of.ends[times - 1], 0).astype(np.int64)
-    count = of.ends[times] - begin
-    ends = np.cumsum(count)
-    passed = int(np.searchsorted(ends, consumed, "right"))
-    begin, count, ends = begin[passed:], count[passed:], ends[passed:]
-    skipped = consumed - (ends - count)[:1]
-    begin[:1] += skipped
-    count[:1] -= skipped
-    return begin, count, ends
+    return begin, of.ends[times] - begin
