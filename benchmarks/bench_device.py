@@ -28,6 +28,7 @@ from timing import Turn, calling, rounds_of
 import tensorstash as ts
 from tensorstash.batches import loader as loaders
 from tensorstash.batches.devices import Copies, PlainCopies, copies_to, device_of
+from tensorstash.sampling.sampler import begin
 
 COLUMNS, LENGTH, BATCH = 8, 120, 1024
 ROUNDS = 5
@@ -191,7 +192,7 @@ def gathers(windows: ts.Windows, device: torch.device, sizes: Sequence[int], ste
     rows = []
     for batch in sizes:
         loader = ts.Loader(windows, batch, shuffle=True, tail="drop", device=device, resident=True)
-        schedule, begun = loader.sampler.begin()
+        schedule, begun = begin(loader.sampler)
         # their integers are on the device already, so what is left is the part of the loop
         made: Any = loader._batches(schedule, begun.start)
         pending = [batches[0] for _, (_, _, batches) in zip(range(steps), made)]

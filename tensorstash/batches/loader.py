@@ -22,7 +22,7 @@ from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.text import type_text
 from tensorstash.sampling.bind import Bindable
 from tensorstash.sampling.passes import Pass, Position, Schedule
-from tensorstash.sampling.sampler import Sampler
+from tensorstash.sampling.sampler import Sampler, begin, enter, finish
 from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Tail
 from tensorstash.windows.contents import Batch
@@ -179,7 +179,7 @@ class Loader:
     def __iter__(self) -> Iterator[Batch]:
         """One pass, or the rest of one after `load_state_dict`. Only the last iterator is alive."""
         self._end_pass()
-        schedule, begun = self.sampler.begin()
+        schedule, begun = begin(self.sampler)
         times = self._times = Times(begun)
         making = self._batches(schedule, begun.start)
         copying = float if self._staging is None else self._staging.seconds  # float() is 0.0
@@ -206,14 +206,14 @@ class Loader:
                     taken += 1
                     begun.last = steps.epoch, steps.progress, index, taken
                     if taken == 1:
-                        self.sampler.enter(begun)
+                        enter(self.sampler, begun)
                     yield batch
                     del batch  # likewise
                     if self._making is not made:
                         raise RuntimeError(
                             "A loader has one live iterator, and another was started. Make a second Loader."
                         )
-            self.sampler.finish(begun)
+            finish(self.sampler, begun)
         finally:
             times.ended = clock()
             made.close()

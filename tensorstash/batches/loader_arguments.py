@@ -25,8 +25,8 @@ def check_windows(windows: object) -> None:
         )
     if not len(windows):
         raise ValueError("dataset must hold at least one window, got none. See the cuts of split().")
-    if isinstance(windows, Several) and (warning := windows.warning()) is not None:
-        warnings.warn(warning, stacklevel=4)
+    if isinstance(windows, Several) and windows.warning is not None:
+        warnings.warn(windows.warning, stacklevel=4)
 
 
 def _remedy(given: object) -> str:

@@ -32,7 +32,7 @@ class Locator:
         self._source: Int64s | None = None  # (placements,) the component number shown in batches
         self._first_entity = np.zeros(len(placements), np.int64)  # the number of each stash's first entity
         if isinstance(windows, Several):
-            self._source, self._first_entity = windows.numbers()
+            self._source, self._first_entity = windows.numbers
 
     def locate(self, steps: Steps, schedule: Schedule) -> Located:
         """The windows of these steps, one step after the other, and everything that follows from their ids alone."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch.distributed as dist
@@ -13,7 +12,7 @@ from tensorstash.common.checks import flag, names_in, one_of, shown
 from tensorstash.common.text import type_text
 from tensorstash.errors import NoWindowError
 from tensorstash.transforms.fitting import Kind, Unknown, check_kind
-from tensorstash.transforms.scaler import Scaler
+from tensorstash.transforms.scaler import Scaler, scaler_of
 
 
 class RankCounts(NamedTuple):
@@ -111,7 +110,8 @@ def fit_scaler(
     flag(together, "together")
     mine = of_node(_of_shards(windows).parts, names_in(columns, "columns"), kind, by, together=together)
     nodes = gather_from_ranks(mine, windows.shards.nodes, group)
-    return Scaler.of_statistics(windows, partial(of_all, windows.shards.entity_offsets, nodes, kind), kind, by, unknown)
+    statistics = of_all(windows.shards.entity_offsets, nodes, kind, by, pooled=unknown == "pooled")
+    return scaler_of(windows, statistics, kind, by, unknown)
 
 
 def _of_shards(windows: ShardedWindows) -> ShardedWindows:

@@ -75,21 +75,27 @@ def of_node(
 
 
 def of_all(
-    entity_offsets: Int64s, nodes: Sequence[Mapping[int, ShardStatistics]], kind: str, by: str | None
+    entity_offsets: Int64s,
+    nodes: Sequence[Mapping[int, ShardStatistics]],
+    kind: str,
+    by: str | None,
+    *,
+    pooled: bool = False,
 ) -> Statistics:
     """The statistics of all ranks, merged in the order of shards, so that every rank computes the same bits.
 
-    The ranks of one node give the same statistics.
+    The ranks of one node give the same statistics. With `pooled` a last group has those of all rows.
     """
     shards = dict(sorted({shard: own for node in nodes for shard, own in node.items()}.items()))
     if not shards:
         raise ValueError(NO_WINDOWS)
     first, *_ = shards.values()
-    statistics = Statistics(sum(own.rows for own in shards.values()), first.spans, {}, {}, [])
+    statistics = Statistics(sum(own.rows for own in shards.values()), first.spans)
     for name, pack in first.packs.items():
         few = NO_GROUPS
         with np.errstate(invalid="ignore", over="ignore"):
             fitted = merged([own.every[name] for own in shards.values()], kind)
+        last = fitted if pooled else None
         if by is not None:
             # entities of shards without windows have no values
             count, center, scale = (np.zeros((entity_offsets[-1], array.shape[1]), array.dtype) for array in fitted)
@@ -97,5 +103,5 @@ def of_all(
                 entities = slice(entity_offsets[shard], entity_offsets[shard + 1])
                 count[entities], center[entities], scale[entities] = own.each[name]
             fitted, few = fill_few((count, center, scale), fitted)
-        statistics.add(name, pack, fitted, few)
+        statistics.add(name, pack, fitted, few, last)
     return statistics

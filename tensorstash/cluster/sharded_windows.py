@@ -71,8 +71,6 @@ class ShardedWindows(Several):
     shards: Shards
     counts: Sequence[ShardCount] | None = None
 
-    kind = "shards"
-
     def __len__(self) -> int:
         """The number of windows of all shards on all nodes."""
         return sum(self._table.windows)
@@ -239,18 +237,18 @@ class ShardedWindows(Several):
         shards, components = self.shards, self._mix_of_node.components
         return ShardedOrder(self._table, shards.node, shards.nodes, [*self.parts], components, shuffle=shuffle)
 
-    def numbers(self) -> tuple[Int64s, Int64s]:
+    @property
+    def numbers(self) -> tuple[Int64s, Int64s]:  # type: ignore[override]  # an attribute there
         """The number of each shard of this node, and where its entities begin among those of all shards."""
         shards = np.array([*self.parts], np.int64)
         return shards, self.shards.entity_offsets[shards]
 
-    def entities(self) -> tuple[list[Any], tuple[int, ...]]:
+    @property
+    def entities(self) -> Sequence[Any]:  # type: ignore[override]
         """The names of the entities of all shards, whose numbers count through all of them."""
-        return [*self.shards.entities], (0,) * len(self.shards.entity_offsets[1:])
+        return self.shards.entities
 
-    def statistics(
-        self, columns: list[str], kind: str, by: str | None, *, together: bool
-    ) -> Callable[[str | None], Statistics]:
+    def statistics(self, columns: list[str], kind: str, by: str | None, *, pooled: bool, together: bool) -> Statistics:
         """The statistics of the rows that these windows see, for one node that has all of them."""
         if self.shards.nodes > 1:
             raise ValueError(
@@ -258,7 +256,7 @@ class ShardedWindows(Several):
                 "ts.cluster.fit_scaler(windows, columns) on every rank."
             )
         node = of_node(self.parts, columns, kind, by, together=together)
-        return partial(of_all, self.shards.entity_offsets, [node], kind)
+        return of_all(self.shards.entity_offsets, [node], kind, by, pooled=pooled)
 
     @cached_property
     def _mix_of_node(self) -> Mix:
@@ -284,7 +282,8 @@ class ShardedWindows(Several):
         totals = self._totals
         return 1 - sum(totals) / (len(totals) * max(totals)) if any(totals) else 0.0
 
-    def warning(self) -> str | None:
+    @property
+    def warning(self) -> str | None:  # type: ignore[override]
         """A warning if more than a tenth of an epoch is filler."""
         uneven = self._unevenness()
         if uneven <= _UNEVEN:

@@ -26,7 +26,7 @@ def bound(shuffle: object, order: Any, dataset: Dataset) -> Order:
     if isinstance(dataset, Several):
         if order is not None:
             raise ValueError(
-                f"order must be left out for {dataset.kind}, because an order is of the windows of one stash. Use "
+                "order must be left out for a mix or shards, because an order is of the windows of one stash. Use "
                 "shuffle=True (permuted) or False (interleaved)."
             )
         return dataset.order(shuffle=shuffle)

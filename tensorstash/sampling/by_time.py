@@ -8,7 +8,6 @@ from itertools import pairwise
 import numpy as np
 
 from tensorstash.common.checks import flag
-from tensorstash.common.dtypes import Int64s
 from tensorstash.native.permutation import BLOCK, shuffled
 from tensorstash.sampling.hashes import checksum
 from tensorstash.sampling.order import Count, Ids, Order, ids_by_entity
@@ -120,10 +119,9 @@ class ByTimeOrder(Order):
         """This rank's part of steps that all have the same number of windows."""
         begins, starts = group.start[which], group.position[which]
         count = int(group.stop[which.start] - group.start[which.start])
-        valid: int | Int64s
-        if layout.varies:
-            positions, valid = starts[:, None] + np.arange(count), np.where(group.is_filler[which], 0, count)[:, None]
-        else:
+        if not layout.varies:
             positions, valid = share(starts, count, layout)
+        else:
+            positions, valid = starts[:, None] + np.arange(count), np.where(group.is_filler[which], 0, count)[:, None]
         ids = self._table.ids[positions + (begins - starts)[:, None]].astype(np.int64)
         return Steps(ids, positions, valid, epoch, group.consumed[which].tolist())

@@ -121,48 +121,34 @@ def in_epoch(of: Components, seed: int, epoch: int) -> Callable[[Int32s, Int64s]
 
 
 class _Permuted:
-    """The permutations of all components and their epochs: `_Drawn` for small ones, `_Networks` for large ones."""
+    """The permutations of all components and their epochs.
+
+    Small ones are drawn as a whole: the order of keyed hashes, of which the latest of each component is kept. Large
+    ones are those of the network of `shuffled`.
+    """
 
     def __init__(self, of: Components, seed: int) -> None:
-        keys_of = np.stack([keys(f"tensorstash mix 1, seed {seed}, component {name}") for name in of.names])
+        self._keys_of = np.stack([keys(f"tensorstash mix 1, seed {seed}, component {name}") for name in of.names])
+        self._sizes = np.maximum(of.sizes, 1)  # a component without windows is never drawn
         self._is_small = of.sizes <= _SMALL
-        self._small = _Drawn(keys_of, np.where(self._is_small, of.sizes, 0))
-        self._large = _Networks(keys_of, np.maximum(of.sizes, 1))  # a component without windows is never drawn
+        kept = np.where(self._is_small, of.sizes, 0)
+        self._first = np.cumsum(kept) - kept
+        self._kept = np.zeros(int(kept.sum()), np.uint16)
+        self._epoch = np.full(len(kept), -1, np.int64)  # of the kept permutation of each component
 
     def __call__(self, component: Int32s, begun: Int64s, later: Int64s, within: Int64s) -> Int64s:
         """The ids at positions `within` an epoch of each component: of component c, epoch `begun[c] + later`."""
         if self._is_small.all():
-            return self._small.ids(component, begun[component] + later, within)
+            return self._small(component, begun[component] + later, within)
         if not self._is_small.any():
-            return self._large.ids(component, begun, later, within)
+            return self._large(component, begun, later, within)
         small = self._is_small[component]
         ids, few, many = np.empty_like(within), np.flatnonzero(small), np.flatnonzero(~small)
-        ids[few] = self._small.ids(component[few], begun[component[few]] + later[few], within[few])
-        ids[many] = self._large.ids(component[many], begun, later[many], within[many])
+        ids[few] = self._small(component[few], begun[component[few]] + later[few], within[few])
+        ids[many] = self._large(component[many], begun, later[many], within[many])
         return ids
 
-
-def _keys(of_components: Uint64s, component: Int32s, epoch: Int64s, count: int) -> list[Uint64s]:
-    """The first `count` keys of epochs of components, from the eight keys of each component.
-
-    Key k of epoch e is the hash of e with keys k and k + 1 of these eight.
-    """
-    base = of_components[component]
-    return [hashes(epoch, base[:, k], base[:, k + 1]) for k in range(count)]
-
-
-class _Drawn:
-    """Permutations that are drawn as a whole: the order of keyed hashes. It keeps the latest one of each component."""
-
-    def __init__(self, keys_of: Uint64s, sizes: Int64s) -> None:
-        self._keys_of = keys_of
-        self._sizes = sizes
-        self._first = np.cumsum(sizes) - sizes
-        self._kept = np.zeros(int(sizes.sum()), np.uint16)
-        self._epoch = np.full(len(sizes), -1, np.int64)  # of the kept permutation of each component
-
-    def ids(self, component: Int32s, epoch: Int64s, within: Int64s) -> Int64s:
-        """The ids at positions `within` epochs of components."""
+    def _small(self, component: Int32s, epoch: Int64s, within: Int64s) -> Int64s:
         ids = self._kept[self._first[component] + within].astype(np.int64)
         other = np.flatnonzero(self._epoch[component] != epoch)
         if len(other):
@@ -172,32 +158,21 @@ class _Drawn:
         return ids
 
     def _of_component(self, component: int, epoch: Int64s, within: Int64s) -> Int64s:
-        """The ids in epochs of one component; keeps the permutation of the last epoch."""
+        """The ids in epochs of one small component; keeps the permutation of the last epoch."""
         ids, n = np.empty_like(within), int(self._sizes[component])
         epochs, which = np.unique(epoch, return_inverse=True)
         per_group = max(1, _DRAWN // n)
         for low in range(0, len(epochs), per_group):
-            drawn = self._permutations(component, epochs[low : low + per_group], n)
+            some = epochs[low : low + per_group]
+            first, second = self._keys(np.full(len(some), component, np.int32), some, 2)
+            drawn = np.argsort(hashes(np.arange(n), first[:, None], second[:, None]), axis=1, kind="stable")
             inside = np.flatnonzero((which >= low) & (which < low + per_group))
             ids[inside] = drawn[which[inside] - low, within[inside]]
-        first = int(self._first[component])
-        self._kept[first : first + n], self._epoch[component] = drawn[-1], epochs[-1]
+        start = int(self._first[component])
+        self._kept[start : start + n], self._epoch[component] = drawn[-1], epochs[-1]
         return ids
 
-    def _permutations(self, component: int, epochs: Int64s, n: int) -> Int64s:
-        first, second = _keys(self._keys_of, np.full(len(epochs), component, np.int32), epochs, 2)
-        return np.argsort(hashes(np.arange(n), first[:, None], second[:, None]), axis=1, kind="stable")
-
-
-class _Networks:
-    """Permutations by the network of `shuffled`."""
-
-    def __init__(self, keys_of: Uint64s, sizes: Int64s) -> None:
-        self._keys_of = keys_of
-        self._sizes = sizes
-
-    def ids(self, component: Int32s, begun: Int64s, later: Int64s, within: Int64s) -> Int64s:
-        """The ids at positions `within` epochs of components: of component c, epoch `begun[c] + later`."""
+    def _large(self, component: Int32s, begun: Int64s, later: Int64s, within: Int64s) -> Int64s:
         count, epochs = len(self._sizes), int(later.max(initial=0)) + 1
         if epochs * count > 4 * (len(component) + count):  # scattered positions: few share an epoch
             which = np.arange(len(component), dtype=np.int32)
@@ -207,7 +182,15 @@ class _Networks:
         return permute(self._grids(of_all, np.add.outer(np.arange(epochs), begun).ravel()), which, within)
 
     def _grids(self, component: Int32s, epoch: Int64s) -> Uint64s:
-        return grids(self._sizes[component], _keys(self._keys_of, component, epoch, _ROUNDS))
+        return grids(self._sizes[component], self._keys(component, epoch, _ROUNDS))
+
+    def _keys(self, component: Int32s, epoch: Int64s, count: int) -> list[Uint64s]:
+        """The first `count` keys of epochs of components, from the eight keys of each component.
+
+        Key k of epoch e is the hash of e with keys k and k + 1 of these eight.
+        """
+        base = self._keys_of[component]
+        return [hashes(epoch, base[:, k], base[:, k + 1]) for k in range(count)]
 
 
 def grids(sizes: Int64s, chosen: Sequence[Uint64s]) -> Uint64s:

@@ -80,7 +80,7 @@ class LanesOrder(SequenceOrder):
     def entries(self, steps: Steps, layout: Layout, chain: Chain, anchors: Int64s) -> dict[str, NDArray[Any]]:
         """`reset`: whether each window does not continue the window in the same row of the previous batch."""
         placement = chain.placements[0]
-        lane, at = self.places(steps.ids)
+        at, lane = np.divmod(steps.positions, self._count)
         row = np.arange(steps.ids.shape[1])
         before = placement.anchor_slots(np.maximum(steps.ids - 1, 0))
         runs, _ = run_edges(placement.slots)
@@ -88,14 +88,6 @@ class LanesOrder(SequenceOrder):
         goes_on = (anchors - before == placement.intervals.stride) & (start == start_before)
         same_row = lane == layout.rank * layout.batch_size + row
         return {"reset": (at == 0) | ~goes_on | ~same_row | (row >= steps.valid)}
-
-    def places(self, ids: Int64s) -> tuple[Int64s, Int64s]:
-        """The lane of each id, and its position in the lane."""
-        first_short = self._longer * (self._length + 1)
-        long_lane, long_at = np.divmod(ids, self._length + 1)
-        short_lane, short_at = np.divmod(ids - first_short, max(self._length, 1))
-        in_long = ids < first_short
-        return np.where(in_long, long_lane, self._longer + short_lane), np.where(in_long, long_at, short_at)
 
 
 def _check_continued(windows: Windows) -> None:

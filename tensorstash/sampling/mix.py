@@ -1,7 +1,7 @@
 """`Mix`: windows of several stashes, sampled by weights or concatenated; a `Loader` takes a mix in place of windows."""
 
 from collections.abc import Iterator, Mapping
-from itertools import accumulate
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,6 @@ import torch
 
 from tensorstash.common.checks import MOST_COUNT, at_least
 from tensorstash.common.checks import shown as brief
-from tensorstash.common.dtypes import Int64s
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.text import counted, type_text
 from tensorstash.errors import SchemaError
@@ -79,9 +78,10 @@ class Mix(Several):
         self.contents = Contents(Chain(tuple(component.placement for component in windows.values())))
         self.is_weighted = weights is not None
         self.epoch_size = len(self) if epoch_size is None else at_least(1, epoch_size, "epoch_size", below=MOST_COUNT)
+        self.order = partial(MixedOrder, self.components, self.epoch_size)
+        self.numbers = np.arange(len(windows)), np.zeros(len(windows), np.int64)
+        self.entities = self.warning = None
         self._meanings = self._checked_meanings()
-
-    kind = "a mix"
 
     def __len__(self) -> int:
         """The number of windows of all components together, whatever `epoch_size` is."""
@@ -118,20 +118,6 @@ class Mix(Several):
         whole = {"windows": len(self), "epoch_size": self.epoch_size, "components": [*self.windows]}
         named = {f"component {name}": part for name, part in zip(self.windows, parts)}
         return whole | of_numbers(self._meanings) | named
-
-    def order(self, *, shuffle: bool) -> MixedOrder:
-        """The order of a sampler over these windows: components permuted in each of their epochs, or sequential."""
-        return MixedOrder(self.components, self.epoch_size, shuffle=shuffle)
-
-    def numbers(self) -> tuple[Int64s, Int64s]:
-        """The numbers of the components, each of which counts its own entities."""
-        return np.arange(len(self.windows)), np.zeros(len(self.windows), np.int64)
-
-    def entities(self) -> tuple[list[tuple[str, Any]], tuple[int, ...]]:
-        """Pairs of a component and a name, and where the entities of each component begin among these."""
-        each = {name: windows.stash.entities for name, windows in self.windows.items()}
-        names = [(part, name) for part, entities in each.items() for name in entities]
-        return names, tuple(accumulate(map(len, [*each.values()][:-1]), initial=0))
 
     def _checked_meanings(self) -> dict[str, dict[str, Any]]:
         """What the entries of all batches mean; a component in which they mean something else is refused."""

@@ -32,15 +32,12 @@ class OwnIds(SequenceOrder):
     is_seeded = False
 
     def __init__(self, ids: Any, windows: int) -> None:
-        if not isinstance(ids, Sized) or not hasattr(ids, "__iter__") or isinstance(ids, (str, bytes)):
+        have_order = isinstance(ids, Sized) and hasattr(ids, "__iter__") and getattr(ids, "ndim", 1) > 0
+        if not have_order or isinstance(ids, (str, bytes, set, frozenset)):
             raise TypeError(
-                f"order must be one of {listed('order', '(...)')}, or an iterable of window ids with a length, got "
-                f"{shown(ids)}."
+                f"order must be one of {listed('order', '(...)')}, or window ids with a length and an order, such as a "
+                f"list, got {shown(ids)}."
             )
-        if isinstance(ids, (set, frozenset)):
-            raise TypeError(f"order must give ids in an order, got the set {shown(ids)}. Write a list.")
-        if isinstance(ids, (np.ndarray, torch.Tensor)) and not ids.ndim:
-            raise TypeError(f"order must be a list of ids, got the single {ids!r}. Write [...] around it.")
         if not len(ids):
             raise ValueError("order must give at least one id, got a length of 0.")
         self.positions = len(ids)

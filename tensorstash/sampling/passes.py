@@ -63,7 +63,7 @@ class Schedule:
         """Whether the pass has no step left, as in a state that was saved at its last batch."""
         if self.steps is not None:
             return here.taken >= self.steps
-        return here.progress is not None and not self._left(here.epoch, here.progress)
+        return here.progress is not None and not self.order.count(self.seed, here.epoch, self.layout, here.progress)
 
     def _start_of(self, number: int) -> Position:
         """Where pass `number` begins if all earlier passes were complete and had the present layout."""
@@ -74,10 +74,7 @@ class Schedule:
 
     def steps_of_epoch(self) -> int:
         """Steps of a whole epoch."""
-        return self._left(0, None)
-
-    def _left(self, epoch: int, progress: Progress) -> int:
-        return self.order.count(self.seed, epoch, self.layout, progress)
+        return self.order.count(self.seed, 0, self.layout, None)
 
     def groups(self, start: Position) -> Iterator[Steps]:
         """The steps of the pass from `start` on, in groups that are computed together; a group lies in one epoch."""

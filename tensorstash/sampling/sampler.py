@@ -178,16 +178,16 @@ class Sampler:
 
     def __iter__(self) -> Iterator[list[int]]:
         """One pass, or the rest of one after `load_state_dict`: lists, because other packages add batches of ids up."""
-        schedule, begun = self.begin()
+        schedule, begun = begin(self)
         taken = 0
         for steps in schedule.groups(begun.start):
             for index, ids in enumerate(steps.ids):
                 taken += 1
                 begun.last = steps.epoch, steps.progress, index, taken
                 if taken == 1:
-                    self.enter(begun)
+                    enter(self, begun)
                 yield ids.tolist()
-        self.finish(begun)
+        finish(self, begun)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next pass, or with `steps=` the pass. A pass under way continues unchanged.
@@ -294,28 +294,6 @@ class Sampler:
         self.seed = seed
         self._run = _Run(Position(epoch, progress, number, taken))
 
-    # The parts of a pass, for iterators that compute ahead. Only these change the sampler, and the thread of the loop
-    # calls them. With each step it writes into the pass, where the sampler reads its position from `enter` on, until a
-    # state is loaded or another pass is entered.
-
-    def begin(self) -> tuple[Schedule, Pass]:
-        """The steps of the next pass, and that pass."""
-        schedule = self._schedule()
-        self.order.check_layout(schedule.layout)
-        start = schedule.next(self._run.here, self._run.begun is not None, self._run.asked)
-        self.order = self.order.begin(self.seed, start.epoch, start.progress)
-        return replace(schedule, order=self.order), Pass(start, self.order)
-
-    def enter(self, begun: Pass) -> None:
-        """Record that the loop received the first step of a pass."""
-        self._run = _Run(begun=begun)
-
-    def finish(self, begun: Pass) -> None:
-        """Record that a pass is over."""
-        run, is_empty = self._run, begun.last is None
-        if run.begun is begun or is_empty:
-            self._run = _Run(self._schedule().after(begun.here), asked=None if is_empty else run.asked)
-
     def _layout(self) -> Layout:
         """How steps are divided among the present ranks."""
         ranks, rank, _ = self.ranks
@@ -348,3 +326,29 @@ class Sampler:
             f"Sampler: {self.n:,} windows {order}, {len(self):,} steps of {size}{ranks}, tail {self.tail!r}, {passes}"
             f"epoch {here.epoch}, {consumed:,} consumed"
         )
+
+
+# The parts of a pass, for iterators that compute ahead. Only these change the sampler, and the thread of the loop calls
+# them. With each step it writes into the pass, where the sampler reads its position from `enter` on, until a state is
+# loaded or another pass is entered.
+
+
+def begin(sampler: Sampler) -> tuple[Schedule, Pass]:
+    """The steps of the next pass, and that pass."""
+    schedule, run = sampler._schedule(), sampler._run
+    sampler.order.check_layout(schedule.layout)
+    start = schedule.next(run.here, run.begun is not None, run.asked)
+    sampler.order = sampler.order.begin(sampler.seed, start.epoch, start.progress)
+    return replace(schedule, order=sampler.order), Pass(start, sampler.order)
+
+
+def enter(sampler: Sampler, begun: Pass) -> None:
+    """Record that the loop received the first step of a pass."""
+    sampler._run = _Run(begun=begun)
+
+
+def finish(sampler: Sampler, begun: Pass) -> None:
+    """Record that a pass is over."""
+    run, is_empty = sampler._run, begun.last is None
+    if run.begun is begun or is_empty:
+        sampler._run = _Run(sampler._schedule().after(begun.here), asked=None if is_empty else run.asked)

@@ -1,7 +1,7 @@
 """What a loader samples in place of windows: windows of several stashes together."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tensorstash.common.dtypes import Int64s
@@ -13,9 +13,12 @@ from tensorstash.windows.windows import Windows
 class Several(ABC):
     """Windows of several stashes that a `Loader` samples in an order of their own."""
 
-    kind: str  # what messages call them
     parts: Mapping[Any, Windows]  # the windows of each stash that this process has
     contents: Contents  # gathers the windows of all parts
+    order: Callable[..., Order]  # makes the order of a sampler from its `shuffle=`; `order=` is refused
+    numbers: tuple[Int64s, Int64s]  # of each part in the batch entry `source`, and of its first entity in `entity`
+    entities: Sequence[Any] | None  # the names of all entities; `None`: each part numbers its own
+    warning: str | None  # what a `Loader` over them warns of when it is made
 
     @abstractmethod
     def __len__(self) -> int:
@@ -24,22 +27,3 @@ class Several(ABC):
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
         """A small JSON identity."""
-
-    @abstractmethod
-    def order(self, *, shuffle: bool) -> Order:
-        """The order of a sampler over them; `order=` is refused."""
-
-    def warning(self) -> str | None:
-        """What a `Loader` over them warns of when it is made."""
-        return None
-
-    @abstractmethod
-    def numbers(self) -> tuple[Int64s, Int64s]:
-        """The number of each part in the batch entry `source`, and the number of its first entity in `entity`."""
-
-    @abstractmethod
-    def entities(self) -> tuple[list[Any], tuple[int, ...]]:
-        """The names of the entities of all parts, and the position in them at which each part starts.
-
-        If entities are numbered through all parts, each part starts at 0.
-        """

@@ -21,7 +21,6 @@ from tensorstash.native import kernel, library
 
 _TOTAL = 1 << 32  # the sum of fractional weights as integers
 _HEAVIEST = 1 << 60  # the largest sum of weights, so that a remainder of the tree fits into int64
-_WIDEST = 1 << 48  # the most positions between two of a call: a quotient in float64 is then at most one off
 _MOST = 1 << 16  # the most components: rounding small weights up to 1 then takes less than the largest weight
 
 
@@ -31,7 +30,6 @@ class Tree:
 
     components: int
     nodes: kernel.Nodes  # the remainders in it are those at position 0
-    only: int | None  # the component of all positions, if there are no nodes
 
 
 def whole_weights(weights: Sequence[float]) -> list[int]:
@@ -59,7 +57,8 @@ def tree(weights: Sequence[int]) -> Tree:
     """The tree of components with these weights, at least one of them above 0. Components of weight 0 are left out.
 
     The two lightest nodes become the children of a new node, the lighter one on the left. Of nodes of equal weight,
-    components come first, in their order, and then new nodes in the order in which they were made.
+    components come first, in their order, and then new nodes in the order in which they were made. A component that is
+    alone is both children of its node.
     """
     if len(weights) > _MOST or sum(weights) > _HEAVIEST:
         raise ValueError(
@@ -67,8 +66,10 @@ def tree(weights: Sequence[int]) -> Tree:
             f"{len(weights):,} components and a sum of {sum(weights):,}. Give weights as fractions."
         )
     heap = [(weight, k, ~k) for k, weight in enumerate(weights) if weight]
+    if len(heap) == 1:
+        heap.append((0, len(weights), heap[0][2]))
     heapq.heapify(heap)
-    count, only = len(heap) - 1, ~heap[0][2] if len(heap) == 1 else None
+    count = len(heap) - 1
     two_left, two_weight, rest = np.zeros((3, count), np.int64)
     child = np.zeros((count, 2), np.int32)
     for node in range(count - 1, -1, -1):
@@ -77,7 +78,7 @@ def tree(weights: Sequence[int]) -> Tree:
         two_left[node], two_weight[node], child[node] = 2 * left_weight, 2 * weight, (left, right)
         heapq.heappush(heap, (weight, len(weights) + count - node, node))
     nodes = kernel.Nodes(child.ravel(), two_left, two_weight, rest, two_left / two_weight, np.full(count, -0.5))
-    return Tree(len(weights), nodes, only)
+    return Tree(len(weights), nodes)
 
 
 def counts(of: Tree, n: int) -> list[int]:
@@ -87,13 +88,9 @@ def counts(of: Tree, n: int) -> list[int]:
 
 def _before(of: Tree, n: int) -> tuple[list[int], list[int]]:
     """After n positions: the remainder of `L(n)` at each node, and the number of positions of each component."""
-    two_left, two_weight = (
-        of.nodes.two_left.tolist(),
-        of.nodes.two_weight.tolist(),
-    )  # as Python's integers, because products exceed int64
+    # Python's integers, because products exceed int64
+    two_left, two_weight = of.nodes.two_left.tolist(), of.nodes.two_weight.tolist()
     reached, rest, done = [n] * len(two_left), [0] * len(two_left), [0] * of.components
-    if of.only is not None:
-        done[of.only] = n
     for node, children in enumerate(of.nodes.child.reshape(-1, 2).tolist()):
         left, rest[node] = divmod(reached[node] * two_left[node] + two_weight[node] // 2, two_weight[node])
         for child, taken in zip(children, (left, reached[node] - left)):
@@ -108,24 +105,15 @@ def choose(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s, Int64s]:
     """The component of each position, `(k,)` int64 in any order, and how many earlier positions belong to it.
 
     These are counted from the lowest given position on; the third array, `(components,)`, counts those before it.
-    Positions of one call must be less than 2**48 apart.
+    Positions of one call must be less than 2**48 apart: a quotient in float64 is then at most one off.
     """
     base = int(positions.min()) if len(positions) else 0
     rest, done = _before(of, base)
     before, index = np.array(done, np.int64), positions - base
-    if int(index.max(initial=0)) >= _WIDEST:
-        raise ValueError(f"Positions of one call must be less than 2**48 apart, got {base} and {int(positions.max())}.")
-    if of.only is not None:
-        return np.full(len(positions), of.only, np.int32), index, before
-    nodes = _nodes(of, rest)
+    start = np.array(rest, np.int64)
+    nodes = replace(of.nodes, rest=start, offset=start / of.nodes.two_weight - 0.5)
     component, index = _down(nodes, index) if library.LIBRARY is None else kernel.descend(nodes, index)
     return component, index, before
-
-
-def _nodes(of: Tree, rest: list[int]) -> kernel.Nodes:
-    """The tree at the first position of a call."""
-    start = np.array(rest, np.int64)
-    return replace(of.nodes, rest=start, offset=start / of.nodes.two_weight - 0.5)
 
 
 def _down(nodes: kernel.Nodes, numbers: Int64s) -> tuple[Int32s, Int64s]:

@@ -13,20 +13,19 @@ from tensorstash.sampling.steps import Steps
 
 def window_keys(seed: int, steps: Steps) -> Int64s:
     """The key of each window, `(steps, batch)`; within an epoch no two positions have the same."""
-    return _hashes(seed, steps, 0).view(np.int64)
+    return _hashes("key", seed, steps, "number 0").view(np.int64)
 
 
 def draws(seed: int, steps: Steps, number: int, count: int) -> Int64s:
     """The draw `number`, from 0 on, of each window: an integer in `[0, count)`, `(steps, batch)`."""
-    return (_hashes(seed, steps, number + 1) % np.uint64(count)).astype(np.int64)
+    return (_hashes("key", seed, steps, f"number {number + 1}") % np.uint64(count)).astype(np.int64)
 
 
 def variate_keys(seed: int, steps: Steps, pack: str) -> Uint64s:
     """The hash of each window by which columns of a pack are drawn, `(steps, batch)`."""
-    first, second, *_ = keys(f"tensorstash variates 1, seed {seed}, epoch {steps.epoch}, pack {pack}")
-    return hashes(steps.positions, first, second)
+    return _hashes("variates", seed, steps, f"pack {pack}")
 
 
-def _hashes(seed: int, steps: Steps, number: int) -> Uint64s:
-    first, second, *_ = keys(f"tensorstash key 1, seed {seed}, epoch {steps.epoch}, number {number}")
+def _hashes(kind: str, seed: int, steps: Steps, what: str) -> Uint64s:
+    first, second, *_ = keys(f"tensorstash {kind} 1, seed {seed}, epoch {steps.epoch}, {what}")
     return hashes(steps.positions, first, second)

@@ -65,15 +65,9 @@ def column_of(stash: Stash, name: str) -> torch.Tensor:
 
 
 def entries_in(source: Source) -> dict[str, str]:
-    """Maps each span and each static column of a source to its column."""
-    return spans_in(source) | {name: name for name in stash_of(parts_in(source)[0]).static}
-
-
-def spans_in(source: Source) -> dict[str, str]:
-    """Maps each span of a source to its column."""
-    if isinstance(source, Stash):
-        return dict(zip(source, source))
-    return {span.name: span.column for span in _spans_in(source) if span.variates is None}
+    """Maps each span of a single column, and each static column, of a source to its column."""
+    alone = {span: columns[0] for span, columns in columns_in(source).items() if span not in variates_in(source)}
+    return alone | {name: name for name in stash_of(parts_in(source)[0]).static}
 
 
 def variates_in(source: Source) -> dict[str, tuple[str, ...]]:
@@ -81,14 +75,16 @@ def variates_in(source: Source) -> dict[str, tuple[str, ...]]:
     return {span.name: span.columns for span in _spans_in(source) if span.variates is not None}
 
 
+def columns_in(source: Source) -> dict[str, tuple[str, ...]]:
+    """Maps each span of a source to its columns."""
+    if isinstance(source, Stash):
+        return {name: (name,) for name in source}
+    return {span.name: span.columns for span in _spans_in(source)}
+
+
 def _spans_in(source: Source) -> Sequence[Span]:
     """The spans of windows, of which all parts have the same."""
     return next((part.spans for part in parts_in(source) if isinstance(part, Windows)), ())
-
-
-def columns_in(source: Source) -> dict[str, tuple[str, ...]]:
-    """Maps each span of a source to its columns."""
-    return {span: (column,) for span, column in spans_in(source).items()} | variates_in(source)
 
 
 def check_alike(source: Source, columns: Collection[str]) -> None:

@@ -1,5 +1,6 @@
 """The entities of a scaler: their names, and the group of constants of each window by the numbers in its batch."""
 
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -10,17 +11,20 @@ from tensorstash.sampling.several import Several
 from tensorstash.transforms.bound import Source, parts_in, stash_of
 
 
-def entities_in(source: Source) -> tuple[list[Any], tuple[int, ...]]:
+def names_of(source: Source, by: str) -> tuple[list[Any], tuple[int, ...]]:
     """The names of entities in the order of their numbers, and the position in them at which each component starts.
 
-    One stash has no starts.
+    One stash has no starts, and neither have the codes of a column, whose names are its vocabulary.
     """
-    return source.entities() if isinstance(source, Several) else (stash_of(source).entities, ())
-
-
-def names_of(source: Source, by: str) -> tuple[list[Any], tuple[int, ...]]:
-    """The same by entity; by a column of codes its vocabulary, which all components have."""
-    return entities_in(source) if by == "entity" else (stash_of(parts_in(source)[0]).vocabulary(by), ())
+    if by != "entity":
+        return stash_of(parts_in(source)[0]).vocabulary(by), ()
+    if not isinstance(source, Several):
+        return stash_of(source).entities, ()
+    if source.entities is not None:
+        return [*source.entities], (0,)
+    each = {part: windows.stash.entities for part, windows in source.parts.items()}
+    names = [(part, name) for part, entities in each.items() for name in entities]
+    return names, tuple(accumulate(map(len, [*each.values()][:-1]), initial=0))
 
 
 def groups_by_name(names: list[Any], fitted: list[Any], by: str, *, pooled: bool) -> list[int]:
@@ -46,7 +50,7 @@ def groups_of(
         entity: the numbers of entities.
         source: the numbers of components, if there are any.
         names: the number of entities.
-        starts: as `entities_in` returns it; `None` if the scaler is not bound.
+        starts: as `names_of` returns it; `None` if the scaler is not bound.
         windows: how many windows there are, if that is known.
     """
     if starts is None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, get_args
 
@@ -39,7 +39,7 @@ from tensorstash.transforms.bound import (
     stash_of,
     stash_with,
 )
-from tensorstash.transforms.codes import by_code, check_coded
+from tensorstash.transforms.codes import Part, by_code, check_coded
 from tensorstash.transforms.members import others_in
 from tensorstash.windows.intervals import covered, union
 from tensorstash.windows.placement import Placement
@@ -48,7 +48,6 @@ from tensorstash.windows.time_spans import TimeSpan
 from tensorstash.windows.windows import Windows
 
 Ranges = tuple[Int64s, Int64s]  # the first row of each range, and the row after its last one
-Part = tuple[Values, Rows]
 Fitted = tuple[Int64s, Floats, Floats]  # count of values, centre and scale, (groups, items) each
 Kind = Literal["standard", "minmax", "robust", "maxabs"]
 Unknown = Literal["error", "pooled"]
@@ -60,7 +59,7 @@ _EQUAL = "All values are equal, so the scale is 1"
 NO_GROUPS = np.empty(0, np.int64)
 _FEWEST = 2  # values that an entity needs for statistics of its own
 _QUARTILES = (0.25, 0.5, 0.75)
-NO_WINDOWS = "A scaler must be fitted on at least one window, got none. See the cuts of split()."
+NO_WINDOWS = "A scaler must be fitted on at least one row, got none. Fit it on data with rows; see the cuts of split()."
 _WINDOWS = 1 << 16  # windows whose rows are looked up at a time
 
 
@@ -70,22 +69,25 @@ class Statistics:
 
     rows: int
     spans: dict[str, str]  # maps each span to scale to its column
-    center: dict[str, torch.Tensor]
-    scale: dict[str, torch.Tensor]
-    doubts: list[Doubt]
+    center: dict[str, torch.Tensor] = field(default_factory=dict)
+    scale: dict[str, torch.Tensor] = field(default_factory=dict)
+    doubts: list[Doubt] = field(default_factory=list)
 
-    def add(self, name: str, pack: tuple[int, ...], fitted: Fitted, few: Int64s = NO_GROUPS) -> None:
+    def add(
+        self, name: str, pack: tuple[int, ...], fitted: Fitted, few: Int64s = NO_GROUPS, last: Fitted | None = None
+    ) -> None:
         """Add a column; raises `DataError` if its statistics are not finite. The scale of equal values becomes 1.
 
-        `fitted` has one number for each of a pack, or one for all; `few` are the groups with those of all entities.
+        `fitted` has one number for each of a pack, or one for all; `few` are the groups with those of all rows, and
+        `last` is a further group, for whatever is unknown.
         """
-        count, center, scale = fitted
+        equal = np.flatnonzero((fitted[2] == 0).any(1))
+        count, center, scale = fitted if last is None else joined([fitted, last])
         if not count.all() or not (np.isfinite(center) & np.isfinite(scale)).all():
             why = "values that are infinite, or that float64 cannot square" if count.all() else "only missing values"
             raise DataError(
                 f"A scaled column must have finite values; {name!r} has {why} in the rows seen. Leave it out."
             )
-        equal = np.flatnonzero((scale == 0).any(1))
         self.doubts.extend((text, name, groups) for text, groups in ((_FEW, few), (_EQUAL, equal)) if len(groups))
         scale = np.where(scale == 0, 1, scale)
         tables = (np.broadcast_to(x, (len(x), math.prod(pack))) for x in (center, scale))
@@ -99,87 +101,102 @@ def statistics_of(
     kind: str,
     by: str | None,
     *,
+    pooled: bool,
     together: bool,
     sample: int | None,
     seed: int,
-) -> Callable[[str | None], Statistics]:
-    """The statistics of any source as a function of `by`, which is `None` or the one given; refuses what has none."""
+) -> Statistics:
+    """The statistics of a stash, or of the rows that windows see. With `pooled` a last group has those of all rows."""
     flag(together, "together")
     seed = integer(seed, "seed")
+    _check_fitted(source, columns, by, apart=bool(members), together=together, samples=sample is not None)
+    merge = getattr(source, "statistics", None)
+    if merge is not None:
+        found: Statistics = merge(columns, kind, by, pooled=pooled, together=together)
+        return found
+    parts = parts_in(source)
+    spans = spans_of(parts[0], columns)
+    result, total = Statistics(0, spans), 0
+    for names in by_stash(parts[0], [*spans.values(), *columns]):
+        stashes = [stash_with(part, names[0]) for part in parts]
+        _check_by(parts[0], stashes[0], names[0], by)
+        static = names[0] in stashes[0].static
+        seen = [entities_seen(part) if static else rows_seen(part, stash) for part, stash in zip(parts, stashes)]
+        count, which = sum(map(len, seen)), None
+        if not count:
+            raise DataError(NO_WINDOWS)
+        if sample is not None and (size := at_least(1, sample, "sample")) < count:
+            count, which = size, np.sort(shuffled(count, seed, 0)(np.arange(size)))
+        total += count
+        codes = [] if by in NO_CODES else _chosen([Values(stash[by]) for stash in stashes], seen, which)
+        for name in names:
+            values, others = [values_of(stash, name) for stash in stashes], others_in(stashes, name, members.get(name))
+            rows = _chosen(values, seen, which)
+            if together:
+                rows = [all_of_pack(*part, name) for part in rows]
+            of_all = partial(fit, [(column, one_group(own)) for column, own in rows if len(own)], kind, others)
+            if by is None:
+                result.add(name, values[0].pack, of_all())
+                continue
+            groups = by_code(rows, codes, len(stashes[0].vocabulary(by))) if codes else rows
+            fitted, few = _of_groups(groups, kind, others, of_all)
+            result.add(name, values[0].pack, fitted, few, of_all() if pooled else None)
+    return replace(result, rows=total)
+
+
+def _check_fitted(
+    source: Source, columns: list[str], by: str | None, *, apart: bool, together: bool, samples: bool
+) -> None:
+    """Raise an error for a source and arguments that do not fit each other; `apart`: of some packs not all members."""
     if not isinstance(source, (Windows, Stash, Several)):
         raise TypeError(f"A scaler must be fitted on windows, a stash or a mix, got {type_text(source)}.")
     check_alike(source, columns)
     for part in parts_in(source):
         for name in columns:
             check_unscaled(stash_with(part, name), [name])
-    merge = getattr(source, "statistics", None)  # of windows of which this process may have only a part
+    in_part = hasattr(source, "statistics")  # of windows of which this process may have only a part
     if by not in NO_CODES:
         check_coded(source, str(by))
-        if merge or together:
+        if in_part or together:
             raise ValueError(f"by={by!r} goes by the rows of one stash or mix. Leave out together=, and by= on shards.")
-    if members and (merge or together):
+    if apart and (in_part or together):
         raise ValueError(
             "Members of a pack are scaled apart, by the rows of one stash or mix. Leave together= out, and on shards "
             "give columns= as a list."
         )
-    if sample is not None and isinstance(source, Several) and (merge or by == "entity"):
+    if samples and isinstance(source, Several) and (in_part or by == "entity"):
         raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
-    if merge is not None:
-        found: Callable[[str | None], Statistics] = merge(columns, kind, by, together=together)
-        return found
-    return partial(of_source, source, columns, kind, members=members, together=together, sample=sample, seed=seed)
 
 
-def of_source(
-    source: Windows | Stash | Several,
-    columns: list[str],
-    kind: str,
-    by: str | None,
-    *,
-    members: Mapping[str, list[str]],
-    together: bool = False,
-    sample: int | None = None,
-    seed: int = 0,
-) -> Statistics:
-    """The statistics of a stash, or of the rows that windows see: one group, or a group for each entity.
+def _chosen(columns: Sequence[Values], seen: Sequence[Rows], which: Int64s | None) -> list[Part]:
+    """The rows seen of a column in each part, or those at the positions `which` among the rows of all parts."""
+    if which is None:
+        return [*zip(columns, seen)]
+    ends = np.cumsum([len(rows) for rows in seen])
+    cuts = np.split(which, np.searchsorted(which, ends[:-1]))
+    return [sampled(values, rows, cut - (end - len(rows))) for values, rows, cut, end in zip(columns, seen, cuts, ends)]
 
-    The components of a mix share one group, or have one for each of their entities. Some may have no windows or rows.
-    With `together` all numbers of a pack have the same statistics.
+
+def _of_groups(
+    parts: Sequence[Part], kind: str, others: list[int], of_all: Callable[[], Fitted]
+) -> tuple[Fitted, Int64s]:
+    """The statistics of the groups of all parts, one part after the other, and which of them are those of all rows.
+
+    A group with too few values has those of its part; a group of a part without rows, those of all parts.
     """
-    every_part = parts_in(source)
-    parts = [part for part in every_part if _has_rows(part)] or every_part
-    if by == "entity" and isinstance(source, Several):
-        of_entities = partial(of_source, columns=columns, kind=kind, members=members, together=together)
-        every = of_entities(source, by=None) if len(parts) < len(every_part) else None
-        return joined([_of_component(part, of_entities, every) for part in every_part])
-    spans, result = spans_of(parts[0], columns), Statistics(0, {}, {}, {}, [])
-    for names in by_stash(parts[0], [*spans.values(), *columns]):
-        stashes = [stash_with(part, names[0]) for part in parts]
-        _check_by(parts[0], stashes[0], names[0], by)
-        seen = [_seen(part, stash, names[0], by) for part, stash in zip(parts, stashes)]
-        count, which = sum(map(len, seen)), None
-        if not count:
-            raise DataError("A scaler must be fitted on at least one row, got none. Fit it on data that have rows.")
-        if sample is not None and (sample := at_least(1, sample, "sample")) < count:
-            count, which = sample, np.sort(shuffled(count, seed, 0)(np.arange(sample)))
-        codes = [(Values(stash[by]), rows) for stash, rows in zip(stashes, seen) if by not in NO_CODES]
-        for name in names:
-            values = [(values_of(stash, name), rows) for stash, rows in zip(stashes, seen)]
-            pack = values[0][0].pack
-            values = values if which is None else _sampled(values, which)
-            if together:
-                values = [all_of_pack(*part, name) for part in values]
-            if codes:
-                of_values = codes if which is None else _sampled(codes, which)
-                values = by_code(values, of_values, len(stashes[0].vocabulary(str(by))))
-            result.add(name, pack, *_fitted(values, kind, others_in(stashes, name, members.get(name))))
-        result = replace(result, rows=result.rows + count)
-    return replace(result, spans=spans)
+    each = joined([fit([part], kind, others) for part in parts])
+    if (each[0] >= _FEWEST).all():
+        return each, NO_GROUPS
+    every = [fit([(column, one_group(rows))], kind, others) if len(rows) else of_all() for column, rows in parts]
+    count, center, scale = joined(every)
+    part = np.repeat(np.arange(len(parts)), [rows.groups for _, rows in parts])  # of each group
+    return fill_few(each, (count[part], center[part], scale[part]))
 
 
-def _seen(part: Windows | Stash, stash: Stash, name: str, by: str | None) -> Rows:
-    rows = entities_seen(part) if name in stash.static else rows_seen(part, stash)
-    return rows if by == "entity" else one_group(rows)
+def joined(parts: Sequence[Fitted]) -> Fitted:
+    """The groups of all parts, one part after the other."""
+    count, center, scale = (np.concatenate([part[k] for part in parts]) for k in range(3))
+    return count, center, scale
 
 
 def _check_by(part: Windows | Stash, stash: Stash, name: str, by: str | None) -> None:
@@ -205,37 +222,6 @@ def all_of_pack(column: Values, rows: Rows, name: str) -> Part:
     return flattened(column, rows)
 
 
-def joined(parts: Sequence[Statistics]) -> Statistics:
-    """The groups of all parts, in the order of the parts."""
-    center, scale = (
-        {name: torch.cat([table[name] for table in tables]) for name in tables[0]}
-        for tables in ([part.center for part in parts], [part.scale for part in parts])
-    )
-    starts = np.cumsum([0, *(len(next(iter(part.center.values()))) for part in parts)])
-    doubts = [(text, name, first + k) for part, first in zip(parts, starts) for text, name, k in part.doubts]
-    return Statistics(sum(part.rows for part in parts), parts[0].spans, center, scale, doubts)
-
-
-def _has_rows(part: Windows | Stash) -> bool:
-    return len(part) > 0 and stash_of(part).rows > 0
-
-
-def _of_component(part: Windows | Stash, statistics: Callable[..., Statistics], every: Statistics | None) -> Statistics:
-    """The statistics of the entities of a component; if it has no windows or rows, each gets `every`, the mix's."""
-    if every is None or _has_rows(part):
-        return statistics(part, by="entity")
-    each = np.arange(len(stash_of(part).offsets) - 1)
-    center, scale = ({name: x[each * 0] for name, x in table.items()} for table in (every.center, every.scale))
-    return Statistics(0, every.spans, center, scale, [(_FEW, name, each) for name in center])
-
-
-def _sampled(parts: Sequence[Part], which: Int64s) -> list[Part]:
-    """The rows at the positions `which` among the rows of all parts."""
-    ends = np.cumsum([len(rows) for _, rows in parts])
-    cuts = np.split(which, np.searchsorted(which, ends[:-1]))
-    return [sampled(column, rows, cut - (end - len(rows))) for (column, rows), cut, end in zip(parts, cuts, ends)]
-
-
 def check_kind(kind: str, by: str | None, unknown: str) -> None:
     """Raise `ValueError` unless `kind`, `by` and `unknown` are allowed."""
     one_of(kind, get_args(Kind), "kind")
@@ -250,13 +236,11 @@ def rows_seen(source: Windows | Stash, stash: Stash) -> Rows:
     """The rows of a stash, the windows' own or a table, that lie in a window, or all rows of it, grouped by entity."""
     if isinstance(source, Stash):
         return Rows(np.array([0]), np.array([source.rows]), source.offsets.numpy())
-    if not len(source):
-        raise ValueError(NO_WINDOWS)
     at, none = source.placement, np.empty(0, np.int64)
     ranges = [(none, none)]
     time_spans = [time_span for time_span in at.time_spans if time_span.stash is stash]
     own = stash is at.stash and bool(at.spans)
-    if own and at.points is None:
+    if own and at.points is None and len(source):
         start, stop = covered(at.intervals, at.length)
         ranges.append((rows_from(at.slots, start), rows_from(at.slots, stop)))
     if time_spans or (own and at.points is not None):
@@ -328,30 +312,20 @@ def _no_column(source: Windows | Stash, stash: Stash, name: str) -> ColumnError:
     return unknown(name, stash, "the stash")
 
 
-def _fitted(parts: Sequence[Part], kind: str, others: list[int]) -> tuple[Fitted, Int64s]:
-    """The statistics of a column for each group, and the groups whose statistics are those of all.
+def fit(parts: Sequence[Part], kind: str, others: Sequence[int] = ()) -> Fitted:
+    """The statistics of a column for each group of rows. Several parts, of one group each, are pooled.
 
     The `others` are not to be scaled, so their centre is 0 and their scale 1.
     """
-    fitted = _without(fit(parts, kind), others)
-    if parts[0][1].groups == 1 or (fitted[0] >= _FEWEST).all():
-        return fitted, NO_GROUPS
-    return fill_few(fitted, _without(fit([(column, one_group(rows)) for column, rows in parts], kind), others))
-
-
-def _without(fitted: Fitted, others: list[int]) -> Fitted:
-    for array, value in zip(fitted, (_FEWEST, 0, 1)):
-        array[:, others] = value
-    return fitted
-
-
-def fit(parts: Sequence[Part], kind: str) -> Fitted:
-    """The statistics of a column for each group of rows. Several parts, of one group each, are pooled."""
     with np.errstate(invalid="ignore", over="ignore"):  # `Statistics.add` refuses what is not finite
         if kind == "robust":
             count, (lower, median, upper) = quantiles(parts, _QUARTILES)
-            return count, median, upper - lower
-        return merged([_fit(column, rows, kind) for column, rows in parts], kind)
+            fitted = count, median, upper - lower
+        else:
+            fitted = merged([_fit(column, rows, kind) for column, rows in parts], kind)
+    for array, value in zip(fitted, (_FEWEST, 0, 1)):
+        array[:, [*others]] = value
+    return fitted
 
 
 def _fit(column: Values, rows: Rows, kind: str) -> Fitted:
@@ -365,8 +339,11 @@ def _fit(column: Values, rows: Rows, kind: str) -> Fitted:
 
 
 def fill_few(each: Fitted, every: Fitted) -> tuple[Fitted, Int64s]:
-    """Replace statistics of too few values by those of all entities, `(1, items)`; returns the groups of these too."""
-    few: Bools = each[0] < _FEWEST
+    """Replace statistics of too few values by those of more; returns the groups of these too.
+
+    `every` has as many groups, or one for all.
+    """
+    few: Bools = (each[0] < _FEWEST) & (each[0] != every[0])
     count, center, scale = (np.where(few, pooled, single) for single, pooled in zip(each, every))
     return (count, center, scale), np.flatnonzero(few.any(1))
 
@@ -375,7 +352,7 @@ def merged(parts: Sequence[Fitted], kind: str) -> Fitted:
     """The pooled statistics of several parts, `(1, items)` each, summed in their order."""
     if len(parts) == 1:
         return parts[0]
-    count, center, scale = (np.concatenate([part[k] for part in parts]) for k in range(3))
+    count, center, scale = joined(parts)
     total = np.maximum(count.sum(0), 1)
     if kind == "standard":
         mean = (count * center).sum(0) / total

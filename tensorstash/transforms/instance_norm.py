@@ -240,7 +240,9 @@ class InstanceNorm:
         if counts is not None:
             has_value &= counts
         if self.kind == "last":
-            center = _last(wide, has_value)
+            step = torch.arange(1, wide.shape[1] + 1, device=wide.device).view(-1, *[1] * (wide.ndim - 2))
+            last = (has_value * step).amax(1, keepdim=True)  # counted from 1; 0 where a window has no value
+            center = wide.gather(1, (last - 1).clamp(min=0)).masked_fill(last == 0, 0)
             return center.to(past.dtype), torch.ones_like(center, dtype=past.dtype)
         count = has_value.sum(1, keepdim=True)
         divisor = count.clamp(min=1)
@@ -252,10 +254,3 @@ class InstanceNorm:
         apart = (wide - center).masked_fill_(~has_value, 0)
         scale = (apart.square_().sum(1, keepdim=True) / divisor + self.eps).sqrt()
         return center.to(past.dtype), scale.masked_fill(count == 0, 1).to(past.dtype)
-
-
-def _last(values: torch.Tensor, has_value: torch.Tensor) -> torch.Tensor:
-    """The last value of each window, `(batch, 1, ...)`; 0 where it has none."""
-    step = torch.arange(1, values.shape[1] + 1, device=values.device).view(-1, *[1] * (values.ndim - 2))
-    last = (has_value * step).amax(1, keepdim=True)
-    return values.gather(1, (last - 1).clamp(min=0)).masked_fill(last == 0, 0)

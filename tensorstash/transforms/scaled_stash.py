@@ -2,9 +2,10 @@
 
 import math
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
@@ -27,41 +28,35 @@ from tensorstash.transforms.codes import check_known, groups_of_codes
 from tensorstash.transforms.scaling import ScaleConstants
 from tensorstash.windows.windows import Windows
 
+if TYPE_CHECKING:
+    from tensorstash.transforms.scaler import Scaler
+
 _BLOCK = 1 << 18  # numbers scaled at a time, so few that they stay in the processor's cache
 
 # the scaled copies of each stash that somebody holds, by what makes them what they are
 _copies: WeakKeyDictionary[Stash, WeakValueDictionary[str, Stash]] = WeakKeyDictionary()
 
 
-@dataclass(frozen=True, slots=True)
-class Scaling:
-    """How columns of a stash are scaled."""
+def _key(scaler: "Scaler", dtype: torch.dtype | None, source: str) -> str:
+    """A hash of the constants of a scaler and of the name of what they scale."""
+    digest = blake2b(repr((source, scaler.by, dtype)).encode(), digest_size=8)
+    for name, center in scaler.center.items():
+        digest.update(repr((name, center.shape)).encode())
+        for constants in (center, scaler.scale[name]):
+            digest.update(constants.contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
-    tables: Mapping[str, tuple[torch.Tensor, torch.Tensor]]  # centre and scale of each column, (groups, *pack)
-    by: str | None  # what the groups are, as `Scaler.by`
-    pooled: bool  # whether the last group is for all that is unknown
-    dtype: torch.dtype | None  # of the scaled columns; `None` keeps the dtype of each
 
-    def key(self, source: str) -> str:
-        """A hash of the constants and of the name of what they scale."""
-        digest = blake2b(repr((source, self.by, self.dtype)).encode(), digest_size=8)
-        for name, table in self.tables.items():
-            digest.update(repr((name, table[0].shape)).encode())
-            for constants in table:
-                digest.update(constants.contiguous().numpy().tobytes())
-        return digest.hexdigest()
-
-    def groups(self, stash: Stash) -> torch.Tensor | None:
-        """`(rows,)`, the group of each row; `None`: all are in the first one."""
-        if self.by is None:
-            return None
-        if self.by == "entity":
-            return torch.arange(len(stash.entities)).repeat_interleave(stash.offsets.diff())
-        count = max(len(center) for center, _ in self.tables.values()) - self.pooled
-        group, lost = groups_of_codes(stash[self.by], count, pooled=self.pooled)
-        for name in self.tables:
-            check_known(stash[name], lost, self.by)
-        return group
+def _groups(scaler: "Scaler", stash: Stash) -> torch.Tensor | None:
+    """`(rows,)`, the group of each row; `None`: all are in the first one."""
+    if scaler.by is None:
+        return None
+    if scaler.by == "entity":
+        return torch.arange(len(stash.entities)).repeat_interleave(stash.offsets.diff())
+    group, lost = groups_of_codes(stash[scaler.by], len(scaler.entities), pooled=scaler.unknown == "pooled")
+    for name in scaler.center:
+        check_known(stash[name], lost, scaler.by)
+    return group
 
 
 def check_scalable(stash: Stash, columns: Iterable[str]) -> None:
@@ -102,7 +97,7 @@ def check_no_tables(windows: Windows, columns: Collection[str]) -> None:
                 )
 
 
-def scaled_once(stash: Stash, scaling: Scaling, label: str | None) -> Stash:
+def scaled_once(stash: Stash, scaler: "Scaler", dtype: torch.dtype | None, label: str | None) -> Stash:
     """The scaled copy of a stash: the one that somebody holds already, if there is one.
 
     Raises `ValueError` if each of several ranks would have a private copy of a stash that they share.
@@ -114,28 +109,29 @@ def scaled_once(stash: Stash, scaling: Scaling, label: str | None) -> Stash:
             "scaler.transform(windows, share='scaled'), or scale each batch: transform=[scaler]."
         )
     copies = _copies.setdefault(stash, WeakValueDictionary())
-    key = scaling.key(str(label))
+    key = _key(scaler, dtype, str(label))
     found = copies.get(key)
     if found is None:
-        found = copies[key] = scaled_stash(stash, scaling, label)
+        found = copies[key] = scaled_stash(stash, scaler, dtype, label)
     return found
 
 
-def scaled_stash(stash: Stash, scaling: Scaling, label: str | None = None) -> Stash:
+def scaled_stash(stash: Stash, scaler: "Scaler", dtype: torch.dtype | None, label: str | None) -> Stash:
     """A private copy of a stash with scaled columns; with a label, the one that all processes of this machine share.
 
-    A private copy has the values as they are now, a shared one those that were loaded.
+    The scaler is bound to the stash. A private copy has the values as they are now, a shared one those that were
+    loaded; `dtype` is that of the scaled columns, and `None` keeps that of each.
     """
     if label is None:
-        draft = _written(stash, scaling, None, memory_limits())
+        draft = _written(stash, scaler, dtype, None, memory_limits())
         made = Segment(os.dup(draft.fd))
         made.populate()
         return Stash(made)
 
     def build(target: UnpublishedFile) -> None:
-        _written(Stash(Segment(os.dup(stash.segment.fd))), scaling, target.fd, target.limits())
+        _written(Stash(Segment(os.dup(stash.segment.fd))), scaler, dtype, target.fd, target.limits())
 
-    return Stash(obtain(Name(label, scaling.key(_identity(stash.segment))), build, None))
+    return Stash(obtain(Name(label, _key(scaler, dtype, _identity(stash.segment))), build, None))
 
 
 def _identity(segment: Segment) -> str:
@@ -149,12 +145,14 @@ def _identity(segment: Segment) -> str:
     return digest.hexdigest()
 
 
-def _written(stash: Stash, scaling: Scaling, fd: int | None, limits: Sequence[Limit]) -> Draft:
+def _written(
+    stash: Stash, scaler: "Scaler", dtype: torch.dtype | None, fd: int | None, limits: Sequence[Limit]
+) -> Draft:
     """The segment of a scaled copy, in an empty file, or without one in memory."""
-    tables, segment = scaling.tables, stash.segment
+    segment, groups = stash.segment, _groups(scaler, stash)
     entries = sorted(segment.entries.values(), key=lambda entry: entry.start)
     kept = [entry for entry in entries if entry.name not in segment.checksums]
-    to = {entry.name: scaling.dtype or entry.dtype if entry.name in tables else entry.dtype for entry in entries}
+    to = {entry.name: dtype or entry.dtype if entry.name in scaler.center else entry.dtype for entry in entries}
     check_free(
         sum(math.prod(entry.shape) * to[entry.name].itemsize for entry in entries),
         limits,
@@ -163,46 +161,41 @@ def _written(stash: Stash, scaling: Scaling, fd: int | None, limits: Sequence[Li
         "Take a narrower dtype=, or scale each batch: transform=[scaler].",
     )
     draft = Draft([(entry.name, to[entry.name], entry.shape) for entry in kept], kept[0].start, fd)
-    about, groups = {column.name: column for column in (*stash.info.columns, *stash.info.static)}, scaling.groups(stash)
-    for name in [entry.name for entry in kept]:
-        values = stash[name] if name in about else segment.tensor(name)
-        if name in tables:
-            row, scaled = 0, replace(about[name], dtype=to[name], is_scaled=True)
-            counts = ColumnCounts(nulls=scaled.nulls)
-            for block in _scaled(values, to[name], tables[name], groups):
-                _write(draft, name, row, block)
-                row, counts = row + len(block), counts + ColumnCounts.of(as_array(block), scaled)
-            about[name] = with_counts(scaled, counts)
-        else:
-            _write(draft, name, 0, values)
-    for name in segment.checksums:
-        blob = segment.blob(name)
-        if name in tables:  # a static column, which is small
-            blob = torch.cat([blob[:0].to(to[name]), *_scaled(blob, to[name], tables[name], None)])
-            scaled = replace(about[name], dtype=to[name], is_scaled=True)
-            about[name] = with_counts(scaled, replace(ColumnCounts.of(as_array(blob), scaled), nulls=scaled.nulls))
-        draft.blob(name, as_integers(blob).numpy(), blob.dtype)
+    about = {column.name: column for column in (*stash.info.columns, *stash.info.static)}
+    for name in [entry.name for entry in entries]:
+        is_static = name in segment.checksums
+        values = segment.blob(name) if is_static else stash[name] if name in stash else segment.tensor(name)
+        if name not in scaler.center:
+            _put(draft, name, 0, values, is_static=is_static)
+            continue
+        row, scaled = 0, replace(about[name], dtype=to[name], is_scaled=True)
+        counts = ColumnCounts(nulls=scaled.nulls)
+        like = torch.empty(0, dtype=torch.promote_types(values.dtype, to[name]))
+        constants = ScaleConstants.of(scaler.center[name], scaler.scale[name], like)
+        rows = max(1, len(values) if is_static else _BLOCK // constants.items)
+        for block in _scaled(values, to[name], constants, None if is_static else groups, rows):
+            _put(draft, name, row, block, is_static=is_static)
+            row, counts = row + len(block), counts + ColumnCounts.of(as_array(block), scaled)
+        about[name] = with_counts(scaled, counts)
     columns, static = (tuple(about[one.name] for one in every) for every in (stash.info.columns, stash.info.static))
     draft.seal(to_header(replace(stash.info, columns=columns, static=static)))
     return draft
 
 
-def _write(draft: Draft, name: str, row: int, values: torch.Tensor) -> None:
-    draft.write(name, row, as_integers(values.contiguous()).numpy())
+def _put(draft: Draft, name: str, row: int, values: torch.Tensor, *, is_static: bool) -> None:
+    numbers = as_integers(values.contiguous()).numpy()
+    if is_static:
+        draft.blob(name, numbers, values.dtype)
+    else:
+        draft.write(name, row, numbers)
 
 
 def _scaled(
-    values: torch.Tensor,
-    dtype: torch.dtype,
-    table: tuple[torch.Tensor, torch.Tensor],
-    groups: torch.Tensor | None,
+    values: torch.Tensor, dtype: torch.dtype, constants: ScaleConstants, groups: torch.Tensor | None, rows: int
 ) -> Iterator[torch.Tensor]:
-    """A scaled column block by block, scaled in the wider of its old and new dtype."""
-    wide = torch.promote_types(values.dtype, dtype)
-    constants = ScaleConstants.of(*table, like=torch.empty(0, dtype=wide))
-    rows = max(1, _BLOCK // constants.items)
-    for start in range(0, len(values), rows):
-        block = values[start : start + rows].to(wide, copy=True)
+    """A scaled column, so many rows at a time, scaled in the dtype of the constants and rounded once."""
+    for start in range(0, max(1, len(values)), rows):
+        block = values[start : start + rows].to(constants.center.dtype, copy=True)
         group = None if groups is None else groups[start : start + rows]
         constants.scale_in_place(block[:, None], group, inverse=False)
         yield one_nan(block.to(dtype))

@@ -12,6 +12,7 @@ from tensorstash.common.checks import shown
 from tensorstash.common.keywords import made_by
 from tensorstash.errors import SchemaError
 from tensorstash.errors import unknown as unknown_name
+from tensorstash.gather.layout import Batch
 from tensorstash.segments.directory import check_label
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.bound import (
@@ -42,13 +43,11 @@ from tensorstash.transforms.fitting import (
     Statistics,
     Unknown,
     check_kind,
-    joined,
     statistics_of,
 )
 from tensorstash.transforms.members import chosen_in
 from tensorstash.transforms.observed import Computed, change_values, computed_in, holds_value, nan_filled_in
 from tensorstash.transforms.scaled_stash import (
-    Scaling,
     check_no_tables,
     check_scalable,
     check_transformed,
@@ -59,8 +58,6 @@ from tensorstash.transforms.scaling import ScaleConstants
 from tensorstash.transforms.state import VERSION, fields_of
 from tensorstash.transforms.texts import doubts_text, summary
 from tensorstash.windows.windows import Windows, over
-
-Batch = dict[str, torch.Tensor]
 
 
 @made_by("ts.Scaler.fit(windows, columns) or ts.Scaler.from_state(state)", dict)
@@ -194,28 +191,10 @@ class Scaler:
         """
         check_kind(kind, by, unknown)
         names, members = chosen_in(columns)
-        statistics = statistics_of(source, names, members, kind, by, together=together, sample=sample, seed=seed)
-        return cls.of_statistics(source, statistics, kind, by, unknown)
-
-    @classmethod
-    def of_statistics(
-        cls,
-        source: Source,
-        statistics: Callable[[str | None], Statistics],
-        kind: Kind,
-        by: str | None,
-        unknown: Unknown,
-    ) -> "Scaler":
-        """A scaler with the statistics of a source; `statistics` computes them for a value of `by`."""
-        fitted, names = statistics(by), [] if by is None else names_of(source, by)[0]
-        if fitted.doubts:
-            warnings.warn(doubts_text(fitted.doubts, names, by), UserWarning, stacklevel=3)
-        table = fitted if unknown == "error" else joined([fitted, statistics(None)])
-        variates = scaled_variates(source, table.center)
-        computed = computed_in(source, {**fitted.spans, **variates})
-        fields = kind, by, fitted.rows, fitted.spans, table.center, table.scale, names, unknown
-        codes = {} if by in NO_CODES else code_spans(source, str(by), {**fitted.spans, **variates})
-        return cls(*fields, _computed=computed, _variates=variates, _codes=codes)
+        statistics = statistics_of(
+            source, names, members, kind, by, pooled=unknown == "pooled", together=together, sample=sample, seed=seed
+        )
+        return scaler_of(source, statistics, kind, by, unknown)
 
     def bind(self, windows: Source) -> "Scaler":
         """This scaler for batches of other windows: for their spans of its columns, and for their entities by name.
@@ -303,23 +282,24 @@ class Scaler:
         check_transformed(source, dtype)
         label = None if share is None else check_label(share, "share")
         if isinstance(source, Stash):
-            return scaled_stash(source, self._scaling(source, [*self.center], dtype), label)
+            return scaled_stash(source, self._of_stash(source, [*self.center]), dtype, label)
         self.bind(source)  # raises an error unless spans, packs and entities fit
         if self.by == "entity":
             check_no_tables(source, self.center)
         copies = dict[Stash, Stash]()
         for stash in {stash_with(source, name) for name in self.center}:
             names = [name for name in self.center if stash_with(source, name) is stash]
-            copies[stash] = scaled_once(stash, self._scaling(stash, names, dtype), label)
+            copies[stash] = scaled_once(stash, self._of_stash(stash, names), dtype, label)
         return over(source, copies)
 
-    def _scaling(self, stash: Stash, columns: Sequence[str], dtype: torch.dtype | None) -> Scaling:
+    def _of_stash(self, stash: Stash, columns: Sequence[str]) -> "Scaler":
+        """A scaler of these columns alone, bound to the stash that has them."""
         check_scalable(stash, columns)
         for name in columns:
             check_pack(column_of(stash, name)[:, None], self._pack(name), name)
         bound = replace(self._fitted or self, spans={}, _variates={}).bind(stash)
-        tables = {name: (bound.center[name], bound.scale[name]) for name in columns}
-        return Scaling(tables, self.by, self.unknown == "pooled", dtype)
+        center, scale = ({name: table[name] for name in columns} for table in (bound.center, bound.scale))
+        return replace(bound, center=center, scale=scale)
 
     @property
     def scaled_spans(self) -> tuple[str, ...]:
@@ -541,3 +521,14 @@ class Scaler:
             spans = ", ".join(span for span in held if name in held[span])
             lines.append(f"  {name}  center {summary(center)}  scale {summary(self.scale[name])}  for {spans}")
         return "\n".join(lines)
+
+
+def scaler_of(source: Source, statistics: Statistics, kind: Kind, by: str | None, unknown: Unknown) -> Scaler:
+    """A scaler with the statistics of a source, for its spans; what calls it is called by the user."""
+    names = [] if by is None else names_of(source, by)[0]
+    if statistics.doubts:
+        warnings.warn(doubts_text(statistics.doubts, names, by), UserWarning, stacklevel=3)
+    spans, variates = statistics.spans, scaled_variates(source, statistics.center)
+    fields = kind, by, statistics.rows, spans, statistics.center, statistics.scale, names, unknown
+    codes = {} if by in NO_CODES else code_spans(source, str(by), {**spans, **variates})
+    return Scaler(*fields, _computed=computed_in(source, {**spans, **variates}), _variates=variates, _codes=codes)

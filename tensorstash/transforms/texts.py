@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int64s
@@ -23,15 +22,12 @@ def summary(values: torch.Tensor) -> str:
 
 def doubts_text(doubts: list[Doubt], names: Sequence[Any], by: str | None) -> str:
     """The warning that names the groups whose centre or scale is not from their own data; `names` are theirs."""
-    many = "entities" if by == "entity" else "codes"
-    groups: dict[str, dict[str, list[Int64s]]] = {}
-    for text, name, which in doubts:
-        groups.setdefault(text, {}).setdefault(name, []).append(which)
-    texts = []
-    for text, columns in groups.items():
+    many, texts = "entities" if by == "entity" else "codes", []
+    for text in dict.fromkeys(text for text, *_ in doubts):
         places = [
-            repr(name) + ("" if by is None else f" in {_groups(np.concatenate(which), names, many)}")
-            for name, which in columns.items()
+            repr(name) + ("" if by is None else f" in {_groups(which, names, many)}")
+            for other, name, which in doubts
+            if other == text
         ]
         more = f" and {len(places) - _NAMED} more columns" if len(places) > _NAMED else ""
         texts.append(f"{text}: {', '.join(places[:_NAMED])}{more}.")

@@ -135,8 +135,8 @@ class Short(ByEpoch):
         ([[0, 1]], TypeError, "order must give one integer at a time"),
         (np.array([[0]]), TypeError, "one-dimensional integers, got int64 of shape (1, 1)."),
         ([], ValueError, "order must give at least one id"),
-        ("abc", TypeError, "order must be ... an iterable of window ids with a length, got 'abc'."),
-        (7, TypeError, "order must be ... an iterable of window ids with a length, got 7."),
+        ("abc", TypeError, "order must be ... window ids with a length and an order, such as a list, got 'abc'."),
+        (7, TypeError, "order must be ... window ids with a length and an order, such as a list, got 7."),
         (Short(), ValueError, "as many ids as its length, 30, got 2"),
         (
             ts.Sampler(N, 4),

@@ -24,6 +24,7 @@ from tensorstash.cluster.exchange import RankCounts, count_of_each_shard
 from tensorstash.cluster.shard_statistics import of_all, of_node
 from tensorstash.cluster.sharded_windows import ShardCount, ShardedWindows, counts_of_node, shared_fingerprint
 from tensorstash.cluster.shards import Shards
+from tensorstash.transforms.scaler import scaler_of
 from tests import kernel
 from tests.cluster.nodes import (
     Make,
@@ -274,9 +275,9 @@ def test_what_is_refused(path: Path) -> None:
         ts.Loader(here, 4, num_replicas=4, rank=2)
     with pytest.raises(ValueError, match=r'^tail="drop" leaves out steps that are not full, but over shards filler '):
         ts.Loader(here, 4, tail="drop", num_replicas=2, rank=0)
-    with pytest.raises(ValueError, match=r"^order must be left out for shards"):
+    with pytest.raises(ValueError, match=r"^order must be left out for a mix or shards"):
         ts.Loader(here, 4, order=ts.Blocks(2), num_replicas=2, rank=0)
-    with pytest.raises(ValueError, match=r"^order must be left out for shards"):
+    with pytest.raises(ValueError, match=r"^order must be left out for a mix or shards"):
         ts.Loader(here, 4, order=[1, 2], num_replicas=2, rank=0)
     with pytest.raises(
         ValueError, match=r"^Each node must hold at least one window; node 6 of 7 holds none\. Use fewer"
@@ -355,8 +356,8 @@ def test_a_scaler_of_all_shards_is_that_of_one_stash(path: Path, kind: Kind, by:
         told = [of_node(windows.parts, ["y"], kind, by) for windows in several for _ in range(2)]
         for windows in several:
             with warned():
-                of_all_nodes = partial(of_all, windows.shards.entity_offsets, told, kind)
-                merged = ts.Scaler.of_statistics(windows, of_all_nodes, kind, by, "error")
+                of_all_nodes = of_all(windows.shards.entity_offsets, told, kind, by, pooled=False)
+                merged = scaler_of(windows, of_all_nodes, kind, by, "error")
             assert merged.state_dict() == found.state_dict()
     (loader,) = loaders_of([here], 1, 50, transform=[found])
     batch = next(iter(loader))
@@ -380,7 +381,7 @@ def test_scalers_that_shards_cannot_have_are_refused(path: Path) -> None:
         ts.Scaler.fit(one, ["y"], sample=3)
     with pytest.raises(ts.errors.SchemaError, match=r"must be numeric; 'sky' is category"):
         ts.Scaler.fit(one, ["sky"])
-    with pytest.raises(ValueError, match=r"at least one window, got none"):
+    with pytest.raises(ValueError, match=r"at least one row, got none"):
         ts.Scaler.fit(one.split(1000)[1], ["y"])
 
 

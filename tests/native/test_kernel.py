@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tensorstash.native.guide import find_in_numpy, first_rows, first_rows_in_nu
 from tensorstash.native.permutation import epoch_keys, grid, walk
 from tensorstash.sampling.draw_table import draw_table, owners
 from tensorstash.sampling.hashes import hashes
-from tensorstash.sampling.tree import _down, _nodes, tree
+from tensorstash.sampling.tree import _down, tree
 from tensorstash.windows.intervals import intervals
 from tests.sampling.test_order import GOLDEN
 
@@ -144,7 +145,7 @@ def test_numbers_outside_of_the_pieces_are_refused() -> None:
 def test_descents_are_those_of_numpy(weights: list[int], seed: int) -> None:
     of = tree([*weights, 1, 1])
     rest = np.random.default_rng(seed).integers(0, of.nodes.two_weight)
-    nodes = _nodes(of, rest.tolist())
+    nodes = replace(of.nodes, rest=rest, offset=rest / of.nodes.two_weight - 0.5)
     scattered = np.random.default_rng(seed).integers(0, 2**48 - 300, 200)
     following = [np.arange(first, first + count) for first, count in zip(scattered.tolist(), (300, 1, 2, 50, 9))]
     swapped = following[0].copy()

@@ -196,9 +196,9 @@ def test_what_does_not_fit_is_refused() -> None:
         ts.Mix({"a": source})
     mix = ts.Mix({"a": one})
     for order in (ts.Blocks(3), ts.Lanes(2), ts.ByTime(), ts.PerEntity(), ts.Weighted([1.0])):
-        with pytest.raises(ValueError, match=like("order must be left out for a mix")):
+        with pytest.raises(ValueError, match=like("order must be left out for a mix or shards")):
             ts.Loader(mix, 2, order=order)
-    with pytest.raises(ValueError, match=r"order must be left out for a mix"):
+    with pytest.raises(ValueError, match=r"order must be left out for a mix or shards"):
         ts.Loader(mix, 2, order=[0, 1])
 
 

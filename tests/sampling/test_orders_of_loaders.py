@@ -305,7 +305,7 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"order": ts.Weighted("name")}, TypeError, "'name' is category"),
         ({"order": ts.Weighted("y", per="entity")}, KeyError, "the stash has no static column 'y'; "),
         ({"order": ts.Weighted([1.0])}, ValueError, "got 1"),
-        ({"order": ts.ByTime}, TypeError, "order must be one of ... an iterable of window ids"),
+        ({"order": ts.ByTime}, TypeError, "order must be one of ... or window ids with a length"),
     ):
         with pytest.raises(kind, match=like(message)):
             ts.Loader(untimed, 2, **arguments)

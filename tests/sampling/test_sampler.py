@@ -295,7 +295,7 @@ def test_shuffle_is_true_or_false_and_any_other_order_is_named_by_order(shuffle:
 
 @pytest.mark.parametrize("order", [ts.Lanes, "blocks", 1, True])
 def test_what_is_no_order_is_refused(order: Any) -> None:
-    with pytest.raises(TypeError, match=like("order must be one of ... ids with a length, got")):
+    with pytest.raises(TypeError, match=like("order must be one of ... such as a list, got")):
         ts.Sampler(10, 3, order=order)
 
 
@@ -392,6 +392,6 @@ def test_a_sampler_takes_a_number_or_windows() -> None:
 
 def test_ids_in_a_set_have_no_order() -> None:
     for ids in ({3, 1}, frozenset({3, 1})):
-        with pytest.raises(TypeError, match=like("order must give ids in an order, got the set")):
+        with pytest.raises(TypeError, match=like("order must be ... with a length and an order, such as a list, got")):
             ts.Sampler(10, 2, order=ids)
     assert [*ts.Sampler(10, 2, order=[*dict.fromkeys([3, 1])])] == [[3, 1]]

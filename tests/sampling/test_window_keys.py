@@ -3,6 +3,7 @@
 import numpy as np
 
 import tensorstash as ts
+from tensorstash.sampling.sampler import begin
 from tensorstash.sampling.steps import Steps
 from tensorstash.sampling.window_keys import draws, window_keys
 from tests.sampling.test_keys import hashed
@@ -15,7 +16,7 @@ def test_draws_are_uniform_and_independent_of_the_key_and_of_each_other() -> Non
     for seed in range(60):
         loader = ts.Loader(windows, 64, seed=seed)
         loader.set_epoch(seed % 3)
-        plan, begun = loader.sampler.begin()
+        plan, begun = begin(loader.sampler)
         for steps in plan.groups(begun.start):
             first, second = draws(seed, steps, 0, 7), draws(seed, steps, 1, 5)
             np.add.at(counts, first, 1)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 import tensorstash as ts
 from tensorstash.cluster.shard_statistics import of_all, of_node
 from tensorstash.stash import moments
+from tensorstash.transforms.scaler import scaler_of
 from tests.cluster.nodes import on_nodes
 from tests.words import By
 from tests.words import ScalerKind as Kind
@@ -175,8 +176,8 @@ def test_shards_on_any_number_of_nodes_have_the_constants_of_one_stash(
         check(scaler, k, own, kind)
     several = on_nodes(tmp_path / "cut", 2, make)
     told = [of_node(windows.parts, ["x"], kind, by, together=True) for windows in several]
-    merged = partial(of_all, here.shards.entity_offsets, told, kind)
-    assert ts.Scaler.of_statistics(here, merged, kind, by, "error").state_dict() == scaler.state_dict()
+    merged = of_all(here.shards.entity_offsets, told, kind, by, pooled=False)
+    assert scaler_of(here, merged, kind, by, "error").state_dict() == scaler.state_dict()
 
 
 def test_what_is_no_pack_and_what_is_no_bool_is_refused() -> None:

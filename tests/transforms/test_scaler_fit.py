@@ -330,7 +330,7 @@ def test_a_name_of_something_else_than_a_column_is_told_with_the_line_that_works
 
 def test_a_scaler_needs_windows() -> None:
     stash = ts.load({"t": [1, 2, 3], "y": [1.0, 2.0, 3.0]}, ["y"], time="t")
-    message = "at least one window ... split()"
+    message = "at least one row ... split()"
     with pytest.raises(ValueError, match=like(message)):
         ts.Scaler.fit(ts.Windows(stash, history=1).split(0)[0], ["y"])
 
