@@ -60,9 +60,10 @@ def without_nulls(array: pa.Array, name: str, source: Source, row: int) -> pa.Ar
     if array.null_count:
         place = source.name_row(row + int(np.argmax(array.is_null())))
         raise DataError(
-            f"Every row needs an entity and a time; column {name!r} of {source.label} is null in row {place} (the "
-            "first such). Drop or fill such rows before loading, or, if they describe an entity as a whole, give them "
-            "as a table, static=."
+            "Every row needs an entity and a time, and with known= a known time; column "
+            f"{name!r} of {source.label} is null in row {place} (the first such). Fill or drop such rows, those of a "
+            f"source with filter=pyarrow.compute.field({name!r}).is_valid(). What describes an entity as a whole "
+            "belongs in static=."
         )
     return array
 

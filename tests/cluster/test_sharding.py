@@ -165,7 +165,8 @@ def test_rows_are_named_as_in_the_source(tmp_path: Path) -> None:
 def test_a_null_is_in_no_shard() -> None:
     data = {"e": ["a", None, "b"], "y": [1, 2, 3]}
     with pytest.raises(
-        ts.errors.DataError, match=r"^Every row needs an entity and a time; column 'e' of .* is null in row 1"
+        ts.errors.DataError,
+        match=r"^Every row needs an entity and a time, and with known= a known time; column 'e' of .* is null in row 1",
     ):
         ts.load(data, entity="e", shard=(0, 2))
 

@@ -132,8 +132,8 @@ def test_an_error_names_the_small_file(column: str, tmp_path: Path) -> None:
         )
     else:
         message = (
-            f"Every row needs an entity and a time; column {column!r} of {tmp_path} is null in row 2,129 ({where}) "
-            "(the first such). Drop or fill such rows before loading"
+            f"a known time; column {column!r} of {tmp_path} is null in row 2,129 ({where}) "
+            "(the first such). Fill or drop such rows"
         )
     with pytest.raises(ts.errors.DataError, match=re.escape(message)):
         ts.load(tmp_path, ["sales"], entity="shop", time="hour")

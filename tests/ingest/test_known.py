@@ -266,7 +266,10 @@ def test_a_null_is_refused_with_its_row(rows: list[Row], nulls: set[int], cuts: 
     frame = frame_of(rows).with_columns(k=pl.when(pl.col("y").is_in(at)).then(None).otherwise(pl.col("k")))
     table = pa.concat_tables(pieces_of(frame, cuts))
     for known in ("k", pl.col("k") + 1):
-        with pytest.raises(ts.errors.DataError, match=rf"needs an entity and a time; .* is null in row {at[0]} "):
+        with pytest.raises(
+            ts.errors.DataError,
+            match=rf"needs an entity and a time, and with known= a known time; .* is null in row {at[0]} ",
+        ):
             ts.load(table, ["y"], entity="e", time="t", known=known)
     kept = ts.load(table, ["y"], entity="e", time="t", known="k", filter=pc.field("k").is_valid())
     check(kept, frame.drop_nulls())

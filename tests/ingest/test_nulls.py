@@ -59,8 +59,8 @@ def test_a_null_in_an_entity_or_time_column_is_found(form: Form, tmp_path: Path)
         directory = tmp_path / column
         directory.mkdir()
         message = (
-            rf"\AEvery row needs an entity and a time; column '{column}' of .* is null in row 3( \({directory}/.+, "
-            r"(row group|record batch) \d\))? \(the first such\)\. Drop or fill such rows before loading"
+            rf"\AEvery row needs an entity and a time, .*; column '{column}' of .* is null in row 3( \({directory}/.+, "
+            r"(row group|record batch) \d\))? \(the first such\)\. Fill or drop such rows"
         )
         with pytest.raises(ts.errors.DataError, match=message):
             case.load(source_of(form, case, directory))

@@ -210,7 +210,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
         SHOPS.with_columns(shop=pl.Series(["A", None, "C"])),
         {},
         ts.errors.DataError,
-        f"Every row needs an entity and a time; column 'shop' of {OF} is null in row 1 (the first such). Drop",
+        f"column 'shop' of {OF} is null in row 1 (the first such). Fill or drop",
     ),
     "no entity column": (
         SHOPS.drop("shop"),
