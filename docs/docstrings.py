@@ -3,7 +3,7 @@
 import re
 
 import tensorstash as ts
-from tensorstash.common.public import NAMES, listed
+from tensorstash.common.public import INSIDE, NAMES, listed
 
 # the page of the guide that a name belongs to; `room.name` for what is not in `ts` itself
 GUIDES = {
@@ -25,28 +25,7 @@ PICTURES = {
 
 # classes that functions make: users read their attributes and call their methods, and never construct one
 MADE = ["Manifest", "Plan", "Scaler", "ShardRecord", "ShardedWindows", "Shards", "Stash"]
-# members that other rooms of the package use, and users do not
-INSIDE = {
-    f"{owner}.{name}"
-    for owner, names in {
-        **dict.fromkeys(("Blocks", "ByTime", "Lanes", "PerEntity", "Weighted"), "bind"),
-        "Cast": "host_casts",
-        "During": "by_names",
-        "InstanceNorm": "whole_windows",
-        "Loader": "__getitem__ prefetch_factor",
-        "Mix": "components contents entities is_weighted numbers order parts warning",
-        "PackSequences": "pack_into packed_spans",
-        "Plan": "choice facts found lines request",
-        "Sampler": "order ranks",
-        "Scaler": "scaled_spans whole_windows",
-        "Several": "warning",
-        "ShardedWindows": "contents entities numbers order statistics warning",
-        "Shards": "entity_offsets holds origin",
-        "Stash": "entity_at info names segment times_checksum",
-        "Windows": "contents placement",
-    }.items()
-    for name in names.split()
-}
+MEMBERS = {f"{owner}.{name}" for owner, names in INSIDE.items() for name in names.split()}
 
 _NAMED = re.compile(r"(?<=[.;]) (?=[A-Z]\w*(?:Error|Warning)\b(?:, from `ts\.\w+`|[^.:]*): )")
 
@@ -55,7 +34,7 @@ def leave_out_inside(app: object, what: str, name: str, member: object, skip: bo
     """Leave out members that are not for users, or of a base of Python's; `None` leaves the decision to Sphinx."""
     function = getattr(member, "fget", None) or getattr(member, "func", None) or member
     foreign = not (getattr(function, "__module__", None) or "tensorstash").startswith("tensorstash")
-    return True if foreign or getattr(function, "__qualname__", None) in INSIDE else None
+    return True if foreign or getattr(function, "__qualname__", None) in MEMBERS else None
 
 
 def keep_colons(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:

@@ -19,6 +19,7 @@ from tensorstash.batches.stats import Times, timed
 from tensorstash.batches.transforms import plan_transforms
 from tensorstash.common.checks import at_least, flag, shown
 from tensorstash.common.keywords import suggests_keywords
+from tensorstash.common.public import members
 from tensorstash.common.text import type_text
 from tensorstash.sampling.bind import Bindable
 from tensorstash.sampling.passes import Pass, Position, Schedule
@@ -152,6 +153,8 @@ class Loader:
     def batch_size(self) -> int:
         """Windows per batch and rank, the most if they vary; with `global_batch_size=` it depends on the ranks."""
         return self.sampler.batch_size
+
+    __dir__ = members
 
     def __len__(self) -> int:
         """Batches of a whole pass, the same on every rank."""

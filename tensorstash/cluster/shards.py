@@ -11,6 +11,7 @@ import numpy as np
 from tensorstash.cluster.manifest import Manifest
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.keywords import made_by
+from tensorstash.common.public import members
 from tensorstash.stash.stash import Stash
 
 
@@ -78,6 +79,8 @@ class Shards:
     def entity_offsets(self) -> Int64s:
         """`(shards + 1,)` int64: shard k has the entities `entity_offsets[k]` up to `entity_offsets[k + 1]`."""
         return np.append(0, np.cumsum([shard.entities for shard in self.manifest.shards], dtype=np.int64))
+
+    __dir__ = members
 
     def __repr__(self) -> str:
         held_rows = sum(self.manifest.shards[shard].rows for shard in self.held)

@@ -49,6 +49,31 @@ NAMES = {
     "shared": Public("segments.shared", "module", "guide/sharing"),
 }
 
+# members of public classes that other rooms of the package use, and users do not: `dir` and the reference lack them
+INSIDE = {
+    **dict.fromkeys(("Blocks", "ByTime", "Lanes", "PerEntity", "Weighted"), "bind"),
+    "Cast": "host_casts",
+    "During": "by_names",
+    "InstanceNorm": "whole_windows",
+    "Loader": "__getitem__ prefetch_factor",
+    "Mix": "components contents entities is_weighted numbers order parts warning",
+    "PackSequences": "pack_into packed_spans",
+    "Plan": "choice facts found lines request",
+    "Sampler": "order ranks",
+    "Scaler": "scaled_spans whole_windows",
+    "Several": "warning",
+    "ShardedWindows": "contents entities numbers order statistics warning",
+    "Shards": "entity_offsets holds origin",
+    "Stash": "entity_at info names segment times_checksum",
+    "Windows": "contents placement",
+}
+
+
+def members(thing: object) -> list[str]:
+    """What `dir` lists of an object of a public class: `__dir__ = members`."""
+    inside = {name for kind in type(thing).__mro__ for name in INSIDE.get(kind.__name__, "").split()}
+    return [name for name in object.__dir__(thing) if name not in inside]
+
 
 def listed(kind: str, call: str = "") -> str:
     """The names of a kind, for messages, each with what calls it."""

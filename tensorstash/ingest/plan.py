@@ -11,6 +11,7 @@ from tensorstash.columns.column import Column
 from tensorstash.common.checks import flag
 from tensorstash.common.html import table
 from tensorstash.common.keywords import made_by, suggests_keywords
+from tensorstash.common.public import members
 from tensorstash.common.text import aligned
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.build import obtain_stash, target_of
@@ -159,6 +160,8 @@ class Plan:
         caption, *others = html.escape(repr(self)).splitlines()
         notes = "".join(f"<p>{line}</p>" for line in others[len(self.lines) + 1 :])
         return f"<p><b>Plan</b>: {caption}</p>{table(HEAD, self.lines)}{notes}"
+
+    __dir__ = members
 
     def __repr__(self) -> str:
         choice, request = self.choice, self.request

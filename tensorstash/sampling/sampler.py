@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, get_args
 
 from tensorstash.common.checks import MOST_COUNT, at_least, integer, is_integer, one_of, shown
 from tensorstash.common.keywords import suggests_keywords
+from tensorstash.common.public import members
 from tensorstash.common.text import type_text
 from tensorstash.sampling.bind import Bindable, Dataset, bound
 from tensorstash.sampling.differences import check_alike
@@ -171,6 +172,8 @@ class Sampler:
     def epoch(self) -> int:
         """The epoch of the last step, or before the first step, of the next one."""
         return self._current().epoch
+
+    __dir__ = members
 
     def __len__(self) -> int:
         """Steps of a whole pass, the same on every rank."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tensorstash.common.dtypes import Int64s
+from tensorstash.common.public import members
 from tensorstash.sampling.order import Order
 from tensorstash.windows.contents import Contents
 from tensorstash.windows.windows import Windows
@@ -19,6 +20,8 @@ class Several(ABC):
     numbers: tuple[Int64s, Int64s]  # of each part in the batch entry `source`, and of its first entity in `entity`
     entities: Sequence[Any] | None  # the names of all entities; `None`: each part numbers its own
     warning: str | None  # what a `Loader` over them warns of when it is made
+
+    __dir__ = members
 
     @abstractmethod
     def __len__(self) -> int:

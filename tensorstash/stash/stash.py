@@ -14,6 +14,7 @@ from tensorstash.columns.names import check_key
 from tensorstash.common.checks import path_of
 from tensorstash.common.clock import Clock, epoch_hint
 from tensorstash.common.keywords import made_by
+from tensorstash.common.public import members
 from tensorstash.errors import ColumnError, unknown
 from tensorstash.segments.directory import check_label
 from tensorstash.segments.on_disk import save
@@ -87,6 +88,8 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
+
+    __dir__ = members
 
     def __len__(self) -> int:
         return len(self._names)

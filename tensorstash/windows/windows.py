@@ -11,6 +11,7 @@ from tensorstash.common.calendar import GivenStep
 from tensorstash.common.checks import one_of
 from tensorstash.common.frequency import Duration
 from tensorstash.common.keywords import suggests_keywords
+from tensorstash.common.public import members
 from tensorstash.stash.stash import Stash
 from tensorstash.windows import splits
 from tensorstash.windows.align import Align
@@ -173,6 +174,8 @@ class Windows:
     def length(self) -> int:
         """Slots of a window, `history + horizon`."""
         return self.history + self.horizon
+
+    __dir__ = members
 
     def __len__(self) -> int:
         return len(self.placement)

@@ -12,8 +12,8 @@ from tensorstash.common.public import NAMES
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 from docstrings import (  # of the site, whose pages of the reference are docstrings
-    INSIDE,
     MADE,
+    MEMBERS,
     keep_colons,
     leave_out_inside,
     name_types,
@@ -38,7 +38,7 @@ def members(owner: type) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for base in owner.__mro__[::-1]:
         for name, value in vars(base).items() if base.__module__.startswith("tensorstash") else ():
-            inside = {f"{each.__name__}.{name}" for each in owner.__mro__} & INSIDE
+            inside = {f"{each.__name__}.{name}" for each in owner.__mro__} & MEMBERS
             is_shown = not name.startswith("_") or name in SHOWN
             is_code = hasattr(value, "__get__") and not inspect.ismemberdescriptor(value)  # that is a slot
             if is_shown and is_code and not inside:
@@ -69,7 +69,7 @@ def attributes(owner: type) -> set[str]:
     source = "" if fields else inspect.getsource(inspect.unwrap(owner.__init__))  # type: ignore[misc]
     assigned = " ".join(re.findall(r"^ {8}(self\..*) = ", source, re.MULTILINE))
     found = fields | {*re.findall(r"self\.(\w+)", assigned)}
-    return {name for name in found if not name.startswith("_") and f"{owner.__name__}.{name}" not in INSIDE}
+    return {name for name in found if not name.startswith("_") and f"{owner.__name__}.{name}" not in MEMBERS}
 
 
 def is_said(text: str, default: Any) -> bool:
@@ -163,3 +163,15 @@ def test_types_of_arguments_are_those_that_users_know() -> None:
     lines = ["   a.b.Of a.b", "   :type: collections.abc.Mapping[int, tensorstash.stash.stash.Stash]"]
     shorten_types(None, "class", "C", None, None, lines)
     assert lines == ["   a.b.Of a.b", "   :type: Mapping[int, Stash]"]
+
+
+def test_objects_show_nothing_of_the_inside(tmp_path: Path) -> None:
+    data = {"e": ["a", "b"], "y": [1.0, 2.0]}
+    plan, manifest = ts.plan(data, ["y"], entity="e"), ts.cluster.shard(data, ["y"], entity="e", shards=1, to=tmp_path)
+    stash, shards = plan.load(), ts.cluster.open(tmp_path)
+    windows, sharded = ts.Windows(stash, history=1), ts.cluster.windows(shards, history=1)
+    loader, sampler, mix = ts.Loader(windows, 1), ts.Sampler(windows, 1), ts.Mix({"one": windows})
+    for thing in (plan, manifest, stash, shards, windows, sharded, loader, sampler, mix):
+        owners = {each.__name__ for each in type(thing).__mro__}
+        assert not {f"{owner}.{name}" for owner in owners for name in dir(thing)} & MEMBERS
+    assert {"split", "latest", "spans"} <= {*dir(windows)}
