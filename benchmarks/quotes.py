@@ -102,8 +102,9 @@ def of_readme() -> Iterator[Quote]:
     page = "README.md"
     yield Quote(page, r"^(\| batches of (?:.+\n)+)", (table.readme(about, rows) + "\n",))
     yield Quote(page, r"\(benchmarks/results/([^/]+)/train\.png\)", (kind,))
-    words = "of {} cores of an AMD EPYC server with {} MB of cache, the picture of {} cores of one with {} MB;"
-    yield sentence(page, words, *machine(about), *machine(trained))
+    if machine(about) != machine(trained):
+        raise ValueError(f"{page} has one machine for table and picture; their results are of two.")
+    yield sentence(page, "Table and picture: {} cores of AMD EPYC servers with {} MB of cache;", *machine(about))
     words = "a loader is {} to {} times as fast as they are, and an epoch takes {} to {} times as long as with them."
     yield sentence(page, words, *decimals(by_hand() + epochs(HAND)))
 

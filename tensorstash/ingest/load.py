@@ -212,8 +212,8 @@ def load(
         file: a path for a stash on disk, such as "weather.safetensors". It appears once it is complete. A file that the
             same load has made is opened as it is. By default the columns are loaded into memory.
         version: with `share=` or `file=`, a text that names the rows of a source that is not files, so that later
-            processes need not read and hash them. Equal versions must mean equal rows; this is not checked. Without it
-            such rows are hashed.
+            processes need not read and hash them. If rows change and the version does not, you silently get the old
+            rows. Without it such rows are hashed.
         overwrite: with `file=`, replace a file that another load or program made, once the new one is complete. Without
             it such a file is an error.
         timeout: with `share=` or `file=`, seconds to wait for another process that loads; `None` waits until it

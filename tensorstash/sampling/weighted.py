@@ -45,8 +45,9 @@ class Weighted:
     Args:
         weights: finite numbers of at least 0, `(windows,)`, or with `per="entity"` `(entities,)` in the order of
             `stash.entities`, or a mapping from the name of each entity to its weight. Or the name of a column: the
-            weight of a window is the column's value in the row of the anchor (without a horizon, in the last row of
-            the window). With `per="entity"` it is the name of a static column.
+            weight of a window is the column's value in the row of the anchor, or in the last row before an anchor
+            without one (without a horizon, in the last row of the window). With `per="entity"` it is the name of a
+            static column.
         per: whether a weight is that of a window, `"window"`, or of an entity, `"entity"`.
         epoch_size: draws per epoch; by default the number of windows.
 

@@ -68,7 +68,7 @@ class Scaler:
     `Scaler.fit` makes one. Calling it scales every span of its columns in place, on its device, and returns the batch.
     Slots without a row (`<span>.observed` is false) keep their fill; only values of `ts.calendar` are scaled there too,
     and once bound, where the fill is NaN, what your own transform has put there.
-    Every call scales, and every `inverse` scales back: a batch does not know what was done to it. A `Loader` refuses
+    Scaling is not recorded: two calls scale twice, and every `inverse` scales back. A `Loader` refuses
     two scalers for one span, and any for columns that `transform` has scaled. The arithmetic has the span's dtype, or
     float32 for half types, whose NaN then have the same bits; integer spans must be cast first with `ts.Cast`.
 

@@ -51,7 +51,23 @@ AMONG_THREE = {
     "too slow": "how-to/slow",
     "upgrade": "project/stability",
     "vintages": "how-to/forecasts-as-inputs",
+    "walk-forward": "guide/splits",
     "workers": "coming-from/dataset",
+    # words of the field that a newcomer missed
+    "ambiguous": "guide/csv",
+    "class weights": "how-to/classification",
+    "cold start": "how-to/serve",
+    "context length": "guide/windows",
+    "daylight saving": "guide/windows",
+    "early stopping": "how-to/train",
+    "embargo": "guide/splits",
+    "imbalance": "guide/orders",
+    "MASE": "how-to/backtest",
+    "pinball": "how-to/train",
+    "purge": "guide/splits",
+    "ragged": "how-to/classification",
+    "tensorboard": "how-to/train",
+    "upsample": "guide/derived",
 }
 FIRST = {
     "resume": "guide/ranks",
