@@ -107,7 +107,7 @@ def _warn_of_empty(placement: Placement, parts: Sequence[Placement], reasons: Se
     """Warn of parts without a window, with the reason of each that has one."""
     for k, (part, reason) in enumerate(zip(parts, reasons), 1):
         if len(placement) and not len(part) and reason:
-            warnings.warn(f"Part {k} of {len(parts)} has no window: {reason}", stacklevel=4)
+            warnings.warn(f"Part {k} of {len(parts)} has no window: {reason}", stacklevel=5)
 
 
 def _reason(placement: Placement, low: str | None, high: str | None) -> str | None:
