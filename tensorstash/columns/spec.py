@@ -149,7 +149,7 @@ def is_valid(source: "Source | Sequence[Source]") -> ColumnSpec:
 def named(columns: Columns, argument: str = "columns") -> list[tuple[str, ColumnSpec]]:
     """The names and specs of `columns=` in any of its forms."""
     if isinstance(columns, str):
-        of_file = ", or give the frame of a file, such as pl.scan_csv(path)" if argument == "static" else ""
+        of_file = ", or give the frame of a file, such as pl.scan_parquet(path)" if argument == "static" else ""
         raise TypeError(
             f"{argument}= must be a list of names or a mapping, got the text {columns!r}. Write [{columns!r}]{of_file}."
         )

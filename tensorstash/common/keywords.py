@@ -30,15 +30,19 @@ _SHARD = {  # of readers of tables and time series
     "Write filter=, an expression of pyarrow or polars.": "filters",
     "Write columns=.": "usecols",
     "Write entity=, the column that identifies a series, or a list of columns.": (
-        "group_ids unique_id item_id id_column"
+        "group_ids unique_id item_id id_column id id_col"
     ),
-    "Write time=, the column that orders the rows of a series.": "time_idx timestamp_column",
+    "Write time=, the column that orders the rows of a series.": "time_idx timestamp_column timestamp ds",
+    "Write columns=, the target among them; ts.Windows takes horizon= and spans= for what is predicted.": (
+        "target target_column target_col label y"
+    ),
     "Write static=, the columns with one value per entity.": "static_reals static_categoricals",
     _FREQUENCY: "freq",
     "ts.Windows takes history= and horizon=.": "history horizon",
     "ts.Loader takes batch_size= and shuffle=.": "batch_size shuffle",
 }
 _LOAD = _SHARD | {"Write known=, when a row became known.": "created_timestamp_column"}
+_PARTS, _SIZES = "train valid val test", "train_size valid_size val_size test_size fraction"
 _ANSWERS = {
     "Loader": _SAMPLER
     | {
@@ -77,6 +81,39 @@ _ANSWERS = {
         'For allow_missing_timesteps=True write gaps="mask".': "allow_missing_timesteps",
         "ts.Loader takes batch_size= and shuffle=.": "batch_size shuffle",
     },
+    "Windows.split": {
+        "Write the times of the cuts without a keyword: train, valid = windows.split('2024-10-01').": (
+            f"{_PARTS} cut cuts date"
+        ),
+        "Write windows.split_fraction(0.8), or windows.split_last(28) for a number of slots.": _SIZES,
+    },
+    "Windows.split_fraction": {
+        "Write fractions without a keyword: train, valid = windows.split_fraction(0.8).": f"{_PARTS} {_SIZES}",
+    },
+    "Windows.split_last": {
+        "Write numbers of slots without a keyword: train, valid = windows.split_last(28).": f"{_PARTS} {_SIZES}",
+    },
+    "Windows.split_entities": {
+        "Write fractions without a keyword: train, valid = windows.split_entities(0.8).": f"{_PARTS} {_SIZES}",
+        "Write seed=.": "random_state generator",
+    },
+    "Windows.folds": {
+        "Write count, the number of folds.": "n_splits n_folds folds n_windows",
+        "Write step=, the length of a test part.": "test test_size valid horizon step_size stride",
+        "Write gap=, slots or a duration between a training part and its cut.": "embargo purge",
+        "Write expanding=False for training parts of about one length, or _, train, test, _ = windows.split(start, "
+        "cut, end) for a given one.": "train train_size max_train_size window",
+    },
+    "Windows.to_frame": {
+        "Write names=, of the quantiles along the last dimension of predictions.": "quantiles levels columns",
+    },
+    "During": {
+        "The batch holds rows: aggregate them in the model or a transform, or before the load with polars' rolling.": (
+            "agg aggregation aggfunc func reduce"
+        ),
+        "Write every=, the length of a bucket.": "freq frequency step bucket",
+        "Write start and stop, counted from the time of the window.": "window period lookback",
+    },
     "load": _LOAD,
     "plan": _LOAD,
     "shard": _SHARD | {"A table with known= is not cut into shards: each node loads it.": "known"},
@@ -93,7 +130,8 @@ def suggests_keywords(target: Target) -> Target:
     """
     called: Any = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
     kinds = {name: parameter.kind for name, parameter in signature(called).parameters.items()}
-    by_name = [name for name, kind in kinds.items() if kind is Parameter.KEYWORD_ONLY]
+    takes_more = Parameter.VAR_POSITIONAL in kinds.values()
+    by_name = [name for name, kind in kinds.items() if kind is Parameter.KEYWORD_ONLY and not takes_more]
     known = KEYWORDS.get(target.__qualname__, {})
     places, parameters = [name for name in kinds if name not in by_name], kinds.keys() - {"self"}
 

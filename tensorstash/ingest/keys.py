@@ -38,6 +38,7 @@ from tensorstash.ingest.row_order import (
 )
 from tensorstash.ingest.values import values
 from tensorstash.segments.draft import Draft
+from tensorstash.sources.evaluate import WHICH_HOUR
 from tensorstash.stash.header import times_checksum
 from tensorstash.stash.steps import check_in_calendar
 
@@ -165,7 +166,7 @@ def _duplicate_time(choice: Choice, places: Integers | None, at: int, entity: ob
             "The versions of a time have different known times",
             f"{twice} with {choice.request.known_name} {since}",
         )
-    remedy = _files_remedy(choice, rows) + _zone_remedy(name, clock, int(times[0][at]))
+    remedy = _files_remedy(choice, rows) + _zone_remedy(choice, clock, int(times[0][at]))
     return DataError(
         f"{rule}; {whose} has {twice} in source rows {first} and {second}. {remedy}{'Else drop' if remedy else 'Drop'} "
         f"one, name the column that distinguishes the series as "
@@ -183,14 +184,16 @@ def _files_remedy(choice: Choice, rows: Sequence[int]) -> str:
     return f"If each file is a series, load {files} with entity=ts.path({part!r}). "
 
 
-def _zone_remedy(name: str, clock: Clock, time: int) -> str:
+def _zone_remedy(choice: Choice, clock: Clock, time: int) -> str:
     """What to do if the time is in the night of a Sunday, when clocks without a zone may have been set back."""
     day, within = divmod(time, clock.day)
     if clock.unit in (None, "d") or clock.zone is not None or day % 7 != _SUNDAY or not 0 < within < clock.day // 6:
         return ""
+    names = [name for column in (choice.entity, choice.time) if column is not None for name in column.members]
     return (
         "If clocks were set back in that night, give the times their zone with polars: "
-        f"pl.col({name!r}).dt.replace_time_zone('Europe/Berlin', ambiguous=...), 'earliest' or 'latest' for each row. "
+        f"pl.col({names[-1]!r}).dt.replace_time_zone('Europe/Berlin', ambiguous="
+        f"{WHICH_HOUR.format(', '.join(map(repr, names)))}). "
     )
 
 

@@ -36,6 +36,13 @@ Like = Stash | str | os.PathLike[str]
 Step: TypeAlias = int | str | pa.ChunkedArray | Calendar | None
 # static columns of the source, or a table with a row for each entity, or one and a choice of its columns
 Static = Any
+_FRAMES = {  # the frame of a file with static columns, by the ending of its path
+    (".parquet", ".parq", ".pq"): "pl.scan_parquet({})",
+    (".csv", ".csv.gz", ".csv.zst"): "pl.scan_csv({})",
+    (".tsv", ".tsv.gz", ".tsv.zst"): "pl.scan_csv({}, separator='\\t')",
+    (".arrow", ".feather", ".ipc"): "pl.scan_ipc({})",
+    (".arrows",): "pl.read_ipc_stream({})",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +156,11 @@ def _table(static: Any, request: Request) -> Request | None:
     """The request for static columns that come from a table of their own; `None` if they are columns of the source."""
     chooses = isinstance(static, tuple) and len(static) == 2
     table, columns = static if chooses else (static, None)
+    if isinstance(table, (str, os.PathLike)):
+        path = os.fspath(table)
+        for frame in (frame.format(repr(path)) for endings, frame in _FRAMES.items() if path.lower().endswith(endings)):
+            written = f"static=({frame}, {columns!r})" if chooses else f"static={frame}"
+            raise TypeError(f"static= takes a file as its frame, not as its path, {path!r}. Write {written}.")
     if not is_table(table):
         return None
     if request.entity is None:

@@ -70,10 +70,12 @@ def _member(array: pa.Array, column: Column, name: str, place: str) -> tuple[NDA
 def _null_error(column: Column, name: str, nulls: int, place: str) -> DataError:
     # an expression is shown by a text of polars that is no argument of ts.column
     source = "..." if "(" in name else repr(name if len(column.members) == 1 else [*column.members])
-    as_nan = f"Keep nulls as NaN, ts.column({source}, dtype=torch.float32), or store"
+    left, right = (f"static=(frame, {{{name!r}: ", "})") if place.endswith(" of static=") else ("", "")
+    as_nan = f"Keep nulls as NaN, {left}ts.column({source}, dtype=torch.float32){right}, or store"
     return DataError(
         f"Integers, booleans and times have no missing value; column {name!r} has {counted(nulls, 'null')} in {place}. "
-        f"{as_nan if column.kind == 'number' else 'Store'} a value that counts as data: ts.column({source}, fill=...)."
+        f"{as_nan if column.kind == 'number' else 'Store'} a value that counts as data: {left}ts.column({source}, "
+        f"fill=...){right}."
     )
 
 

@@ -1,5 +1,6 @@
 """Computes polars expressions on Arrow arrays, batch by batch."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,24 @@ if TYPE_CHECKING:
 
 # functions that draw random numbers for the elements of lists, in the MessagePack of a serialized expression
 _RANDOM = (b"\x81\xa6Sample", b"\xa6method\xa7Shuffle", b"\xa6method\xa6Random")
+_NO_VALUE = (
+    "Make it null there, as cast(..., strict=False) does, cast its columns, or leave such rows out with filter=."
+)
+WHICH_HOUR = (  # of those that the clock shows twice, for the columns of the entity and the time
+    "pl.when(pl.struct({}).is_first_distinct()).then(pl.lit('earliest')).otherwise(pl.lit('latest'))"
+)
+_LOCAL_TIME = re.compile(r"'(.+?)' is (ambiguous|non-existent) in time zone '(.+?)'")
+_LOCAL_TIMES = {  # by what polars says of one
+    "ambiguous": (
+        "the local time {} occurs twice in {}. Write replace_time_zone(..., ambiguous='earliest') or 'latest'. If both "
+        "hours have rows, tell them apart in a LazyFrame, by the columns of the entity and the time: ambiguous="
+        f"{WHICH_HOUR.format('entity, time')}."
+    ),
+    "non-existent": (
+        "the local time {} does not occur in {}. Name the zone of the times, such as 'UTC', or write "
+        "replace_time_zone(..., non_existent='null'), and leave out rows whose time is null."
+    ),
+}
 
 
 def bind(expression: Expression, name: str, fields: Sequence[pa.Field], where: str) -> tuple[pa.DataType, Compute]:
@@ -43,6 +62,14 @@ def bind(expression: Expression, name: str, fields: Sequence[pa.Field], where: s
 def first_line(error: BaseException) -> str:
     """The message of an error of polars, without the query plan that may follow it."""
     return str(error).strip("'\" ").replace("\\n", "\n").partition("\n")[0].rstrip(".")
+
+
+def explained(error: BaseException, remedy: str = "") -> str:
+    """The message of an error of polars, and a remedy; that of a local time that the clock lacks or repeats is here."""
+    why = first_line(error)
+    if found := _LOCAL_TIME.search(why):
+        return _LOCAL_TIMES[found[2]].format(found[1], repr(found[3]))
+    return f"{why}. {remedy}".rstrip()
 
 
 def _check_elementwise(expr: "pl.Expr", schema: "pl.Schema") -> None:
@@ -142,9 +169,7 @@ def _computing(expr: "pl.Expr", name: str, schema: "pl.Schema", fields: Sequence
                 raise TypeError(f"its values are {values.dtype}, not {dtype}")
         except (Exception, pl.exceptions.PanicException) as error:  # raised by polars or by a Python function
             raise DataError(
-                f"An expression must have a value in every row; {name!r} fails in {place}: {first_line(error)}. "
-                "Make it null there, as cast(..., strict=False) does, cast its columns, or leave such rows out with "
-                "filter=."
+                f"An expression must have a value in every row; {name!r} fails in {place}: {explained(error, _NO_VALUE)}"
             ) from error
         return values.alias("").to_arrow()  # a name with a NUL would fail
 

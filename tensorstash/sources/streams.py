@@ -18,7 +18,7 @@ from tensorstash.columns.types import is_text, value_type
 from tensorstash.common.forks import check_pool
 from tensorstash.common.progress import Bar, bar_of
 from tensorstash.errors import SchemaError, SourceError, TensorstashError
-from tensorstash.sources.evaluate import first_line, is_elementwise
+from tensorstash.sources.evaluate import explained, is_elementwise
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.locate import kind_of
 from tensorstash.sources.read import Source, Unit, Wanted, in_order
@@ -70,7 +70,7 @@ def open_stream(source: Any, wanted: Wanted, condition: Filter | None, progress:
             library = "ibis"  # its engines raise errors of any type
         if not isinstance(error, OSError) and library not in ("pyarrow", "pyo3_runtime", kind.partition(".")[0]):
             raise  # an error of tensorstash or of the user's code
-        raise SourceError(f"{label} cannot be read to its end: {first_line(error)}") from error
+        raise SourceError(f"{label} cannot be read to its end: {explained(error)}") from error
     if not units and isinstance(source, pa.RecordBatchReader):
         raise SourceError(
             f"{label} has no rows: it is empty, or it was read before. It can be read once; make it again."

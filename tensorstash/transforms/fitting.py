@@ -54,7 +54,10 @@ Unknown = Literal["error", "pooled"]
 Doubt = tuple[str, str, Int64s]  # the text of a warning, its column, its groups
 
 NO_CODES = (None, "entity")  # of `by=`, which else names a column of codes
-_FEW = "Too few values, in place of which those of all rows count"
+_FEW = (
+    "No value, or only one, in the rows that the scaler has seen, so it takes the statistics of all of these rows; fit "
+    "it on more rows for their own"
+)
 _EQUAL = "All values are equal, so the scale is 1"
 NO_GROUPS = np.empty(0, np.int64)
 _FEWEST = 2  # values that an entity needs for statistics of its own

@@ -41,7 +41,7 @@ def warn_of_missing(parts: Sequence[tuple[str, Placement, Placement]]) -> None:
         f"{what} has {share:.0%} of the values of {name!r} missing, before it {other:.0%}, as rows that are known "
         f"ahead have no value yet{f'; {count - 1} more parts are such' if count > 1 else ''}. Leave such windows out: "
         f"ts.Windows(..., require={names}{dropped}).",
-        stacklevel=4,
+        stacklevel=5,
     )
 
 

@@ -12,7 +12,7 @@ from tensorstash.errors import NoWindowError
 from tensorstash.stash.printed import entity_text
 from tensorstash.windows.intervals import Intervals, intervals
 from tensorstash.windows.placement import Placement
-from tensorstash.windows.require import Required
+from tensorstash.windows.require import Required, of_history
 from tensorstash.windows.row_ranges import missing_ranges
 from tensorstash.windows.selection import complete
 from tensorstash.windows.slots import nearest_rows, run_edges, runs_at, slots_at
@@ -33,12 +33,7 @@ def latest(placement: Placement, judged: Sequence[Required], of: str | None) -> 
             f"The latest window of an entity needs {placement.history - slots.lead} consecutive rows before its "
             "anchor; no entity has as many. Shorten the history, or give min_history=."
         )
-    past = [
-        asked._replace(span=replace(asked.span, stop=min(asked.span.stop, 0)))
-        for asked in judged
-        if asked.span.start < 0
-    ]
-    kept = complete(replace(placement, intervals=intervals(starts, np.ones_like(starts), 1)), past)
+    kept = complete(replace(placement, intervals=intervals(starts, np.ones_like(starts), 1)), of_history(judged))
     newest = replace(placement, intervals=kept)
     absent = had.copy()
     absent[newest.window_entities(np.arange(len(newest)))] = False

@@ -54,6 +54,15 @@ def required(placement: Placement, require: Require | None) -> list[Required]:
     return found
 
 
+def of_history(judged: Sequence[Required]) -> list[Required]:
+    """What is asked of the slots before the anchor."""
+    return [
+        asked._replace(span=replace(asked.span, stop=min(asked.span.stop, 0)))
+        for asked in judged
+        if asked.span.start < 0
+    ]
+
+
 def _shares(require: Any) -> Mapping[str, float | str]:
     """The share or the word of each name; a list means that each slot holds a value."""
     if not isinstance(require, Mapping):

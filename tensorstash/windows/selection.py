@@ -17,7 +17,7 @@ from tensorstash.windows.at import points_of
 from tensorstash.windows.intervals import Intervals, drop, keep, of_ids
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.points import Refused, placed
-from tensorstash.windows.require import Required, incomplete
+from tensorstash.windows.require import Required, incomplete, of_history
 from tensorstash.windows.row_ranges import row_ranges, slot_ranges
 from tensorstash.windows.time_spans import TimeSpan
 
@@ -26,13 +26,18 @@ _WINDOWS = 1 << 16  # tested at a time
 Where = str | Sequence[bool] | NDArray[np.bool_] | torch.Tensor
 
 
-def complete(placement: Placement, judged: Sequence[Required]) -> Intervals:
-    """The windows that lack no more values than `require=` allows; if there is none, a `NoWindowError`."""
+def complete(placement: Placement, judged: Sequence[Required], *, may_forecast: bool = False) -> Intervals:
+    """The windows that lack no more values than `require=` allows; if there is none, a `NoWindowError`.
+
+    With `may_forecast` there may be none, if the history of some window lacks no more.
+    """
     whole = placement.intervals
     if not judged:
         return whole
     kept = drop(whole, *incomplete(placement, judged))
-    if not len(kept):
+    if may_forecast and not len(kept):
+        complete(placement, of_history(judged))
+    elif not len(kept):
         names = [*dict.fromkeys(repr(asked.span.name) for asked in judged)]
         raise NoWindowError(
             "require= keeps the windows without a missing value, or with as few as a share allows; each of the "

@@ -108,9 +108,10 @@ def _check_alike(variates: Variates, stash: Stash) -> None:
             )
 
 
-def slot_count(least: int, value: int, what: str) -> int:
+def slot_count(least: int, value: object, what: str, below: int = _LONGEST) -> int:
     """A checked number of slots, at least `least` and so small that sums fit into int64."""
-    return at_least(least, value, what, below=_LONGEST)
+    given = what if is_integer(value) else f"{what}, a number of slots such as 24 for a day of hours,"
+    return at_least(least, value, given, below=below)
 
 
 def _span(name: str, parts: Any) -> Span:

@@ -9,7 +9,7 @@ from typing import SupportsIndex
 
 import numpy as np
 
-from tensorstash.common.checks import at_least, integer, shown
+from tensorstash.common.checks import integer, shown
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.errors import NoWindowError
 from tensorstash.native.permutation import shuffled
@@ -21,6 +21,7 @@ from tensorstash.windows.known_ahead import warn_of_missing
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.selection import chosen
 from tensorstash.windows.slots import run_edges, runs_at
+from tensorstash.windows.spans import slot_count
 from tensorstash.windows.time_spans import TimeSpan
 
 Moment = SupportsIndex | str | date | np.datetime64
@@ -107,7 +108,7 @@ def _warn_of_empty(placement: Placement, parts: Sequence[Placement], reasons: Se
     """Warn of parts without a window, with the reason of each that has one."""
     for k, (part, reason) in enumerate(zip(parts, reasons), 1):
         if len(placement) and not len(part) and reason:
-            warnings.warn(f"Part {k} of {len(parts)} has no window: {reason}", stacklevel=4)
+            warnings.warn(f"Part {k} of {len(parts)} has no window: {reason}", stacklevel=5)
 
 
 def _reason(placement: Placement, low: str | None, high: str | None) -> str | None:
@@ -138,7 +139,7 @@ def at_ends(placement: Placement, lengths: Sequence[SupportsIndex], last: Int64s
     _check_cuts(lengths, "length", "split_last")
     if not lengths:
         raise ValueError("split_last needs the length of at least one part, in slots, such as split_last(28).")
-    slots = [at_least(1, length, "A length of split_last, in slots,", below=1 << 31) for length in lengths]
+    slots = [slot_count(1, length, "A length of split_last", 1 << 31) for length in lengths]
     counts = [*accumulate(reversed(slots))][::-1]  # from each cut to the end
     cuts = [cut_at_slots(placement, slots_of(placement, last), 1 - count) for count in counts]
     return cuts, [f"slot -{count:,} of its series" for count in counts]

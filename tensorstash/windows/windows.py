@@ -243,6 +243,7 @@ class Windows:
         """
         return {name: torch.from_numpy(values) for name, values in splits.per_entity(self.placement).items()}
 
+    @suggests_keywords
     def to_frame(
         self,
         ids: Ids,
@@ -281,6 +282,7 @@ class Windows:
         """
         return to_frame(self.placement, check_ids(ids, len(self)), predictions, names, origin=origin, step=step)
 
+    @suggests_keywords
     def split(self, *cuts: splits.Moment) -> tuple["Windows", ...]:
         """Divide these windows at times, in ascending order: before, between and from the cuts.
 
@@ -305,6 +307,7 @@ class Windows:
         """
         return tuple(map(self._at, splits.divided(self.placement, *splits.at_times(self.placement, cuts))))
 
+    @suggests_keywords
     def split_fraction(self, *fractions: float) -> tuple["Windows", ...]:
         """Divide these windows by time, with cuts after fractions of the rows of each entity.
 
@@ -327,6 +330,7 @@ class Windows:
         """
         return tuple(map(self._at, splits.divided(self.placement, *splits.at_shares(self.placement, fractions))))
 
+    @suggests_keywords
     def split_last(self, *lengths: int, of: str | None = None) -> tuple["Windows", ...]:
         """Divide these windows with cuts before the last slots of each entity, wherever its series ends.
 
@@ -356,6 +360,7 @@ class Windows:
         splits.check_longest(self.placement, last, cuts[0], sum(lengths))
         return tuple(map(self._at, splits.divided(self.placement, cuts, names)))
 
+    @suggests_keywords
     def split_entities(self, *fractions: float, seed: int = 0) -> tuple["Windows", ...]:
         """Divide these windows into parts that share no entity: entities are shuffled by `seed` and cut at fractions.
 
@@ -401,6 +406,7 @@ class Windows:
         """
         return self._at(of_named(self.placement, names))
 
+    @suggests_keywords
     def folds(
         self,
         count: int,
@@ -515,8 +521,8 @@ class Windows:
 
         They have the arguments of these `Windows`, with the frequency that was found here. Of a part of a split, a
         fold or `latest` they are all windows of the new data; entities that `of` or `split_entities` has chosen stay
-        chosen by name. Rows that are enough for the history alone have no window, and `on(stash).latest()` has the one
-        that follows them.
+        chosen by name. Rows that are enough for the history alone, or lack required values in each horizon, have no
+        window, and `on(stash).latest()` has the one that follows them.
 
         Args:
             stash: its columns mean the same: types, units, zones, packs, codes; load it with `like=`, or scale it.

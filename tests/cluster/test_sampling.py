@@ -337,7 +337,7 @@ def test_fingerprints_are_the_same_on_every_node(path: Path) -> None:
 def test_a_scaler_of_all_shards_is_that_of_one_stash(path: Path, kind: Kind, by: By | None) -> None:
     """And the same, bit by bit, however many nodes there are."""
     one = ts.Windows(whole(), spans=SPANS).split(20)[0]
-    few = r"^Too few values, .*: 'y' in 2 of 13 entities \('e\d', 'e\d'\)\.$"
+    few = r"^No value, or only one, .*: 'y' in 2 of 13 entities \('e\d', 'e\d'\)\.$"
     warned = partial(pytest.warns, UserWarning, match=few) if by else nullcontext
     with warned():
         alone = ts.Scaler.fit(one, ["y"], kind=kind, by=by)

@@ -27,6 +27,8 @@ FUNCTIONS: dict[str, Any] = {
     "Sampler": ts.Sampler,
     "Weighted": ts.Weighted,
     "Windows": ts.Windows,
+    "Windows.folds": ts.Windows.folds,
+    "Windows.to_frame": ts.Windows.to_frame,
     "During": ts.During,
     "load": ts.load,
     "plan": ts.plan,
@@ -120,7 +122,7 @@ def test_a_signature_names_every_argument(name: str) -> None:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_each_word_of_a_function_is_answered_with_an_argument_of_its_own(name: str) -> None:
     """Or with one of the function that the answer names; words of other functions have Python's error."""
-    function, known = FUNCTIONS[name], KEYWORDS.get(FUNCTIONS[name].__name__, {})
+    function, known = FUNCTIONS[name], KEYWORDS.get(FUNCTIONS[name].__qualname__, {})
     parameters = inspect.signature(function).parameters
     assert not known.keys() & parameters.keys()
     for word, answer in known.items():
@@ -132,6 +134,19 @@ def test_each_word_of_a_function_is_answered_with_an_argument_of_its_own(name: s
     for word in {word for words in KEYWORDS.values() for word in words} - known.keys() - parameters.keys():
         said = refused(function, **{word: None})
         assert "Did you mean" in said or "unexpected keyword argument" in said, said
+
+
+def test_words_for_the_parts_of_a_split_are_answered_with_a_call_that_works() -> None:
+    stash = ts.load({"t": np.arange(20), "e": np.arange(20) // 5, "y": np.arange(20.0)}, time="t")
+    names = {"windows": ts.Windows(stash, 3, 1), "start": 5, "cut": 10, "end": 15, "_": None}
+    for name in ("split_fraction", "split_last", "split_entities", "split"):
+        for word in ("train", "val", "valid", "test", "test_size"):
+            said = refused(getattr(ts.Windows, name), names["windows"], **{word: 3})
+            (call,) = re.findall(r"windows\.\w+\([^()]*\)(?=[.,])", said)
+            assert len(eval(call.replace("'2024-10-01'", "10").replace("28", "8"), names)) == 2
+    found = re.search(r"(windows\.split.*?\)) for", refused(ts.Windows.folds, names["windows"], train=3))
+    assert found is not None
+    assert [*map(len, eval(found[1], names))] == [2, 5, 5, 5]
 
 
 def test_words_of_another_function_are_not_answered_with_its_arguments() -> None:

@@ -1,6 +1,8 @@
 """Remedies that messages name work, and what is near a limit is taken; the messages are in tests/messages."""
 
+import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -132,6 +134,32 @@ def test_an_hour_that_comes_twice_without_a_zone_is_told_to_need_one() -> None:
     utc = pl.Series("t", ["2024-10-27 02:00"] * 2).str.to_datetime(time_zone="UTC")
     with pytest.raises(ts.errors.DataError, match=like("A time occurs once ... Drop one")):
         ts.load({"t": utc, "y": [0.0, 1.0]}, ["y"], time="t")
+
+
+def test_a_local_hour_that_comes_twice_or_never_is_refused_with_a_recipe_that_works() -> None:
+    hours = local_hours("2024-10-26 18:00")
+    frame = pl.concat([pl.DataFrame([hours]).with_columns(shop=pl.lit(shop), y=1.0) for shop in "AB"])
+    names = {"pl": pl, "entity": "shop", "time": "t"}
+    zone = partial(pl.col("t").dt.replace_time_zone, "Europe/Berlin")
+    with pytest.raises(ts.errors.SourceError, match=like("2024-10-27 02:00:00 occurs twice")) as lazy:
+        ts.load(frame.lazy().with_columns(zone()), ["y"], entity="shop", time="t")
+    with pytest.raises(ts.errors.DataError, match=like("A time occurs once")) as twice:
+        ts.load(frame, ["y"], entity="shop", time="t")
+    for told in (lazy, twice):
+        recipe = re.search(r"ambiguous=(pl\.when.*?\('latest'\)\))", str(told.value))
+        assert recipe is not None
+        zoned = frame.lazy().with_columns(zone(ambiguous=eval(recipe[1], names)))
+        stash = ts.load(zoned, ["y"], entity="shop", time="t")
+        assert stash.time is not None
+        assert (stash.time.reshape(2, 12).diff() == 3_600_000_000).all()
+
+    for night in ("2024-10-27 02:00", "2024-03-31 02:00"):
+        data = pl.DataFrame({"t": pl.Series([night]).str.to_datetime(), "y": 1.0})
+        for source, hour in ((data, zone().dt.hour()), (data.lazy().with_columns(h=zone().dt.hour()), "h")):
+            with pytest.raises((ts.errors.DataError, ts.errors.SourceError), match=like("the local time")):
+                ts.load(source, {"hour": hour})
+        hour = zone(ambiguous="latest", non_existent="null").dt.hour()
+        assert ts.load(data, {"hour": ts.column(hour, fill=-1)})["hour"].tolist() == [2 if "10" in night else -1]
 
 
 @pytest.mark.filterwarnings("ignore:Comparisons with None")

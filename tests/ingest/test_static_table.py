@@ -1,7 +1,9 @@
 """Static columns from a table with a row for each entity: joined by name, with every choice of `ts.column`."""
 
+import gzip
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -280,3 +282,30 @@ def test_of_several_entity_columns_the_tuple_is_named() -> None:
     table = pd.DataFrame({"b": [1], "a": ["x"], "size": [5]})
     with pytest.raises(ts.errors.DataError, match=r"the pandas frame of static= has none for \('x', 2\)\. Add rows"):
         ts.load(source, ["y"], entity=["a", "b"], static=table)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz", "TSV", "arrow", "feather", "arrows"])
+@pytest.mark.parametrize("columns", [None, ["size"]])
+def test_the_path_of_a_file_is_refused_with_its_frame(ending: str, columns: list[str] | None, tmp_path: Path) -> None:
+    path = tmp_path / f"shops.{ending}"
+    writers = {"parquet": SHOPS.write_parquet, "arrows": SHOPS.write_ipc_stream}
+    text = SHOPS.write_csv(separator="\t" if ending == "TSV" else ",")
+    if "sv" in ending.lower():
+        path.write_bytes(gzip.compress(text.encode()) if "gz" in ending else text.encode())
+    else:
+        writers.get(ending, SHOPS.write_ipc)(path)
+    for given in (path, str(path)):
+        with pytest.raises(TypeError, match=re.escape("static= takes a file as its frame")) as told:
+            load(static=given if columns is None else (given, columns))
+    (frame,) = re.findall(r"Write static=(.*)\.$", str(told.value))
+    assert load(static=eval(frame)).static["size"].equal(load(static=SHOPS).static["size"])
+
+
+def test_nulls_are_refused_with_the_call_that_keeps_them() -> None:
+    frame = SHOPS.with_columns(size=pl.Series([None, 1, 2]))
+    with pytest.raises(ts.errors.DataError) as told:
+        load(static=frame)
+    for form in re.findall(r"static=(\(frame, .*?\}\))", str(told.value)):
+        kept = load(static=eval(form.replace("...", "-1"))).static["size"]
+        assert kept.dtype in (torch.int64, torch.float32)
+        assert not (kept[0] > 0)

@@ -210,7 +210,7 @@ def test_entities_with_too_few_values_take_the_statistics_of_all() -> None:
     values = [1.0, 3.0, 10.0, np.nan, 20.0, np.nan, np.nan, 5.0, 5.0]
     stash = ts.load({"e": list("aabbbccdd"), "y": values}, ["y"], entity="e")
     said = (
-        "Too few values, in place of which those of all rows count: 'y' in 1 of 4 entities ('c'). All values are "
+        "No value, or only one, ... of all of these rows; fit it on more rows for their own: 'y' in 1 of 4 entities ('c'). All values are "
         "equal, so the scale is 1: 'y' in 1 of 4 entities ('d')."
     )
     with pytest.warns(UserWarning, match=like(said)):
@@ -223,7 +223,7 @@ def test_entities_with_too_few_values_take_the_statistics_of_all() -> None:
 def test_entities_of_another_part_take_the_statistics_of_all() -> None:
     stash = panel([20] * 6, holes=0)
     train, unseen = ts.Windows(stash, history=4).split_entities(0.5)
-    with pytest.warns(UserWarning, match=r"^Too few values, .*: 'y' in 3 of 6 entities \(\d, \d, \d\)\.$"):
+    with pytest.warns(UserWarning, match=r"^No value, or only one, .*: 'y' in 3 of 6 entities \(\d, \d, \d\)\.$"):
         scaler = ts.Scaler.fit(train, ["y"], by="entity")
     other = sorted({*unseen.anchors(slice(None))["entity"].tolist()})
     pooled = ts.Scaler.fit(train, ["y"])
@@ -345,7 +345,7 @@ def test_an_entity_takes_pooled_statistics_for_the_column_that_lacks_values_alon
     nan = float("nan")
     table = {"e": ["a"] * 3 + ["b"] * 3, "x": [1.0, 2.0, 3.0, 10.0, 20.0, 30.0], "y": [5.0, 7.0, 9.0, nan, nan, 4.0]}
     stash = ts.load(table, {"p": ["x", "y"]}, entity="e")
-    with pytest.warns(UserWarning, match="Too few values, .*: 'p' in 1 of 2 entities"):
+    with pytest.warns(UserWarning, match="No value, or only one, .*: 'p' in 1 of 2 entities"):
         scaler = ts.Scaler.fit(stash, ["p"], by="entity")
     pooled = ts.Scaler.fit(stash, ["p"])
     assert scaler.center["p"].tolist() == [[2.0, 7.0], [20.0, pooled.center["p"][0, 1].item()]]

