@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 _BINS = 500  # so few that a bin is a pixel wide: a narrower one might not be drawn, and a short gap would vanish
 _MOST_ENTITIES = 200
 _MOST_NAMES = 40
-# no rows, complete, a value missing, a gap; the colours also differ in lightness
-_STATES = ("#ffffff", "#b9d4ea", "#e08a1e", "#7a0c0c")
-_COMPLETE, _MISSING, _GAP = 1, 2, 3
+# no rows, complete, a value missing, rows with gaps, a gap alone; the colours also differ in lightness
+_STATES = ("#ffffff", "#b9d4ea", "#e08a1e", "#b8504a", "#5a0808")
+_COMPLETE, _MISSING, _PART, _GAP = 1, 2, 3, 4
 
 
 def coverage(
@@ -46,9 +46,10 @@ def coverage(
     """Draw which times each entity covers: a lane per entity, with gaps and missing values.
 
     Time is cut into at most 500 bins, none shorter than a step of time. A bin is marked if any of its rows has a
-    missing value (NaN, or code -1) in one of the columns, or if time steps are missing in it. Bins before the first row
-    of an entity and after its last row are white. Of more than 200 entities, 200 at equal distances are drawn. The axis
-    shows dates in the zone of the times, or without a time column counts the rows of each entity.
+    missing value (NaN, or code -1) in one of the columns, if some of its time steps are missing, or if it has no row.
+    Bins before the first row of an entity and after its last row are white. Of more than 200 entities, 200 at equal
+    distances are drawn. The axis shows dates in the zone of the times, or without a time column counts the rows of each
+    entity.
 
     Args:
         stash: the stash whose rows are drawn.
@@ -91,7 +92,7 @@ def coverage(
     label_times(axes, stash.time_name or "row of the entity", stash.clock)
     sparse = len(stash) - len(names) if columns is None else 0
     missing = f"a value missing (not of {counted(sparse, 'sparse column')})" if sparse else "a value missing"
-    labels = ("no rows", "complete", missing, "gap in time")
+    labels = ("no rows", "complete", missing, "some steps missing", "gap in time")
     legend_above(axes, [Patch(fc=_STATES[k], ec="grey", label=labels[k]) for k in np.unique(states)])
     return axes
 
@@ -136,4 +137,5 @@ def _coverage(
         last_missing = np.maximum(entity_times[after] - 1, first_missing)
         for low, high in zip(bin_of(edges, first_missing), bin_of(edges, last_missing)):
             state[low : high + 1] = _GAP
+        state[bins_of_rows[state[bins_of_rows] == _GAP]] = _PART
     return states, edges

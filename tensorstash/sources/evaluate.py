@@ -169,7 +169,8 @@ def _computing(expr: "pl.Expr", name: str, schema: "pl.Schema", fields: Sequence
                 raise TypeError(f"its values are {values.dtype}, not {dtype}")
         except (Exception, pl.exceptions.PanicException) as error:  # raised by polars or by a Python function
             raise DataError(
-                f"An expression must have a value in every row; {name!r} fails in {place}: {explained(error, _NO_VALUE)}"
+                f"An expression must have a value in every row; {name!r} fails in {place}: "
+                f"{explained(error, _NO_VALUE)}"
             ) from error
         return values.alias("").to_arrow()  # a name with a NUL would fail
 

@@ -48,7 +48,7 @@ def with_iso_time(source: Source, time: str | None) -> Source:
     if arrow is None:
         raise SchemaError(
             f"Times are timestamps, dates, integers, or text in ISO 8601; {first[0].as_py()!r} in column {time!r} of "
-            f"{source.label} is not. {_convert(time, texts) or 'Convert it, or name another column.'}"
+            f"{source.label} is not. {_convert(time, texts, source.label) or 'Convert it, or name another column.'}"
         )
     column = Derived(pa.field(time, arrow), (time,), partial(_times, source.label, time, arrow))
     note = f"{time!r} is text, and read as {arrow}"
@@ -87,13 +87,13 @@ def _times(
         raise DataError(
             f"Text times must be in ISO 8601, all with a zone or all without; {values[bad].as_py()!r} in column "
             f"{name!r} is not (row {name_row(bad_row)}, in {label}). "
-            f"{_convert(name, values) or 'Write all of them alike.'}"
+            f"{_convert(name, values, label) or 'Write all of them alike.'}"
         )
     return parsed.take(texts.indices)
 
 
-def _convert(name: str, texts: pa.Array) -> str | None:
-    """The line of polars that reads a column with these texts; `None` if no format reads all of them."""
+def _convert(name: str, texts: pa.Array, label: str) -> str | None:
+    """The line of polars, or pandas for its frames, that reads a column with these texts; `None` if no format does."""
     import polars as pl
 
     known = pl.Series(pc.unique(texts.cast(pa.large_string()).drop_null())[:_MOST_TRIED], dtype=pl.String)
@@ -107,8 +107,13 @@ def _convert(name: str, texts: pa.Array) -> str | None:
                 found.append((before, f".str.{method}({form!r})", form, times))
     if not found:
         return None
-    before, how, _, first = found[0]
-    others = [f" ({other!r} reads them too)" for *_, other, times in found if not times.equals(first)]
+    before, how, form, first = found[0]
+    others = "".join([f" ({other!r} reads them too)" for *_, other, times in found if not times.equals(first)][:1])
+    if label.startswith("the pandas "):
+        month = "%B" if re.search(r"[A-Za-z]{4}", " ".join(known)) else "%b"  # pandas reads names of one length
+        column, form = f"frame[{name!r}]", form.replace("%S%.f", "%S.%f").replace("%B", month)
+        given = f"{before!r} + {column}" if before else column
+        return f"Convert it, with pandas: {column} = pd.to_datetime({given}, format={form!r}){others}."
     column = f"pl.col({name!r})"
     how = f"pl.format({before + '{}'!r}, {column}){how}.alias({name!r})" if before else f"{column}{how}"
-    return f"Convert it, with polars: frame.with_columns({how}){''.join(others[:1])}."
+    return f"Convert it, with polars: frame.with_columns({how}){others}."

@@ -294,9 +294,9 @@ def test_the_path_of_a_file_is_refused_with_its_frame(ending: str, columns: list
         path.write_bytes(gzip.compress(text.encode()) if "gz" in ending else text.encode())
     else:
         writers.get(ending, SHOPS.write_ipc)(path)
-    for given in (path, str(path)):
+    for file in (path, str(path)):
         with pytest.raises(TypeError, match=re.escape("static= takes a file as its frame")) as told:
-            load(static=given if columns is None else (given, columns))
+            load(static=file if columns is None else (file, columns))
     (frame,) = re.findall(r"Write static=(.*)\.$", str(told.value))
     assert load(static=eval(frame)).static["size"].equal(load(static=SHOPS).static["size"])
 

@@ -57,7 +57,7 @@ def covered(stash: ts.Stash, chosen: Any) -> tuple[Any, Any]:
 
 
 def slow_coverage(entities: list[Series], most_bins: int) -> tuple[list[list[int]], list[int]]:
-    """The state of every single tick, and of a bin the gravest of its ticks."""
+    """The state of every single tick, and of a bin the gravest of its ticks; a gap is less grave beside a row."""
     steps = Counter(after - before for series in entities for before, after in pairwise(sorted(series)))
     step = min(steps, key=lambda size: (-steps[size], size)) if steps else 1
     low, high = min(map(min, entities)), max(map(max, entities))
@@ -70,10 +70,12 @@ def slow_coverage(entities: list[Series], most_bins: int) -> tuple[list[list[int
             ticks[tick] = 2 if series.get(tick, False) else 1
         for before, after in pairwise(sorted(series)):
             if after - before > step:
-                ticks.update(dict.fromkeys(range(before + step, after), 3))
+                ticks.update(dict.fromkeys(range(before + step, after), 4))
             elif after - before < step:
-                ticks[after] = 3
-        states.append([max(ticks[tick] for tick in range(*ends)) for ends in pairwise(edges)])
+                ticks[after] = 4
+        gravest = [max(ticks[tick] for tick in range(*ends)) for ends in pairwise(edges)]
+        has_row = [any(tick in series for tick in range(*ends)) for ends in pairwise(edges)]
+        states.append([3 if state == 4 and has else state for state, has in zip(gravest, has_row)])
     return states, edges
 
 
@@ -96,11 +98,25 @@ def test_a_bin_shows_the_gravest_of_its_ticks(entities: list[Series], most_bins:
     assert (states.tolist(), edges.tolist()) == slow_coverage(entities, most_bins)
 
 
+def test_single_missing_hours_of_a_year_are_told_from_a_gap() -> None:
+    hours = np.arange("2023-01-01", "2024-01-01", dtype="datetime64[h]").astype("datetime64[s]")
+    kept = np.delete(hours, [*range(37, 4000, 37), *range(6000, 6100)])
+    axes = ts.plot.coverage(ts.load({"t": kept, "y": np.zeros(len(kept))}, ["y"], time="t"))
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["complete", "some steps missing", "gap in time"]
+    (drawn,) = [mesh.get_array() for mesh in axes.collections]
+    assert drawn is not None
+    counts = np.bincount(np.asarray(drawn).ravel(), minlength=5)
+    assert 107 <= counts[3] <= 120
+    assert counts[4] == 5
+
+
 def test_the_oracle_can_fail() -> None:
     entities: list[Series] = [{0: False, 1: True, 2: False, 5: False, 6: False}]
-    assert slow_coverage(entities, 500)[0] == [[1, 2, 1, 3, 3, 1, 1]]
-    assert slow_coverage([{**entities[0], 1: False}], 500)[0] != [[1, 2, 1, 3, 3, 1, 1]]
-    assert slow_coverage([{**entities[0], 3: False}], 500)[0] != [[1, 2, 1, 3, 3, 1, 1]]
+    assert slow_coverage(entities, 500)[0] == [[1, 2, 1, 4, 4, 1, 1]]
+    assert slow_coverage([{**entities[0], 1: False}], 500)[0] != [[1, 2, 1, 4, 4, 1, 1]]
+    assert slow_coverage([{**entities[0], 3: False}], 500)[0] != [[1, 2, 1, 4, 4, 1, 1]]
 
 
 def test_only_the_chosen_entities_are_looked_at() -> None:
@@ -130,9 +146,9 @@ def test_a_missing_month_is_a_gap_and_months_of_unequal_length_are_none() -> Non
     assert set(covered(whole, np.array([0]))[0][0].tolist()) == {1}
     kept = np.delete(months, 30).astype("datetime64[s]")
     states, edges = covered(ts.load({"t": kept, "y": np.zeros(47)}, ["y"], time="t"), np.array([0]))
-    gap = np.flatnonzero(states[0] == 3)
+    gap = np.flatnonzero(states[0] > 2)
     assert len(states[0]) == (kept[-1] - kept[0]) // np.timedelta64(28, "D") + 1
-    assert set(states[0].tolist()) == {1, 3}
+    assert {4} <= set(states[0].tolist()) <= {1, 3, 4}
     assert kept[29].astype(np.int64) < edges[gap[0] + 1]
     assert edges[gap[-1]] < kept[30].astype(np.int64)
 

@@ -143,6 +143,16 @@ def test_a_forecast_of_a_model_on_given_axes() -> None:
     assert [np.asarray(line.get_ydata()).tolist() for line in axes.lines[:2]] == [[], [1, 2]]
 
 
+def test_the_legend_on_axes_of_a_grid_does_not_lie_on_their_title() -> None:
+    figure, grid = plt.subplots(2, 3, layout="constrained")
+    for axes in grid.ravel():
+        ts.plot.forecast(torch.arange(9.0), torch.zeros(3), torch.ones(3), axes=axes)
+        axes.set_title("plant 1")
+    figure.canvas.draw()
+    for axes in grid.ravel():
+        assert not axes.get_legend().get_window_extent().overlaps(axes.title.get_window_extent())
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -49,6 +49,19 @@ def test_the_line_that_is_named_reads_the_texts(texts: list[str], times: list[An
         assert ts.load(read, ["y"], time="a time").rows == 2
 
 
+@pytest.mark.parametrize(("texts", "times"), TEXTS, ids=lambda texts: str(texts[0]))
+@pytest.mark.parametrize("dtype", ["object", "str"])
+def test_the_line_for_a_frame_of_pandas_is_one_of_pandas(texts: list[str], times: list[Any], dtype: str) -> None:
+    frame = pd.DataFrame({"a time": pd.Series(texts, dtype=dtype), "y": [1.0, 2.0]})
+    with pytest.raises(ts.errors.SchemaError, match=like(f"{texts[0]!r} ... with pandas")) as caught:
+        ts.load(frame, ["y"], time="a time")
+    found = re.search(r"with pandas: (frame\[.*?format=.*?\))( \(.* reads them too\))?\.$", str(caught.value))
+    assert found is not None
+    exec(found[1], {"pd": pd, "frame": frame})
+    assert [time for time, known in zip(frame["a time"], times) if known] == [pd.Timestamp(t) for t in times if t]
+    assert ts.load(frame, ["y"], time="a time").rows == 2
+
+
 PERIODS = [
     (["1949-01", "1949-12"], [date(1949, 1, 1), date(1949, 12, 1)]),
     (["2021Q3", "2021Q4", "2022Q1"], [date(2021, 7, 1), date(2021, 10, 1), date(2022, 1, 1)]),

@@ -210,8 +210,8 @@ def test_entities_with_too_few_values_take_the_statistics_of_all() -> None:
     values = [1.0, 3.0, 10.0, np.nan, 20.0, np.nan, np.nan, 5.0, 5.0]
     stash = ts.load({"e": list("aabbbccdd"), "y": values}, ["y"], entity="e")
     said = (
-        "No value, or only one, ... of all of these rows; fit it on more rows for their own: 'y' in 1 of 4 entities ('c'). All values are "
-        "equal, so the scale is 1: 'y' in 1 of 4 entities ('d')."
+        "No value, or only one, ... of all of these rows; fit it on more rows for their own: 'y' in 1 of 4 entities "
+        "('c'). All values are equal, so the scale is 1: 'y' in 1 of 4 entities ('d')."
     )
     with pytest.warns(UserWarning, match=like(said)):
         scaler = ts.Scaler.fit(stash, ["y"], by="entity")
