@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from tensorstash.common.dtypes import Int32s
 from tensorstash.gather import by_torch
 from tensorstash.gather.by_kernel import as_slots, kernel_plan
-from tensorstash.gather.by_torch import TorchPlan, torch_plan
+from tensorstash.gather.by_torch import Sources, TorchPlan, torch_plan
 from tensorstash.gather.computed import ComputedSpan, ComputedValues, compute_in, computed_spans
 from tensorstash.gather.layout import Batch, Flags, SpanGroup, as_batch, flags_of, span_groups
 from tensorstash.gather.memory import Memory
@@ -89,7 +90,7 @@ def names_of(plans: Sequence[GatherPlan]) -> tuple[str, ...]:
 
 def gather(
     plans: Sequence[GatherPlan],
-    source: Any,
+    source: Int32s | Sources | None,
     rows: Sequence[Rows],
     computed: Sequence[ComputedValues] | None = None,
 ) -> Batch:
@@ -110,7 +111,7 @@ def gather(
 def gather_into(
     buffers: Sequence[torch.Tensor],
     plans: Sequence[GatherPlan],
-    source: Any,
+    source: Int32s | Sources | None,
     rows: Sequence[Rows],
     computed: Sequence[ComputedValues] | None = None,
 ) -> Batch:
@@ -144,7 +145,7 @@ def gather_into(
                 values.write(own[values.computed.buffer])
         else:
             for one in plan.computed:
-                compute_in(one, source, of_plan, own[one.buffer], observed[one.flags])
+                compute_in(one, source, of_plan, own[one.buffer], observed[one.flags])  # type: ignore[arg-type]
         if plan.flags is not None:
             flags.update(plan.flags.named(observed))
     return flags
