@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tensorstash.batches.read_ahead import Portion, ReadAhead
 from tensorstash.common.dtypes import DTYPES
 from tensorstash.common.records import some_of
-from tensorstash.gather.gather import GatherPlan, groups_of, names_of, select
+from tensorstash.gather.gather import GatherPlan, gather_into, groups_of, names_of
 from tensorstash.gather.layout import as_batches
 from tensorstash.sampling.steps import Steps
 from tensorstash.segments.limits import no_room_for_batch
@@ -79,7 +79,7 @@ def _portions(
 def _gathered(contents: Contents, located: Located, steps: int, memory: "Recycled | Staged") -> list[Batch | Pending]:
     """The batches of some steps. Nothing else keeps their memory when this has returned."""
     buffers = memory.take(len(located.ids))
-    rest = select(contents.plans, located.source, contents.chain.rows(located), buffers)
+    rest = gather_into(buffers, contents.plans, located.source, contents.chain.rows(located))
     rest.update(contents.beside(located))
     return memory.finish(buffers, rest, _variates(contents, located, steps, memory))
 

@@ -141,7 +141,7 @@ class Loader:
         self.resident = flag(resident, "resident")
         self._locator = Locator(dataset, with_ids=self.with_ids, with_valid=self.with_valid)
         self._times = Times(Pass(Position(), self.sampler.order))
-        self._making: Generator[Made, None, None] | None = None  # the batches of the last pass
+        self._live: Generator[Made, None, None] | None = None  # makes the batches of the last pass
         staged = not self.resident and self._staging is not None  # a missing device is refused here
         self._transform_plan = plan_transforms(
             self.transform, dataset.contents, staged=staged, ahead=self.prefetch > 0, resident=self.resident
@@ -184,14 +184,14 @@ class Loader:
         self._end_pass()
         schedule, begun = begin(self.sampler)
         times = self._times = Times(begun)
-        making = self._batches(schedule, begun.start)
-        copying = float if self._staging is None else self._staging.seconds  # float() is 0.0
+        portions = self._batches(schedule, begun.start)
+        copy_clock = float if self._staging is None else self._staging.seconds  # float() is 0.0
         if self.prefetch:
-            made = ahead(timed(making, copying, partial(times.add, made=True, waited=False)), self.prefetch)
-            awaited = timed(made, copying, partial(times.add, made=False, waited=True))
+            live = ahead(timed(portions, copy_clock, partial(times.add, made=True, waited=False)), self.prefetch)
+            awaited = timed(live, copy_clock, partial(times.add, made=False, waited=True))
         else:
-            made = awaited = timed(making, copying, partial(times.add, made=True, waited=True))
-        self._making = made
+            live = awaited = timed(portions, copy_clock, partial(times.add, made=True, waited=True))
+        self._live = live
         late, clock, taken = self._transform_plan.late, time.perf_counter, 0  # at exit modules may be gone
         try:
             for steps, some, batches in awaited:
@@ -212,20 +212,20 @@ class Loader:
                         enter(self.sampler, begun)
                     yield batch
                     del batch  # likewise
-                    if self._making is not made:
+                    if self._live is not live:
                         raise RuntimeError(
                             "A loader has one live iterator, and another was started. Make a second Loader."
                         )
             finish(self.sampler, begun)
         finally:
             times.ended = clock()
-            made.close()
+            live.close()
 
     def _end_pass(self) -> None:
         """End the last pass and its thread, because the next pass fills the same staging memory."""
         try:
-            if self._making is not None:
-                self._making.close()
+            if self._live is not None:
+                self._live.close()
         except ValueError as error:  # the generator is running
             raise RuntimeError("A loader has one live iterator; another thread waits for its next batch.") from error
 
@@ -432,7 +432,7 @@ class Loader:
     def __getstate__(self) -> dict[str, Any]:
         """All but the memory of batches and what is made of it, which refer to buffers, streams and threads."""
         state = {name: value for name, value in self.__dict__.items() if name not in _MADE_AGAIN}
-        return state | {"_making": None}
+        return state | {"_live": None}
 
     def __repr__(self) -> str:
         where = f"{self.device}, resident" if self.resident else str(self.device)

@@ -8,7 +8,7 @@ from tensorstash.cluster.manifest import INDEX, NAME, Manifest, ShardRecord, fro
 from tensorstash.cluster.shard_file import ShardReport, read_shard
 from tensorstash.cluster.store import Store
 from tensorstash.common.text import cut
-from tensorstash.common.threads import each, threads
+from tensorstash.common.threads import map_in_threads, threads
 from tensorstash.errors import SegmentError
 
 _PARTIAL = "partial.json"
@@ -63,7 +63,7 @@ def resume(store: Store, arguments: Mapping[str, str], progress: bool | None) ->
                 f"Sharding resumes only with the same source and arguments; the shards of {store.join(NAME)} were made "
                 f"{what}{then}, and now it is {now}. Give the same, or another directory as to=."
             )
-    checked = each(
+    checked = map_in_threads(
         lambda k: read_shard(store, records[k], key_of(arguments, k)), [*records], threads(), "checksums", progress
     )
     reports = {number: report for number, report in zip(records, checked) if report is not None}

@@ -52,14 +52,14 @@ def in_threads(jobs: Sequence[Job], work: Callable[[Job, Callable[[], None]], Re
         pool.shutdown(cancel_futures=True)
 
 
-def each(
-    work: Callable[[Job], Result], jobs: Sequence[Job], threads: int, what: str, progress: bool | None
+def map_in_threads(
+    work: Callable[[Job], Result], jobs: Sequence[Job], at_a_time: int, what: str, progress: bool | None
 ) -> list[Result]:
     """The results of all jobs in their order; the first failure, or Ctrl-C, ends the rest.
 
     After a second a bar counts the jobs; `progress` is that of `ts.load`.
     """
-    pool = ThreadPoolExecutor(max(1, min(threads, len(jobs))), "tensorstash-look")
+    pool = ThreadPoolExecutor(max(1, min(at_a_time, len(jobs))), "tensorstash-look")
     hidden = None if progress is None else not progress
     try:
         return [*Bar(pool.map(work, jobs), what, len(jobs), delay=DELAY, disable=hidden)]

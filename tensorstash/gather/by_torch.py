@@ -40,7 +40,7 @@ class TorchColumn(NamedTuple):
     strided: torch.Tensor | None  # (rows, items of a window); None: by a matrix of rows
 
 
-class TorchSource(NamedTuple):
+class TorchMemory(NamedTuple):
     """One memory."""
 
     columns: tuple[TorchColumn, ...]  # of each span
@@ -55,7 +55,7 @@ class TorchPlan(NamedTuple):
     slots: tuple[torch.Tensor, ...]  # of each tensor of flags, or of slots that cannot be empty: (time,) int64
     draws: tuple[int, ...]  # of each of these, the number of the draw or -1
     at: tuple[int, ...]  # of each span, the number of its slots
-    sources: tuple[TorchSource, ...]
+    memories: tuple[TorchMemory, ...]
     history: int  # slots of a window
     horizon: int
     needs_rows: bool  # whether a column has no strided view
@@ -68,21 +68,21 @@ def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Seq
     fillings = (memory.filling for memory in memories if memory.filling is not None)
     places = {id(some.fragments): some.fragments for some in fillings}  # packs of one memory share them
     fragments = {k: as_tensors(some, device) for k, some in places.items() if some is not None}
-    sources = tuple(_source(memory, layout, fragments) for memory in memories)
+    of_memories = tuple(_of_memory(memory, layout, fragments) for memory in memories)
     return TorchPlan(
         layout=tuple(layout),
         slots=tuple(torch.tensor([*slots], dtype=torch.int64, device=device) for slots, _ in alike),
         draws=tuple(-1 if draw is None else drawn.index(draw) for _, draw in alike),
         at=tuple(alike.index(span.slots) for group in layout for span in group.spans),
-        sources=sources,
+        memories=of_memories,
         history=max(-span.start for span in spans),
         horizon=max(span.stop for span in spans),
-        needs_rows=any(column.strided is None for source in sources for column in source.columns),
+        needs_rows=any(column.strided is None for memory in of_memories for column in memory.columns),
     )
 
 
-def _source(memory: Memory, layout: Sequence[SpanGroup], fragments: Mapping[int, Fragments]) -> TorchSource:
-    return TorchSource(
+def _of_memory(memory: Memory, layout: Sequence[SpanGroup], fragments: Mapping[int, Fragments]) -> TorchMemory:
+    return TorchMemory(
         columns=tuple(_column(memory, group, span) for group in layout for span in group.spans),
         fragments=None if memory.filling is None else fragments.get(id(memory.filling.fragments)),
         width=math.prod(memory.columns[layout[0].spans[0].column].shape[1:]),
@@ -128,14 +128,14 @@ def fill(
         buffers, flags = ([tensor.data for tensor in tensors] for tensors in (buffers, flags))
     for k, which in sources:
         if which is None:
-            _fill(plan, plan.sources[k], rows, buffers, flags)
+            _fill(plan, plan.memories[k], rows, buffers, flags)
         else:
-            _fill_some(plan, plan.sources[k], rows, which, buffers, flags)
+            _fill_some(plan, plan.memories[k], rows, which, buffers, flags)
 
 
 def _fill_some(  # noqa: PLR0917  as `fill`
     plan: TorchPlan,
-    source: TorchSource,
+    memory: TorchMemory,
     rows: Rows,
     which: torch.Tensor,
     buffers: Sequence[torch.Tensor],
@@ -145,7 +145,7 @@ def _fill_some(  # noqa: PLR0917  as `fill`
     count = len(which)
     parts = [buffer.new_empty(group.buffer_shape(count)) for group, buffer in zip(plan.layout, buffers)]
     seen = [tensor.new_empty(count, tensor.shape[1]) for tensor in flags]
-    _fill(plan, source, some_of(rows, which), parts, seen)
+    _fill(plan, memory, some_of(rows, which), parts, seen)
     for target, values in zip(_targets(plan, buffers, count_of(rows)), _targets(plan, parts, count)):
         target.index_copy_(0, which, values)
     for tensor, part in zip(flags, seen):
@@ -153,23 +153,23 @@ def _fill_some(  # noqa: PLR0917  as `fill`
 
 
 def _fill(
-    plan: TorchPlan, source: TorchSource, rows: Rows, buffers: Sequence[torch.Tensor], flags: Sequence[torch.Tensor]
+    plan: TorchPlan, memory: TorchMemory, rows: Rows, buffers: Sequence[torch.Tensor], flags: Sequence[torch.Tensor]
 ) -> None:
     """Fill the buffers with windows of one memory: by their anchors if all are whole, else by the rows of all slots."""
     anchors = None
     if buffers[0].is_cpu and not isinstance(rows, Picked):  # elsewhere, whether all are whole would wait for the device
-        anchors, inside = whole(rows, source.fragments, plan.history, plan.horizon)
+        anchors, inside = whole(rows, memory.fragments, plan.history, plan.horizon)
         anchors = anchors if inside is None or inside.all() else None
     found, empty = list[torch.Tensor](), list[torch.Tensor]()
     if anchors is None or plan.needs_rows:
-        found, empty = _matrices(plan, source, rows, flags)
+        found, empty = _matrices(plan, memory, rows, flags)
     else:
         for tensor in flags:
             tensor.fill_(True)
     spans = [span for group in plan.layout for span in group.spans]
-    for span, column, number, target in zip(spans, source.columns, plan.at, _targets(plan, buffers, count_of(rows))):
+    for span, column, number, target in zip(spans, memory.columns, plan.at, _targets(plan, buffers, count_of(rows))):
         if anchors is not None and column.strided is not None:
-            _select(column.strided, _items(source, rows, anchors + span.start), target, span.step)
+            _select(column.strided, _items(memory, rows, anchors + span.start), target, span.step)
         else:
             _look_up(column, found[number], empty[number] if empty else None, target)
 
@@ -181,20 +181,20 @@ def _targets(plan: TorchPlan, buffers: Sequence[torch.Tensor], count: int) -> It
 
 
 def _matrices(
-    plan: TorchPlan, source: TorchSource, rows: Rows, flags: Sequence[torch.Tensor]
+    plan: TorchPlan, memory: TorchMemory, rows: Rows, flags: Sequence[torch.Tensor]
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """The row of each slot, and which slots are empty, `(windows, time)` for each kind of slots; fills the flags."""
-    found = [matrix(rows, source.fragments, slots, draw) for slots, draw in zip(plan.slots, plan.draws)]
+    found = [matrix(rows, memory.fragments, slots, draw) for slots, draw in zip(plan.slots, plan.draws)]
     for tensor, of_slots in zip(flags, found):
         torch.ge(of_slots, 0, out=tensor)
         of_slots.clamp_(min=0)  # any row; what it holds is overwritten
-    return [_items(source, rows, of_slots.T).T for of_slots in found], [~tensor for tensor in flags]
+    return [_items(memory, rows, of_slots.T).T for of_slots in found], [~tensor for tensor in flags]
 
 
-def _items(source: TorchSource, rows: Rows, found: torch.Tensor) -> torch.Tensor:
+def _items(memory: TorchMemory, rows: Rows, found: torch.Tensor) -> torch.Tensor:
     """Rows of windows, `(..., windows)`, as the items of the columns of a pack that the windows hold, in place."""
     variates = rows.variates if isinstance(rows, InSlots) else None
-    return found if variates is None else found.mul_(source.width).add_(variates)
+    return found if variates is None else found.mul_(memory.width).add_(variates)
 
 
 def _look_up(column: TorchColumn, rows: torch.Tensor, empty: torch.Tensor | None, target: torch.Tensor) -> None:

@@ -7,14 +7,16 @@ on devices. Both fill the same buffers: one call for all columns of an item size
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 
+from tensorstash.common.dtypes import Int32s
 from tensorstash.gather import by_torch
 from tensorstash.gather.by_kernel import as_slots, kernel_plan
-from tensorstash.gather.by_torch import TorchPlan, torch_plan
+from tensorstash.gather.by_torch import Sources, TorchPlan, torch_plan
 from tensorstash.gather.computed import ComputedSpan, ComputedValues, compute_in, computed_spans
 from tensorstash.gather.layout import Batch, Flags, SpanGroup, as_batch, flags_of, span_groups
 from tensorstash.gather.memory import Memory
@@ -88,11 +90,11 @@ def names_of(plans: Sequence[GatherPlan]) -> tuple[str, ...]:
 
 def gather(
     plans: Sequence[GatherPlan],
-    source: Any,
+    source: Int32s | Sources | None,
     rows: Sequence[Rows],
     computed: Sequence[ComputedValues] | None = None,
 ) -> Batch:
-    """A fresh batch of windows, where the columns are; see `select`."""
+    """A fresh batch of windows, where the columns are; see `gather_into`."""
     count = count_of(rows[0]) if rows else 0
     try:
         buffers = [
@@ -102,15 +104,15 @@ def gather(
         ]
     except (RuntimeError, MemoryError) as error:
         raise no_room_for_batch(count * sum(plan.window_bytes for plan in plans)) from error
-    flags = select(plans, source, rows, buffers, computed)
+    flags = gather_into(buffers, plans, source, rows, computed)
     return as_batch(groups_of(plans), names_of(plans), buffers) | flags
 
 
-def select(
-    plans: Sequence[GatherPlan],
-    source: Any,
-    rows: Sequence[Rows],
+def gather_into(
     buffers: Sequence[torch.Tensor],
+    plans: Sequence[GatherPlan],
+    source: Int32s | Sources | None,
+    rows: Sequence[Rows],
     computed: Sequence[ComputedValues] | None = None,
 ) -> Batch:
     """Fill buffers, where the columns are.
@@ -118,18 +120,17 @@ def select(
     Returns `<span>.observed` where slots may be empty: a `(windows, time)` bool tensor per span.
 
     Args:
+        buffers: one per group, of its `buffer_shape` and dtype.
         plans: how windows are taken, for each kind of rows.
         source: the number of the memory of each window, `(windows,)`; `None` if there is one memory. For rows
             on a device `Sources`.
         rows: of each plan, the rows of all windows.
-        buffers: one per group, of its `buffer_shape` and dtype.
         computed: for rows on a device, the values of empty slots that the host has computed.
     """
     flags: Batch = {}
-    at = 0
+    left = iter(buffers)
     for plan, of_plan in zip(plans, rows):
-        own = buffers[at : at + len(plan.groups)]
-        at += len(plan.groups)
+        own = [*islice(left, len(plan.groups))]
         observed = [] if plan.flags is None else plan.flags.empty(count_of(of_plan), plan.device)
         if isinstance(plan.executor, TorchPlan):
             by_torch.fill(plan.executor, source, of_plan, own, observed)
@@ -144,13 +145,13 @@ def select(
                 values.write(own[values.computed.buffer])
         else:
             for one in plan.computed:
-                compute_in(one, source, of_plan, own[one.buffer], observed[one.flags])
+                compute_in(one, source, of_plan, own[one.buffer], observed[one.flags])  # type: ignore[arg-type]
         if plan.flags is not None:
             flags.update(plan.flags.named(observed))
     return flags
 
 
-def _fill_by_kernel(  # noqa: PLR0917  as `select`
+def _fill_by_kernel(  # noqa: PLR0917  as `gather_into`
     plan: GatherPlan,
     how: kernel.KernelPlan,
     source: Any,

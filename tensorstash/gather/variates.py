@@ -14,7 +14,7 @@ import torch
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.common.records import some_of
 from tensorstash.gather.each import Variates
-from tensorstash.gather.gather import GatherPlan, compile_plan, names_of, select
+from tensorstash.gather.gather import GatherPlan, compile_plan, gather_into, names_of
 from tensorstash.gather.layout import as_batch
 from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import InSlots
@@ -160,7 +160,7 @@ def gather_rows(
     """
     groups, count = plan.gather.groups, len(rows.window)
     buffers = [take(group.spans[0].name, group.buffer_shape(count), group.dtype) for group in groups]
-    flags = select([plan.gather], rows.source, [in_slots(plan, rows, anchors, skips)], buffers)
+    flags = gather_into(buffers, [plan.gather], rows.source, [in_slots(plan, rows, anchors, skips)])
     numbers = {name: torch.from_numpy(getattr(rows, name)) for name in ("window", "variate", "pack")}
     return as_batch(groups, names_of([plan.gather]), buffers) | flags | named(plan, numbers)
 

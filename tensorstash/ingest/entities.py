@@ -80,16 +80,16 @@ def entities_of_rows(source: Source, entity: Entity, arrays: Sequence[pa.Array],
     return parts[0] if isinstance(entity, str) else [*zip(*parts)], places
 
 
-def known_rows(source: Source, entity: Entity, known: Names, progress: bool | None) -> tuple[Source, str]:
-    """The source with the rows whose entity is known, and a warning that counts the others; empty if there are none."""
-    places, strangers = Places(known), set[Any]()
+def rows_of_like(source: Source, entity: Entity, names: Names, progress: bool | None) -> tuple[Source, str]:
+    """The source with the rows whose entity `like=` has, by `names`, and a warning that counts the others, if any."""
+    places, strangers = Places(names), set[Any]()
 
-    def are_known(found: list[Any]) -> Bools:
+    def are_of_like(found: list[Any]) -> Bools:
         flags = places.of(found) >= 0
         strangers.update(compress(found, ~flags))
         return flags
 
-    kept = _of_entities(source, entity, are_known, "like", progress)
+    kept = _of_entities(source, entity, are_of_like, "like", progress)
     if not strangers:
         return kept, ""
     rows, entities = counted(source.rows - kept.rows, "row"), counted(len(strangers), "entity")

@@ -30,11 +30,11 @@ from tensorstash.ingest.row_order import (
     ascend,
     by_entity,
     distinct,
-    move,
+    move_to_places,
     offsets_of,
+    places_after,
     runs_of,
     sort,
-    then,
 )
 from tensorstash.ingest.values import values
 from tensorstash.segments.draft import Draft
@@ -97,7 +97,7 @@ def _in_order(
     if places is not None:
         check_sorting(rows, choice.source.label)
         for key in times:
-            move(key, places)
+            move_to_places(key, places)
     keys, repeats, known_first = times, False, False
     if len(times) > 1:
         check_sorting(int(np.diff(offsets).max(initial=0)), choice.source.label)
@@ -109,7 +109,7 @@ def _in_order(
     if not ascending:
         check_sorting(rows, choice.source.label)
         moved = sort(keys, offsets, runs[0].dtype)
-        places = moved if places is None else then(places, moved)
+        places = moved if places is None else places_after(places, moved)
         _, equal = ascend(keys, offsets)
     if equal is not None and not choice.request.duplicates:
         raise _duplicate_time(choice, places, equal, names[int(np.searchsorted(offsets, equal, "right")) - 1], times)

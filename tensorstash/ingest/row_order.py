@@ -47,14 +47,14 @@ def by_entity(runs: Runs, offsets: Int64s) -> Integers | None:
     return places
 
 
-def move(key: Int64s, places: Integers) -> None:
+def move_to_places(key: Int64s, places: Integers) -> None:
     """Bring the values of rows to their places."""
     source = key.copy()
     for start, stop in blocks(0, len(key)):
         key[places[start:stop]] = source[start:stop]
 
 
-def then(places: Integers, moved: Integers) -> Integers:
+def places_after(places: Integers, moved: Integers) -> Integers:
     """The places of rows, once the rows at each place have moved on; written over `places`."""
     for start, stop in blocks(0, len(places)):
         places[start:stop] = moved[places[start:stop]]

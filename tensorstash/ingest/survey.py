@@ -16,7 +16,7 @@ from tensorstash.common.frequency import frequency
 from tensorstash.common.text import size_text
 from tensorstash.errors import ColumnError, SchemaError
 from tensorstash.ingest.choice import Choice
-from tensorstash.ingest.entities import known_rows, of_shard
+from tensorstash.ingest.entities import of_shard, rows_of_like
 from tensorstash.ingest.like import check_columns_like, check_time_like, column_like, entity_like
 from tensorstash.ingest.plan_text import type_name
 from tensorstash.ingest.request import Request, Specs, Step
@@ -57,8 +57,8 @@ def choose(request: Request, files: Sequence[File] | None, progress: bool | None
     members = request.members.union(str(member) for spec in specs.values() for member in spec.members)
     # a wrong name is refused before the filter reads its columns
     _check_columns(request, source, (*request.keys, *sorted(members.difference(request.formulas))))
-    rows, filter_columns, strangers = _chosen_rows(request, source, progress)
-    whole = with_iso_time(shaped(with_derived(rows, formulas), members), request.known)
+    chosen, filter_columns, strangers = _chosen_rows(request, source, progress)
+    whole = with_iso_time(shaped(with_derived(chosen, formulas), members), request.known)
     used = request.keys.union(members, filter_columns, *derived.values())
     schemas = {name: schema for schema in (whole.schema, opened.schema) for name in schema.names}
     choice = replace(
@@ -117,7 +117,7 @@ def _chosen_columns(request: Request, schema: pa.Schema, derived: Inputs) -> Spe
 
 def _chosen_rows(request: Request, source: Source, progress: bool | None) -> tuple[Source, Sequence[str], str]:
     """The rows of the filter, the shard and `like=`, the columns that the filter reads, and a text for a warning."""
-    rows, filter_columns, strangers = source, list[str](), ""
+    chosen, filter_columns, strangers = source, list[str](), ""
     if request.filter is not None:
         condition = request.filter.fitted(source.schema)
         filter_columns = columns_of(condition, source.schema, source.label)
@@ -127,13 +127,13 @@ def _chosen_rows(request: Request, source: Source, progress: bool | None) -> tup
                 f"filter= must be true or false for every row; {condition.formula!r} is {flags[0].field.type}. "
                 "Compare it with a value."
             )
-        rows = filtered(with_derived(source, flags), condition, ["filter="] if flags else filter_columns, progress)
-        rows = replace(rows, schema=source.schema)
+        chosen = filtered(with_derived(source, flags), condition, ["filter="] if flags else filter_columns, progress)
+        chosen = replace(chosen, schema=source.schema)
     if request.shard is not None and request.entity is not None:
-        rows = of_shard(rows, request.entity, request.shard, progress)
+        chosen = of_shard(chosen, request.entity, request.shard, progress)
     if request.like is not None and request.entity is not None and request.unknown == "drop":
-        rows, strangers = known_rows(rows, request.entity, request.like.names(), progress)
-    return rows, filter_columns, strangers
+        chosen, strangers = rows_of_like(chosen, request.entity, request.like.names(), progress)
+    return chosen, filter_columns, strangers
 
 
 def _step(given: Step, time: Column | None) -> int | str | Calendar | None:

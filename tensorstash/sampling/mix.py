@@ -17,7 +17,7 @@ from tensorstash.sampling.mixed import MixedOrder
 from tensorstash.sampling.several import Several
 from tensorstash.windows.chain import Chain
 from tensorstash.windows.contents import Contents
-from tensorstash.windows.identity import columns_of, meanings, of_numbers, where, widths_of
+from tensorstash.windows.identity import columns_of, meanings, of_numbers, placement_identity, widths_of
 from tensorstash.windows.ids import Ids
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.traits import Trait, clock_traits, column_traits, static_trait
@@ -112,7 +112,7 @@ class Mix(Several):
             >>> ts.Mix({"a": a, "b": b}).fingerprint() == ts.Mix({"b": b, "a": a}).fingerprint()
             False
         """
-        parts = [where(component.placement) for component in self.windows.values()]
+        parts = [placement_identity(component.placement) for component in self.windows.values()]
         for part in parts:  # thousands of equal dicts would keep the garbage collector busy
             part["spans"] = parts[0]["spans"]
         whole = {"windows": len(self), "epoch_size": self.epoch_size, "components": [*self.windows]}

@@ -21,7 +21,7 @@ import torch
 
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.text import cut
-from tensorstash.common.threads import each, threads
+from tensorstash.common.threads import map_in_threads, threads
 from tensorstash.errors import SegmentError
 from tensorstash.segments.directory import (
     Directory,
@@ -140,7 +140,7 @@ def populate(memory: mmap.mmap, how: int, start: int, nbytes: int) -> None:
     if nbytes <= _POPULATED:
         work(start)
     else:
-        each(work, range(start, start + nbytes, _POPULATED), threads(), "pages", progress=False)
+        map_in_threads(work, range(start, start + nbytes, _POPULATED), threads(), "pages", progress=False)
 
 
 def open_saved(path: str) -> Segment:

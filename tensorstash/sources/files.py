@@ -11,7 +11,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from tensorstash.columns.types import is_text
-from tensorstash.common.threads import each, threads
+from tensorstash.common.threads import map_in_threads, threads
 from tensorstash.errors import DataError, SourceError
 from tensorstash.sources.file import REQUESTS, File
 from tensorstash.sources.filter import Filter
@@ -70,7 +70,7 @@ def _footers(
         keys = {key: arrow for key, arrow in types.items() if key not in first.own}
         files = kept_files(files, keys, pa.schema([*first.stored, *keys.items()]), condition)
     at_a_time = threads() if all(file.system is None for file in files) else REQUESTS
-    return each(look, files, at_a_time, "footers", progress)
+    return map_in_threads(look, files, at_a_time, "footers", progress)
 
 
 def _footer(file: File, wanted: Wanted, readers: Readers) -> Footer:
@@ -96,7 +96,7 @@ def _wide_times(schema: pa.Schema, wanted: Wanted, kept: Sequence[ReadGroups], p
     for groups, numbers, place in kept:
         columns = groups.int96(names)
         jobs += [(groups.fragment, number, place(number), columns) for number in numbers if columns]
-    return set().union(*each(lambda job: outside_nanoseconds(*job), jobs, threads(), "times", progress))
+    return set().union(*map_in_threads(lambda job: outside_nanoseconds(*job), jobs, threads(), "times", progress))
 
 
 def _in_microseconds(schema: pa.Schema, names: Iterable[str], footers: Sequence[Footer]) -> pa.Schema:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tensorstash.columns.arrays import numbers, of_numbers
 from tensorstash.columns.expression import Compute
-from tensorstash.common.threads import each, threads
+from tensorstash.common.threads import map_in_threads, threads
 from tensorstash.errors import SchemaError, SourceError, TensorstashError
 from tensorstash.sources.pyarrow_texts import may_mention
 from tensorstash.sources.storage import without_views
@@ -168,7 +168,7 @@ def with_rows(
         return replace(unit, rows=rows, kept=of_numbers(kept))
 
     units, start = [], 0
-    for unit in each(chosen, source.units, threads(), what, progress):
+    for unit in map_in_threads(chosen, source.units, threads(), what, progress):
         if unit.rows:
             units.append(replace(unit, start=start))
         start += unit.rows

@@ -35,9 +35,9 @@ def unwrapped(array: pa.Array, target: pa.DataType) -> pa.Array:
         arrow = array.type
         if isinstance(arrow, pa.BaseExtensionType):
             is_tensor = arrow.extension_name == "arrow.fixed_shape_tensor"
-            array = _as_tensor(array.storage, arrow.shape) if is_tensor else array.storage
+            array = _nested_lists(array.storage, arrow.shape) if is_tensor else array.storage
         elif pa.types.is_run_end_encoded(arrow):
-            array = _decoded(array)
+            array = _runs_expanded(array)
         elif pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow):
             array = _in_order(array)
         else:
@@ -54,7 +54,7 @@ def _in_order(views: pa.Array) -> pa.Array:
     return pa.LargeListArray.from_arrays(ends, views.flatten(), mask=missing if views.null_count else None)
 
 
-def _as_tensor(lists: pa.Array, shape: Sequence[int]) -> pa.Array:
+def _nested_lists(lists: pa.Array, shape: Sequence[int]) -> pa.Array:
     size = prod(shape)
     items = lists.values.slice(lists.offset * size, len(lists) * size)
     array = reduce(pa.FixedSizeListArray.from_arrays, reversed(shape[1:]), items)
@@ -62,7 +62,7 @@ def _as_tensor(lists: pa.Array, shape: Sequence[int]) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(array, shape[0], mask=mask)
 
 
-def _decoded(array: pa.Array) -> pa.Array:
+def _runs_expanded(array: pa.Array) -> pa.Array:
     """The value of each row of a run-end encoded array; Arrow's function lacks some types of values."""
     ends = numbers(array.run_ends)
     rows = np.arange(array.offset, array.offset + len(array))

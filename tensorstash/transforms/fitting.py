@@ -113,7 +113,7 @@ def statistics_of(
     flag(together, "together")
     seed = integer(seed, "seed")
     _check_fitted(source, columns, by, apart=bool(members), together=together, samples=sample is not None)
-    merge = getattr(source, "statistics", None)
+    merge = getattr(source, "statistics", None)  # windows on the shards of several machines merge those of each
     if merge is not None:
         found: Statistics = merge(columns, kind, by, pooled=pooled, together=together)
         return found
@@ -187,13 +187,13 @@ def _of_groups(
 
     A group with too few values has those of its part; a group of a part without rows, those of all parts.
     """
-    each = joined([fit([part], kind, others) for part in parts])
-    if (each[0] >= _FEWEST).all():
-        return each, NO_GROUPS
-    every = [fit([(column, one_group(rows))], kind, others) if len(rows) else of_all() for column, rows in parts]
-    count, center, scale = joined(every)
+    own = joined([fit([part], kind, others) for part in parts])
+    if (own[0] >= _FEWEST).all():
+        return own, NO_GROUPS
+    of_parts = [fit([(column, one_group(rows))], kind, others) if len(rows) else of_all() for column, rows in parts]
+    count, center, scale = joined(of_parts)
     part = np.repeat(np.arange(len(parts)), [rows.groups for _, rows in parts])  # of each group
-    return fill_few(each, (count[part], center[part], scale[part]))
+    return fill_few(own, (count[part], center[part], scale[part]))
 
 
 def joined(parts: Sequence[Fitted]) -> Fitted:
@@ -341,13 +341,13 @@ def _fit(column: Values, rows: Rows, kind: str) -> Fitted:
     return count, np.zeros_like(low), np.maximum(np.abs(low), np.abs(high))
 
 
-def fill_few(each: Fitted, every: Fitted) -> tuple[Fitted, Int64s]:
+def fill_few(own: Fitted, wider: Fitted) -> tuple[Fitted, Int64s]:
     """Replace statistics of too few values by those of more; returns the groups of these too.
 
-    `every` has as many groups, or one for all.
+    `wider` has as many groups, or one for all.
     """
-    few: Bools = (each[0] < _FEWEST) & (each[0] != every[0])
-    count, center, scale = (np.where(few, pooled, single) for single, pooled in zip(each, every))
+    few: Bools = (own[0] < _FEWEST) & (own[0] != wider[0])
+    count, center, scale = (np.where(few, pooled, single) for single, pooled in zip(own, wider))
     return (count, center, scale), np.flatnonzero(few.any(1))
 
 

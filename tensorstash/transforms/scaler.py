@@ -120,7 +120,7 @@ class Scaler:
     starts: tuple[int, ...] | None = None
     _fitted: "Scaler | None" = None  # a bound scaler may lack entities of it
     _computed: Computed = field(default_factory=dict)  # spans that are scaled in empty slots too
-    _unmasked: Computed = field(default_factory=dict)  # bound, also those of which that changes nothing
+    _unmasked: Computed = field(default_factory=dict)  # bound: those, and spans whose empty slots hold NaN
     _variates: dict[str, tuple[str, ...]] = field(
         default_factory=dict
     )  # maps each scaled span of `ts.each` to its packs

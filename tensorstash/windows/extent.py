@@ -1,8 +1,11 @@
 """How far windows reach: the times of their first and last slots, and of what they see in time."""
 
+from typing import Any
+
 import numpy as np
 
 from tensorstash.common.calendar import Calendar
+from tensorstash.common.checks import is_integer
 from tensorstash.common.dtypes import Int64s
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import nearest_rows, steps_after, times_at
@@ -39,3 +42,16 @@ def slot_times(placement: Placement, slots: Int64s) -> Int64s:
     if isinstance(step, Calendar):
         return np.clip(steps_after(placement.slots, placement.times, rows, distance), *step.times[[0, -1]])
     return times_at(placement.slots, placement.times, slots)
+
+
+def needs(placement: Placement) -> dict[str, Any]:
+    """What `Windows.needs` returns."""
+    found: dict[str, Any] = {"slots": placement.history, "during": {}}
+    for part in placement.time_spans:
+        text, name = part.start.text, part.table.name
+        starts = {span.name: int(text) if is_integer(text) else str(text) for span in part.shown}
+        if name is not None:
+            found.setdefault("tables", {}).setdefault(name, {}).update(starts)
+        elif part.start.steps < 0:
+            found["during"].update(starts)
+    return found

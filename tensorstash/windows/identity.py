@@ -77,7 +77,7 @@ def fingerprint(placement: Placement) -> dict[str, Any]:
     It differs if windows hold other rows, or if their numbers mean something else. The same numbers in another floating
     type, scaled, or with other values for what is missing, are the same to a run that resumes.
     """
-    return where(placement) | of_numbers(meanings(placement))
+    return placement_identity(placement) | of_numbers(meanings(placement))
 
 
 def of_numbers(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _of_numbers(traits: Mapping[str, Any]) -> dict[str, Any]:
     return {trait: value for trait, value in kept.items() if trait != "type" or "float" not in value}
 
 
-def where(placement: Placement) -> dict[str, Any]:
+def placement_identity(placement: Placement) -> dict[str, Any]:
     """Which rows windows hold, in plain values."""
     stash = placement.stash
     first, last = stash.time_range

@@ -15,18 +15,20 @@ from tensorstash.common.public import members
 from tensorstash.stash.stash import Stash
 from tensorstash.windows import splits
 from tensorstash.windows.align import Align
-from tensorstash.windows.arguments import Arguments, check_stash, covered, moved, needs, newest, windows_of
+from tensorstash.windows.arguments import Arguments, check_stash
 from tensorstash.windows.at import Unmatched
 from tensorstash.windows.chain import Chain
 from tensorstash.windows.contents import Contents
 from tensorstash.windows.display import as_html, as_text
 from tensorstash.windows.during import Side
 from tensorstash.windows.entities import of_named
+from tensorstash.windows.extent import needs
 from tensorstash.windows.folds import Per, folds
 from tensorstash.windows.gaps import Gaps
 from tensorstash.windows.identity import fingerprint
 from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.latest import last_rows, last_values
+from tensorstash.windows.making import arguments_on, covering_windows, latest_windows, windows_of
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.predictions import to_frame
 from tensorstash.windows.require import Require
@@ -471,7 +473,7 @@ class Windows:
             >>> newest[0]["y"], newest.anchors([0])["time"]
             (tensor([6., 7., nan], dtype=torch.float64), tensor([4]))
         """
-        return self._at(newest(self._arguments, self.placement, of))
+        return self._at(latest_windows(self._arguments, self.placement, of))
 
     def cover(
         self, span: str | None = None, start: splits.Moment | None = None, stop: splits.Moment | None = None
@@ -506,7 +508,7 @@ class Windows:
             >>> batch["y"][~batch["y.repeated"]]
             tensor([0, 1, 2, 3, 4, 5, 6])
         """
-        return self._at(covered(self._arguments, self.placement, span, start, stop))
+        return self._at(covering_windows(self._arguments, self.placement, span, start, stop))
 
     @suggests_keywords
     def on(
@@ -544,7 +546,7 @@ class Windows:
             tensor([[5, 6, 7, 8],
                     [6, 7, 8, 9]])
         """
-        arguments, others, chosen = moved(self._arguments, self.placement, stash, at, tables, frequency)
+        arguments, others, chosen = arguments_on(self._arguments, self.placement, stash, at, tables, frequency)
         return self._at(windows_of(arguments, stash, at, others, chosen, may_forecast=True), arguments)
 
     def needs(self) -> dict[str, Any]:

@@ -63,13 +63,13 @@ def loader_over(seconds: float, prefetch: int, monkeypatch: pytest.MonkeyPatch, 
 
 
 def slow_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    select: Callable[..., Any] = host.select  # type: ignore[attr-defined]  # imported there
+    gather_into: Callable[..., Any] = host.gather_into  # type: ignore[attr-defined]  # imported there
 
     def slowly(*arguments: Any) -> Any:
         time.sleep(SLOW)
-        return select(*arguments)
+        return gather_into(*arguments)
 
-    monkeypatch.setattr(host, "select", slowly)
+    monkeypatch.setattr(host, "gather_into", slowly)
 
 
 def check_parts(stats: dict[str, Any]) -> None:

@@ -20,12 +20,12 @@ from tensorstash.ingest.row_order import (
     ascend,
     by_entity,
     distinct,
-    move,
+    move_to_places,
     offsets_of,
+    places_after,
     runs_between,
     runs_of,
     sort,
-    then,
 )
 from tests.oracle_load import like, write_parquet
 
@@ -75,14 +75,14 @@ def test_every_row_comes_to_its_place(rows: list[Row], cuts: list[int], integer:
     places = np.arange(len(rows), dtype=integer) if places is None else places
     assert places.dtype == integer
     assert places.tolist() == [in_groups.index(row) for row in range(len(rows))]
-    move(times, places)
+    move_to_places(times, places)
     assert times.tolist() == [rows[row][1] for row in in_groups]
     assert distinct(times, offsets) == len({*rows})
 
     order = sorted(range(len(rows)), key=rows.__getitem__)
     ascending, _ = ascend([times], offsets)
     assert ascending == (rows == [] or [rows[row] for row in in_groups] == sorted(rows))
-    places = then(places, sort([times], offsets, places.dtype))
+    places = places_after(places, sort([times], offsets, places.dtype))
     assert places.tolist() == [order.index(row) for row in range(len(rows))]
     assert times.tolist() == [rows[row][1] for row in order]
     equal = [k for k, (a, b) in enumerate(pairwise(sorted(rows))) if a == b]

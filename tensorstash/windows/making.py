@@ -1,0 +1,190 @@
+"""Windows are made here: from arguments and a stash to a `Placement`, and `on`, `latest` and `cover` of one."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tensorstash.common.calendar import Calendar, GivenStep, Step
+from tensorstash.common.checks import shown
+from tensorstash.common.dtypes import Bools
+from tensorstash.errors import NoWindowError
+from tensorstash.stash.stash import Stash
+from tensorstash.stash.steps import calendar_of
+from tensorstash.windows.align import align_text, aligned, checked_align
+from tensorstash.windows.arguments import Arguments, check_stash
+from tensorstash.windows.cover import covering
+from tensorstash.windows.entities import chosen_in, of_entities
+from tensorstash.windows.fills import slot_fills
+from tensorstash.windows.gaps import stash_runs
+from tensorstash.windows.intervals import intervals, no_intervals, windows_in
+from tensorstash.windows.latest import latest
+from tensorstash.windows.lost import too_short, warn_of_absent, warn_of_empty_slots, warn_of_gaps, warn_of_require
+from tensorstash.windows.placement import Placement
+from tensorstash.windows.require import Required, required
+from tensorstash.windows.runs import Runs, read_calendar
+from tensorstash.windows.selection import anchored, at_points, complete, enough_rows
+from tensorstash.windows.slots import lead_and_tail, place, run_edges, times_at, with_tail
+from tensorstash.windows.splits import Moment, check_divisible, check_intervals
+from tensorstash.windows.tables import check_used, checked_tables
+from tensorstash.windows.time_spans import time_spans
+from tensorstash.windows.traits import check_same, tables_of
+from tensorstash.windows.whole import to_width
+
+
+def windows_of(
+    arguments: Arguments,
+    stash: Stash,
+    at: Any,
+    tables: Mapping[str, Stash],
+    chosen: Bools | None = None,
+    *,
+    may_forecast: bool = False,
+) -> Placement:
+    """The windows of a stash, of its `chosen` entities, or those at the points of a frame.
+
+    With `may_forecast` there may be none, if the rows hold the history of a window that starts after them.
+    """
+    arguments.check(stash, at)
+    runs = stash_runs(stash, arguments.gaps, arguments.frequency, arguments.tolerance, counted=bool(arguments.spans))
+    if arguments.is_whole:
+        wide = to_width(arguments.spans, stash, runs, chosen, masked=arguments.gaps == "mask", is_kept=may_forecast)
+        arguments = replace(arguments, spans=wide, stride=wide[0].stop)
+    unplaced = replace(_unplaced(arguments, stash, runs, at, tables), chosen=chosen)
+    judged = required(unplaced, arguments.require)
+    if at is not None:
+        placement = at_points(unplaced, at, arguments.closed, judged, arguments.unmatched)
+    else:
+        placement = _all_windows(unplaced, runs, judged, arguments.stride, may_forecast=may_forecast)
+        placement = placement if chosen is None else of_entities(placement, chosen)
+        placement = enough_rows(anchored(placement, arguments.where)) if len(placement) else placement
+    _check_reach(placement)
+    return placement
+
+
+def _unplaced(arguments: Arguments, stash: Stash, runs: Runs, at: Any, tables: Mapping[str, Stash]) -> Placement:
+    """The slots and spans of windows, of which none has a place yet."""
+    history, horizon = arguments.history(at), arguments.horizon
+    lead, tail = lead_and_tail(arguments.min_history, arguments.min_horizon, history, horizon)
+    slots = place(runs, stash, masked=arguments.gaps == "mask", lead=lead, tail=tail)
+    side = arguments.closed if at is not None else "left" if horizon else "right"
+    return Placement(
+        stash=stash,
+        spans=arguments.spans,
+        history=history,
+        horizon=horizon,
+        slots=slots,
+        fills=slot_fills(stash, arguments.spans, slots) if arguments.may_be_empty else None,
+        intervals=no_intervals(),
+        time_spans=time_spans(stash, arguments.in_time, tables, side),
+        align=checked_align(stash, arguments.align, in_steps=bool(arguments.spans) and arguments.gaps != "ignore"),
+        is_whole=arguments.is_whole,
+    )
+
+
+def _all_windows(
+    placement: Placement, runs: Runs, judged: Sequence[Required], stride: int, *, may_forecast: bool
+) -> Placement:
+    """Every window that lacks no required value; raises `NoWindowError`, and warns if many windows are lost.
+
+    With `may_forecast`, no whole window is needed if a run holds the history of a window that starts after it.
+    """
+    starts, stops = run_edges(placement.slots)
+    counts = windows_in(stops - starts, placement.length, stride)
+    every = replace(placement, intervals=intervals(starts, counts, stride))
+    if not len(every):
+        if may_forecast and int((stops - starts).max(initial=0)) >= placement.history + placement.slots.tail:
+            return every
+        raise too_short(placement, runs)
+    warn_of_gaps(every, runs)
+    warn_of_empty_slots(every, runs)
+    on_stride = aligned(every)
+    if not len(on_stride):
+        if may_forecast:
+            return on_stride
+        raise NoWindowError(
+            f"align= keeps the windows whose anchor is a whole number of strides from it; with stride {stride}"
+            f"{align_text(on_stride)} there is none. Give another time, a lower stride=, or align='end'."
+        )
+    kept = replace(on_stride, intervals=complete(on_stride, judged))
+    warn_of_require(kept, on_stride, judged)
+    warn_of_absent(kept, on_stride, every)
+    return kept
+
+
+def _check_reach(placement: Placement, *slots: int) -> None:
+    """Raise `DataError` if the calendar lacks the time of a slot of `ts.calendar`, or of one of the given slots."""
+    if not isinstance(placement.slots.frequency, Calendar):
+        return
+    timed = [span for span in placement.spans if any(placement.stash.about(name).calendar for name in span.columns)]
+    edges = {*slots, *(span.slots[0][k] for span in timed for k in (0, -1))}
+    windows = placement.intervals  # the first and the last window of each tell for all
+    is_at = placement.points is not None
+    ids = np.arange(len(placement)) if is_at else np.concatenate([windows.first_ids, windows.guide.ends - 1])
+    for edge in edges:
+        times_at(placement.slots, placement.times, placement.anchor_slots(ids) + edge)
+
+
+def arguments_on(  # noqa: PLR0917  the arguments of `Windows.on`
+    arguments: Arguments, placement: Placement, stash: Stash, at: Any, tables: object, frequency: GivenStep | None
+) -> tuple[Arguments, dict[str, Stash], Bools | None]:
+    """What `windows_of` takes to make windows of other data than that of their placement: all but the stash and `at`.
+
+    Raises unless what the windows show means the same there.
+    """
+    check_stash(stash)
+    own, given = tables_of(placement), checked_tables(tables)
+    check_used(given, own)
+    others = own | given
+    check_same(placement, stash, others)
+    step = _step_on(placement, stash, frequency)
+    return arguments.elsewhere(placement, at, step), others, chosen_in(placement, stash)
+
+
+def _step_on(placement: Placement, stash: Stash, given: GivenStep | None) -> Step | None:
+    """The step of time of windows on other data: their own, or a calendar that continues it."""
+    step = placement.slots.frequency
+    if not isinstance(step, Calendar):
+        if given is not None:
+            raise ValueError(
+                f"frequency= of on continues the calendar of windows, and these have none; got {shown(given)}. Leave "
+                "it out: the step of time is kept."
+            )
+        return step
+    longer = calendar_of(stash) if given is None else read_calendar(stash, given)
+    if longer is not None and longer.continues(step):
+        return longer
+    if given is not None:
+        raise ValueError(
+            f"frequency= of on continues the calendar of these windows, so it begins with the same {len(step.times):,} "
+            f"times, up to {step.clock.format(int(step.times[-1]))}; the one given does not. Make new windows with it."
+        )
+    return step
+
+
+def latest_windows(arguments: Arguments, placement: Placement, of: str | None) -> Placement:
+    """The newest window of each entity, of all entities and rows of the stash of a placement."""
+    check_intervals(placement, "latest", "Give the times at which to forecast as at=.")
+    check_divisible(placement, "latest")
+    slots = with_tail(placement.slots, placement.stash, placement.horizon)
+    every = replace(placement, slots=slots, cover=None)
+    newest = latest(every, required(every, arguments.require), of)
+    found = enough_rows(replace(every, fills=slot_fills(placement.stash, placement.spans, slots), intervals=newest))
+    _check_reach(found, placement.horizon - 1)
+    return found
+
+
+def covering_windows(
+    arguments: Arguments, placement: Placement, span: str | None, start: Moment | None, stop: Moment | None
+) -> Placement:
+    """Windows that show each row of a time range once, of all entities of the stash of a placement."""
+    check_intervals(placement, "cover", "Leave out at=.")
+    if arguments.require is not None or any(time_span.min_rows for time_span in placement.time_spans):
+        warnings.warn("cover shows every row, so require= and min_rows= leave out no window.", stacklevel=3)
+    _, tail = lead_and_tail(arguments.min_history, arguments.min_horizon, placement.history, placement.horizon)
+    every = replace(placement, align="start", fills=placement.fills if arguments.may_be_empty else None)
+    if tail != placement.slots.tail:  # those of `latest` have another one
+        every = replace(every, slots=with_tail(placement.slots, placement.stash, tail))
+    return covering(every, span, start, stop)
