@@ -89,7 +89,8 @@ def _all_windows(
 ) -> Placement:
     """Every window that lacks no required value; raises `NoWindowError`, and warns if many windows are lost.
 
-    With `may_forecast`, no whole window is needed if a run holds the history of a window that starts after it.
+    With `may_forecast`, none is needed if a run holds the history of a window that starts after it, or if only the
+    horizons lack required values.
     """
     starts, stops = run_edges(placement.slots)
     counts = windows_in(stops - starts, placement.length, stride)
@@ -108,7 +109,9 @@ def _all_windows(
             f"align= keeps the windows whose anchor is a whole number of strides from it; with stride {stride}"
             f"{align_text(on_stride)} there is none. Give another time, a lower stride=, or align='end'."
         )
-    kept = replace(on_stride, intervals=complete(on_stride, judged))
+    kept = replace(on_stride, intervals=complete(on_stride, judged, may_forecast=may_forecast))
+    if not len(kept):
+        return kept
     warn_of_require(kept, on_stride, judged)
     warn_of_absent(kept, on_stride, every)
     return kept
