@@ -3,13 +3,13 @@ PYTHON ?= .venv/bin/python
 WORKERS ?= 2
 CASES ?= 1500
 
-.PHONY: setup check near pins lint format types test cluster differential docs pictures site kernel sanitized release frameworks adapters
+.PHONY: setup check near pins lint format types test cluster differential docs pictures site kernel sanitized release frameworks adapters benchmarks
 
 setup:  ## a virtual environment with everything that tests and checks need
 	python3 -m venv .venv
 	.venv/bin/pip install -c constraints.txt -e '.[dev,docs]'
 
-check: lint types test cluster differential kernel sanitized site release  ## all that a change must pass
+check: lint types test benchmarks cluster differential kernel sanitized site release  ## all that a change must pass
 
 ROOMS = $(wildcard $(sort $(shell git diff --name-only $(SINCE) | sed -nE 's!^(tensorstash|tests)/([a-z]+)/.*!tests/\2!p')))
 SINCE ?= HEAD
@@ -44,6 +44,9 @@ test:  ## the whole suite, with the examples of all docstrings
 
 cluster:  ## the tests that start clusters of several nodes: Ray and torchrun
 	$(PYTHON) -m pytest -m cluster tests/cluster
+
+benchmarks:  ## each benchmark runs with small data, and its results are those of its tables and pictures
+	$(PYTHON) -m pytest -n $(WORKERS) -m benchmarks tests/project
 
 differential:  ## random cases give the batches, ids and states of an earlier commit; two minutes on two cores
 	$(PYTHON) -m pytest tests/differential/test_differential.py --differential $(CASES)

@@ -121,6 +121,8 @@ def _span(name: str, parts: Any) -> Span:
         raise TypeError(f"{rule}, got {shown(parts)} for {name!r}. The past 96 are ({column!r}, -96, 0).")
     whole = f"got {shown(tuple(parts))} for {name!r}"
     draw = parts[1] if len(parts) > 1 and isinstance(parts[1], Draw) else None
+    if any(isinstance(value, Draw) for value in parts[2:]):
+        raise ValueError(f"Only the start of a span may be a ts.Draw, {whole}.")
     numbers = parts[1:] if draw is None else (draw.low, *parts[2:])
     if len(parts) not in (3, 4) or not all(is_integer(value) for value in numbers):
         column, *others = parts or [None]

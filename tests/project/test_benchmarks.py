@@ -17,6 +17,8 @@ from tests import processes
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
+pytestmark = pytest.mark.benchmarks
+
 
 @pytest.fixture
 def workload(monkeypatch: pytest.MonkeyPatch) -> Any:

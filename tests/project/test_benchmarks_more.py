@@ -12,6 +12,8 @@ import torch
 
 from tests import processes
 
+pytestmark = pytest.mark.benchmarks
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 QUICK = BENCHMARKS / "results" / "quick"
 QUIET = {"MPLBACKEND": "Agg"}

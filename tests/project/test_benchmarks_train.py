@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-pytestmark = pytest.mark.filterwarnings("ignore:Gaps cost")
+pytestmark = [pytest.mark.benchmarks, pytest.mark.filterwarnings("ignore:Gaps cost")]
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -12,7 +12,10 @@ from tests import kernel
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "on_device.sh"
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the script needs timeout and bash 4")
+pytestmark = [
+    pytest.mark.benchmarks,
+    pytest.mark.skipif(sys.platform != "linux", reason="the script needs timeout and bash 4"),
+]
 
 
 def run(folder: Path, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
