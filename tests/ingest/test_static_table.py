@@ -288,7 +288,7 @@ def test_of_several_entity_columns_the_tuple_is_named() -> None:
 @pytest.mark.parametrize("columns", [None, ["size"]])
 def test_the_path_of_a_file_is_refused_with_its_frame(ending: str, columns: list[str] | None, tmp_path: Path) -> None:
     path = tmp_path / f"shops.{ending}"
-    writers: dict[str, Any] = {"parquet": SHOPS.write_parquet, "arrows": SHOPS.write_ipc_stream}
+    writers: dict[str, Callable[..., Any]] = {"parquet": SHOPS.write_parquet, "arrows": SHOPS.write_ipc_stream}
     text = SHOPS.write_csv(separator="\t" if ending == "TSV" else ",")
     if "sv" in ending.lower():
         path.write_bytes(gzip.compress(text.encode()) if "gz" in ending else text.encode())
