@@ -37,7 +37,7 @@ _BYTES_TOGETHER = 1 << 22  # the fixed time of a call is little beside that of s
 Pending = partial[Batch]
 
 # some of the steps that were located together, and their batches
-Made = tuple[Steps, range, list[Batch | Pending]]
+Gathered = tuple[Steps, range, list[Batch | Pending]]
 
 
 def together(batch_bytes: int) -> int:
@@ -50,7 +50,7 @@ def host_batches(
     groups: Iterable[tuple[Steps, Located]],
     memory: "Recycled | Staged",
     disk: ReadAhead | None = None,
-) -> Iterator[Made]:
+) -> Iterator[Gathered]:
     """The batches of all steps, in whichever thread iterates. `disk` asks for the pages of those that follow.
 
     `memory` is where they are gathered: memory that stays on the host, or that is copied from.

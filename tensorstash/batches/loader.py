@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import torch
 
 from tensorstash.batches.devices import PlainCopies, copies_to, device_of
-from tensorstash.batches.host import Entries, Made, Pending, Recycled, host_batches, together
+from tensorstash.batches.host import Entries, Gathered, Pending, Recycled, host_batches, together
 from tensorstash.batches.loader_arguments import Transform, bound, callables, check_windows
 from tensorstash.batches.locator import Locator
 from tensorstash.batches.prefetch import ahead
@@ -141,7 +141,7 @@ class Loader:
         self.resident = flag(resident, "resident")
         self._locator = Locator(dataset, with_ids=self.with_ids, with_valid=self.with_valid)
         self._times = Times(Pass(Position(), self.sampler.order))
-        self._live: Generator[Made, None, None] | None = None  # makes the batches of the last pass
+        self._live: Generator[Gathered, None, None] | None = None  # makes the batches of the last pass
         staged = not self.resident and self._staging is not None  # a missing device is refused here
         self._transform_plan = plan_transforms(
             self.transform, dataset.contents, staged=staged, ahead=self.prefetch > 0, resident=self.resident
@@ -201,7 +201,7 @@ class Loader:
                         began = clock()
                         batch = batch()
                         took = clock() - began  # for its gather, or for its copy
-                        times.add(took, 0.0 if self.resident else took, 0, made=True, waited=True)
+                        times.add(took, copying=0.0 if self.resident else took, windows=0, made=True, waited=True)
                     if late:
                         began = clock()
                         batch = self._transformed(late, batch)
@@ -229,7 +229,7 @@ class Loader:
         except ValueError as error:  # the generator is running
             raise RuntimeError("A loader has one live iterator; another thread waits for its next batch.") from error
 
-    def _batches(self, schedule: Schedule, start: Position) -> Iterator[Made]:
+    def _batches(self, schedule: Schedule, start: Position) -> Iterator[Gathered]:
         """The batches of a pass, a few at a time, made in whichever thread iterates.
 
         Memory is made here, in the thread of the loop: each thread has a current device of its own.

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from tensorstash.batches.devices import Copies, module_of
-from tensorstash.batches.host import Made
+from tensorstash.batches.host import Gathered
 from tensorstash.batches.staging import Staging, Wait
 from tensorstash.batches.variates_on_device import DeviceRows, gather_variates, rows_on_host
 from tensorstash.common.dtypes import Int32s, as_integers
@@ -134,7 +134,7 @@ class ResidentColumns:
         self.used = [*{tensor.untyped_storage().data_ptr(): tensor for tensor in used}.values()]
 
 
-def resident_batches(columns: ResidentColumns, groups: Iterable[tuple[Steps, Located]]) -> Iterator[Made]:
+def resident_batches(columns: ResidentColumns, groups: Iterable[tuple[Steps, Located]]) -> Iterator[Gathered]:
     """The batches of all steps, one by one, which the loop gathers."""
     for steps, located in groups:
         source, of_steps = _integers(columns, located, len(steps.ids))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorstash.batches.host import Made
+from tensorstash.batches.host import Gathered
 from tensorstash.sampling.passes import Pass
 
 _clock = time.perf_counter
@@ -52,16 +52,16 @@ class Times:
 
 
 def timed(
-    batches: Iterator[Made],
-    copying: Callable[[], float],
+    portions: Iterator[Gathered],
+    copy_clock: Callable[[], float],
     note: Callable[[float, float, int], None],
-) -> Generator[Made, None, None]:
-    """The same batches; `note` is told how long each took, how much of that by the clock `copying`, and its windows."""
+) -> Generator[Gathered, None, None]:
+    """The same portions; `note` is told how long each took, how much of it by the copy clock, and its windows."""
     while True:
-        began, before = _clock(), copying()
-        made = next(batches, None)
-        windows = 0 if made is None else len(made[1]) * made[0].ids.shape[1]
-        note(_clock() - began, copying() - before, windows)
-        if made is None:
+        began, before = _clock(), copy_clock()
+        portion = next(portions, None)
+        windows = 0 if portion is None else len(portion[1]) * portion[0].ids.shape[1]
+        note(_clock() - began, copy_clock() - before, windows)
+        if portion is None:
             return
-        yield made
+        yield portion

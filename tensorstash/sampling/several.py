@@ -12,7 +12,11 @@ from tensorstash.windows.windows import Windows
 
 
 class Several(ABC):
-    """Windows of several stashes that a `Loader` samples in an order of their own."""
+    """Windows of several stashes that a `Loader` samples in an order of their own.
+
+    Where a process may have only a part of them, they also have `statistics`, which `Scaler.fit` asks for in place of
+    reading their rows.
+    """
 
     parts: Mapping[Any, Windows]  # the windows of each stash that this process has
     contents: Contents  # gathers the windows of all parts
