@@ -35,6 +35,8 @@ def to_frame(
 
     origin, step = flag(origin, "origin"), flag(step, "step")
     anchors, by_slot = placement.anchor_slots(ids), placement.length > 0
+    if not by_slot and (origin or step):
+        raise ValueError("origin= and step= belong to slots, and these windows have none. Leave them out.")
     start, steps = (0, placement.horizon) if placement.horizon else (-placement.history, placement.history)
     cover = placement.cover
     if cover is not None:

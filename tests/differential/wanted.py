@@ -59,4 +59,10 @@ WANTED: tuple[Wanted, ...] = (
         reason="by= may be a column of codes, so another word is a column that is not there",
         shows=lambda _, label: label.startswith("Scaler.fit by="),
     ),
+    Wanted(
+        "transforms",
+        case=965,
+        reason="a scaler without a row to fit is refused by one error for all sources, a DataError",
+        shows=lambda _, label: label == "scaler refused",
+    ),
 )

@@ -159,6 +159,7 @@ def test_where_asks_for_a_row_at_the_anchor(table: Table, case: dict[str, Any], 
     check_batch(stash, case["spans"], kept, ts.Windows(stash, **case, where=mask)[:])
 
 
+@pytest.mark.filterwarnings("ignore:Part .* missing, before it:UserWarning")
 @settings(max_examples=100)
 @given(tables(), cases(("f32",)), st.lists(st.integers(-60, 120), unique=True, max_size=3))
 def test_split_judges_empty_slots_by_the_time_they_stand_for(
