@@ -15,7 +15,7 @@ ROOMS = $(wildcard $(sort $(shell git diff --name-only $(SINCE) | sed -nE 's!^(t
 SINCE ?= HEAD
 
 near: lint types  ## what finds most faults in minutes: the tests of the rooms that differ from SINCE, and of all documents
-	$(PYTHON) -m pytest -n $(WORKERS) tests/project/test_structure.py tests/project/test_docs.py tests/project/test_examples.py tests/messages $(ROOMS)
+	$(PYTHON) -m pytest -n $(WORKERS) tests/project/test_structure.py tests/project/test_docs.py tests/project/test_reference.py tests/project/test_examples.py tests/messages $(ROOMS)
 
 PYTHONS = 3.10.14 3.11.9 3.12 3.13 3.14
 
