@@ -494,5 +494,5 @@ def test_last_slots_of_shards_whose_series_are_shorter_or_lack_the_values(tmp_pa
     alone = ts.Windows(ts.load(data, ["y"], entity="e", time="t"), 1, 1)
     for part, whole_part in zip(own.split_last(3, 8, of=of), alone.split_last(3, 8, of=of), strict=True):
         assert sorted(chain(*(expected(of_shard) for of_shard in part.parts.values()))) == expected(whole_part)
-    with pytest.raises(ValueError, match=r"^A length of split_last, in slots, must be an integer >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"^A length of split_last must be an integer >= 1, got 0"):
         own.split_last(0)

@@ -12,7 +12,9 @@ import tensorstash as ts
 from tests.oracle_load import like
 from tests.transforms.test_scaled_stash import bits
 
-pytestmark = pytest.mark.filterwarnings("ignore:Too few", "ignore:.*have no window", "ignore:Gaps", "ignore:.*series")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:No value, or only one", "ignore:.*have no window", "ignore:Gaps", "ignore:.*series"
+)
 
 SPANS: dict[str, Any] = {"past": ("x", -4, 0), "next": ("y", 0, 2), "rows": (ts.each("x"), -4, 0)}
 

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:.*series end before",
     "ignore:.*Gaps cost",
     "ignore:Gaps make",
-    "ignore:Too few",
+    "ignore:No value, or only one",
 )
 
 RUNS = pl.DataFrame(

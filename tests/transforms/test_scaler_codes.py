@@ -17,7 +17,7 @@ from tests.transforms.scalers import KINDS
 from tests.transforms.test_scaled_stash import bits
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:Too few", "ignore:All values", "ignore:Gaps", "ignore:.*series", "ignore:No value of"
+    "ignore:No value, or only one", "ignore:All values", "ignore:Gaps", "ignore:.*series", "ignore:No value of"
 )
 
 LEVELS = {"glucose": 90.0, "iron": 15.0, "potassium": 4.0, "sodium": 140.0}

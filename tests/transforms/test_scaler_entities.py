@@ -87,7 +87,7 @@ def test_entities_are_matched_by_name(made: str, json_between: bool) -> None:
 def test_entities_of_several_columns_and_integers_are_matched_by_name() -> None:
     table = {"e": [1, 1, 1, 2, 2, 2], "f": ["x", "x", "y", "x", "x", "y"], "y": [1.0, 3.0, 5.0, 20.0, 40.0, 7.0]}
     many = ts.load(table, ["y"], entity=["e", "f"])
-    with pytest.warns(UserWarning, match="Too few"):
+    with pytest.warns(UserWarning, match="No value, or only one"):
         scaler = ts.Scaler.fit(many, ["y"], by="entity")
     scaler = ts.Scaler.from_state(json.loads(json.dumps(scaler.state_dict())))
     one = ts.load({"e": [2, 2], "f": ["x", "x"], "y": [20.0, 40.0]}, ["y"], entity=["e", "f"])

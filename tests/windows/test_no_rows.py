@@ -198,7 +198,7 @@ def test_scalers_are_fitted_on_rows_and_serve_without(full: ts.Stash, empty: ts.
     mix = ts.Mix({"none": windows_of(empty), "seen": seen})
     alone = ts.Scaler.fit(seen, ["amount"])
     assert oracle.same(ts.Scaler.fit(mix, ["amount"]).center["amount"], alone.center["amount"])
-    with pytest.warns(UserWarning, match=like("those of all rows count")):
+    with pytest.warns(UserWarning, match=like("the statistics of all of these rows")):
         pooled = ts.Scaler.fit(mix, ["amount"], by="entity")
     assert pooled.center["amount"][:3].tolist() == alone.center["amount"].tolist() * 3
 
