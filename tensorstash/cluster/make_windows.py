@@ -18,7 +18,7 @@ P = ParamSpec("P")
 def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[Concatenate[Shards, P], ShardedWindows]:
     """The function that makes the windows of each shard by `make`, with its arguments."""
 
-    def windows(shards: Shards, /, *arguments: P.args, **named: P.kwargs) -> ShardedWindows:  # noqa: D417  as in `make`
+    def windows(shards: Shards, /, *arguments: P.args, **named: P.kwargs) -> ShardedWindows:  # noqa: D417  those of `make`
         """The windows of shards, to be sampled by a `ts.Loader` on every rank of every node.
 
         The arguments mean the same for each shard as in `ts.Windows`, which explains them at length. The windows have
@@ -111,4 +111,4 @@ def _all_in_time(spans: object) -> bool:
     return isinstance(spans, Mapping) and all(isinstance(span, During) for span in spans.values())
 
 
-windows = _of_each_shard(Windows)  # `ts.Windows` alone states the arguments
+windows = _of_each_shard(Windows)  # with the parameters and types of `ts.Windows`

@@ -303,9 +303,11 @@ def test_the_path_of_a_file_is_refused_with_its_frame(ending: str, columns: list
 
 def test_nulls_are_refused_with_the_call_that_keeps_them() -> None:
     frame = SHOPS.with_columns(size=pl.Series([None, 1, 2]))
-    with pytest.raises(ts.errors.DataError) as told:
+    with pytest.raises(ts.errors.DataError, match=like("column 'size' has 1 null")) as told:
         load(static=frame)
-    for form in re.findall(r"static=(\(frame, .*?\}\))", str(told.value)):
+    forms = re.findall(r"static=(\(frame, .*?\}\))", str(told.value))
+    assert len(forms) == 2
+    for form in forms:
         kept = load(static=eval(form.replace("...", "-1"))).static["size"]
         assert kept.dtype in (torch.int64, torch.float32)
         assert not (kept[0] > 0)
