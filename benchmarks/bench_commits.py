@@ -89,9 +89,9 @@ def title(cell: tuple[str, int, str]) -> str:
     return f"{order}, {batch:,} windows, {layout}"
 
 
-def serve(rows: int) -> None:
+def serve(rows: int, threads: int = 1) -> None:
     """Take the batches of a cell for each line of input; the first line of a cell is answered with their bytes."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     turns: dict[str, Callable[[], float]] = {}
     for line in sys.stdin:
         order, batch, layout = json.loads(line)

@@ -214,6 +214,14 @@ def test_the_loops_of_two_checkouts_take_the_same_batches_by_turns() -> None:
     assert all(len(row["seconds"]["other"]) == 1 for row in results("bench_commits"))
 
 
+def test_the_loop_is_compared_with_itself_without_a_part_of_the_kernel() -> None:
+    for part in ("permutation.c", "expand.c", "AVX2"):
+        printed = run("bench_kernel.py", "--quick", "--part", part, "--only", "with gaps, 32")
+        cases = [f"with gaps, 32 windows, {layout}" for layout in ("separate", "packed")]
+        assert [line.strip().partition("  ")[0] for line in printed.splitlines() if "times" in line] == cases
+        assert [row["case"] for row in results("bench_kernel")] == cases
+
+
 def test_shards_are_made_and_opened(shm: Path) -> None:
     printed = run("bench_shards.py", "--quick")
     opened = ["open, mapped", "open, copies", "open, attached"]
