@@ -33,6 +33,7 @@ def run(machines: list[Path], ranks: int, path: Path, out: Path, batch_size: int
     return told
 
 
+@pytest.mark.cluster
 def test_an_epoch_goes_on_from_two_nodes_to_one_and_to_three(tmp_path: Path, machines: list[Path]) -> None:
     """From 4 ranks to 2 and to 6, within one epoch: every window once, counted over all ranks of all jobs."""
     path = cut(tmp_path / "cut", shards=9)
