@@ -66,9 +66,8 @@ def _footers(
     """The footers of the files whose keys, of these `types`, do not contradict the filter."""
     look = partial(_footer, wanted=wanted, readers=Readers())
     if condition is not None and types:
-        first = look(files[0])
-        keys = {key: arrow for key, arrow in types.items() if key not in first.own}
-        files = kept_files(files, keys, pa.schema([*first.stored, *keys.items()]), condition)
+        own = look(files[0]).own
+        files = kept_files(files, {key: arrow for key, arrow in types.items() if key not in own}, condition)
     at_a_time = threads() if all(file.system is None for file in files) else REQUESTS
     return map_in_threads(look, files, at_a_time, "footers", progress)
 
@@ -144,15 +143,11 @@ def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
 
 def open_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, progress: bool | None) -> Source:
     """The row groups of a pyarrow dataset of Parquet files, whose footers have the row counts; others are streams."""
-    asked = None if condition is None or condition.formula is not None else condition.fitted(source.schema).expression
     fragments: list[Any] = [None]
     with suppress(ValueError):  # the dataset has a filter or a projection
-        try:
-            fragments = [*source.get_fragments(asked)]
-        except pa.ArrowException:  # a filter that does not fit the columns raises later, with their names
-            fragments = [*source.get_fragments()]
+        fragments = [*source.get_fragments()]
     if not all(isinstance(fragment, pads.ParquetFileFragment) for fragment in fragments):
-        return open_stream(source, wanted, condition, progress)
+        return open_stream(source, wanted, progress)
     label, schema = f"the pyarrow {type(source).__name__}", source.schema
     check_unique(schema.names, wanted, label)
     read, pieces = list[ReadGroups](), []

@@ -52,7 +52,7 @@ def test_partition_keys_exclude_files_unread(tmp_path: Path) -> None:
     conditions: list[Any] = [
         [("year", "==", 2023)],
         pc.field("year") < 2024,
-        (pc.field("year") == 2023) & (pc.field("y") > 0),
+        [("year", "==", 2023), ("y", ">", 0)],
     ]
     for condition in conditions:
         stash = ts.load(root, ["y", "place"], filter=condition)
