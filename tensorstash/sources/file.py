@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ WILDCARD = re.compile(r"[*?\[]")  # the special characters of a glob pattern
 Stamp = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class File:
     """A file of a source, or a path to search for files."""
 
@@ -50,6 +51,11 @@ class File:
     def name(self) -> str:
         """The path in small letters, without the options of a URL: its ending tells the format."""
         return (self.path.partition("?")[0] if self.is_http else self.path).lower()
+
+    @cached_property
+    def real(self) -> str:
+        """What tells the file from all others, also where links lead to it."""
+        return os.path.realpath(self.path) if self.system is None else self.address
 
     def open(self) -> Any:
         """The file, open for reading."""
@@ -160,13 +166,12 @@ def _stamp(file: File) -> Stamp:
     try:
         if file.system is None:
             status = os.stat(file.path)
-            path = os.path.realpath(file.path)
-            return path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, *file.keys
+            return file.real, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, *file.keys
         from pyarrow import fs
 
         info = file.system.get_file_info(file.path)
         if info.type == fs.FileType.File:
-            return file.address, info.size, info.mtime_ns, _version(file), *file.keys
+            return file.real, info.size, info.mtime_ns, _version(file), *file.keys
     except (OSError, ValueError, pa.ArrowException) as error:
         raise SourceError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
     raise SourceError(f"{file} cannot be read: it no longer exists")
