@@ -40,18 +40,18 @@ def open_files(
     types = key_types(files)
     footers = _footers(files, types, wanted, condition, progress)
     names = [str(footer.file) for footer in footers]
-    whole, notes = unify(names, [_schema(footer, types) for footer in footers], wanted)
+    whole = unify(names, [_schema(footer, types) for footer in footers], wanted)
     kept = [footer.kept(whole, condition) for footer in footers]
     read = [(footer.groups, groups, footer.place) for footer, groups in zip(footers, kept) if footer.groups]
     if wide := _wide_times(whole, wanted, read, progress):
         whole = _in_microseconds(whole, wide, footers)
         footers = [replace(footer, wide=wide) for footer in footers]
-        notes += tuple(f"{n!r} is read as {whole.field(n).type}: its times do not fit into ns" for n in sorted(wide))
     pieces = [
         (footer.place(index), rows, partial(_cast_batches, footer, index, whole) if index in groups else None)
         for footer, groups in zip(footers, kept)
         for index, rows in enumerate(footer.rows)
     ]
+    notes = tuple(f"{n!r} is read as {whole.field(n).type}: its times do not fit into ns" for n in sorted(wide))
     of_paths = frozenset(types).difference(*(footer.own for footer in footers))
     return Source(label, whole, in_order(pieces, label), len(pieces), notes, of_paths)
 
