@@ -14,17 +14,17 @@ from tensorstash.columns.types import is_text
 _VIEWS = re.compile("(string|binary)_view")  # in the name of a type, whatever it is nested in
 
 
-def plain_type(arrow: pa.DataType) -> pa.DataType:
+def unwrapped_type(arrow: pa.DataType) -> pa.DataType:
     """The plain type of a column: without extension types, run-end encoding and views of lists."""
     if isinstance(arrow, pa.BaseExtensionType):
         name = arrow.extension_name
         if name != "arrow.fixed_shape_tensor":
-            return plain_type(arrow.storage_type)
+            return unwrapped_type(arrow.storage_type)
         if arrow.permutation is not None and [*arrow.permutation] != sorted(arrow.permutation):
             return arrow
         return reduce(pa.list_, reversed(arrow.shape), arrow.value_type)
     if pa.types.is_run_end_encoded(arrow):
-        value = plain_type(arrow.value_type)
+        value = unwrapped_type(arrow.value_type)
         return pa.large_string() if pa.types.is_string_view(value) else value
     is_view = pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow)
     return pa.large_list(arrow.value_type) if is_view else arrow
