@@ -16,7 +16,7 @@ from tensorstash.errors import SchemaError, SourceError, unknown
 from tensorstash.sources.evaluate import bind
 from tensorstash.sources.pyarrow_texts import may_mention
 from tensorstash.sources.read import Derived, Source, read, with_derived
-from tensorstash.sources.storage import unwrapped_type, unwrapped
+from tensorstash.sources.storage import unwrapped, unwrapped_type
 
 
 def bound(formulas: Mapping[str, Formula], time: str | None, source: Source) -> tuple[Derived, ...]:
