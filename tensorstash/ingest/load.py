@@ -165,7 +165,7 @@ def load(
         source: files of Parquet, Arrow or CSV: a path, a glob, a directory, a URL such as
             `s3://bucket/weather/*.parquet`, or a list of them; a polars or pandas frame; a Table, RecordBatch or
             Dataset of pyarrow; a Hugging Face Dataset; a mapping of arrays or tensors. Also what is read once, into an
-            unnamed file in `TMPDIR`: a polars LazyFrame, a reader or Scanner of pyarrow, and whatever
+            unnamed file in `TMPDIR`: a polars LazyFrame, a reader or Scanner of pyarrow, a Ray Dataset, and whatever
             has `__arrow_c_stream__`. A damaged value of a Parquet file is found only if the file has page checksums,
             `write_page_checksum=True` of pyarrow. See `docs/guide/sources.md`.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one

@@ -34,7 +34,7 @@ def open_csv_files(
         wanted = Wanted(frozenset({*first.names, *keys}) - {""})
         types = {name: kind for name, kind in types.items() if name}
         notes = ("a column without a name is left out",)
-    chosen = kept_files(files, keys, condition)
+    chosen = kept_files(files, keys, _schema(first, types, keys), condition)
 
     def tables() -> Iterator[Csv]:
         return (first if file == first.file else _opened(file, files, wanted) for file in chosen)

@@ -40,18 +40,18 @@ def open_files(
     types = key_types(files)
     footers = _footers(files, types, wanted, condition, progress)
     names = [str(footer.file) for footer in footers]
-    whole = unify(names, [_schema(footer, types) for footer in footers], wanted)
+    whole, notes = unify(names, [_schema(footer, types) for footer in footers], wanted)
     kept = [footer.kept(whole, condition) for footer in footers]
     read = [(footer.groups, groups, footer.place) for footer, groups in zip(footers, kept) if footer.groups]
     if wide := _wide_times(whole, wanted, read, progress):
         whole = _in_microseconds(whole, wide, footers)
         footers = [replace(footer, wide=wide) for footer in footers]
+        notes += tuple(f"{n!r} is read as {whole.field(n).type}: its times do not fit into ns" for n in sorted(wide))
     pieces = [
         (footer.place(index), rows, partial(_cast_batches, footer, index, whole) if index in groups else None)
         for footer, groups in zip(footers, kept)
         for index, rows in enumerate(footer.rows)
     ]
-    notes = tuple(f"{n!r} is read as {whole.field(n).type}: its times do not fit into ns" for n in sorted(wide))
     of_paths = frozenset(types).difference(*(footer.own for footer in footers))
     return Source(label, whole, in_order(pieces, label), len(pieces), notes, of_paths)
 
@@ -66,8 +66,9 @@ def _footers(
     """The footers of the files whose keys, of these `types`, do not contradict the filter."""
     look = partial(_footer, wanted=wanted, readers=Readers())
     if condition is not None and types:
-        own = look(files[0]).own
-        files = kept_files(files, {key: arrow for key, arrow in types.items() if key not in own}, condition)
+        first = look(files[0])
+        keys = {key: arrow for key, arrow in types.items() if key not in first.own}
+        files = kept_files(files, keys, pa.schema([*first.stored, *keys.items()]), condition)
     at_a_time = threads() if all(file.system is None for file in files) else REQUESTS
     return map_in_threads(look, files, at_a_time, "footers", progress)
 
@@ -143,11 +144,15 @@ def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
 
 def open_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, progress: bool | None) -> Source:
     """The row groups of a pyarrow dataset of Parquet files, whose footers have the row counts; others are streams."""
+    asked = None if condition is None or condition.formula is not None else condition.fitted(source.schema).expression
     fragments: list[Any] = [None]
     with suppress(ValueError):  # the dataset has a filter or a projection
-        fragments = [*source.get_fragments()]
+        try:
+            fragments = [*source.get_fragments(asked)]
+        except pa.ArrowException:  # a filter that does not fit the columns raises later, with their names
+            fragments = [*source.get_fragments()]
     if not all(isinstance(fragment, pads.ParquetFileFragment) for fragment in fragments):
-        return open_stream(source, wanted, progress)
+        return open_stream(source, wanted, condition, progress)
     label, schema = f"the pyarrow {type(source).__name__}", source.schema
     check_unique(schema.names, wanted, label)
     read, pieces = list[ReadGroups](), []

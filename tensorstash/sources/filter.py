@@ -3,7 +3,7 @@
 import math
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Iterable, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -30,8 +30,7 @@ _INT64 = 2.0**63
 _FEW_VALUES = 64  # so many values of a list are compared one by one
 _LISTS = (list, tuple, set, frozenset)
 
-Term = tuple[str, str, Any]  # column, operator, value
-Clauses = tuple[tuple[Term, ...], ...]  # OR of ANDs
+Clauses = tuple[tuple[tuple[str, str, Any], ...], ...]  # OR of ANDs of (column, operator, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,26 +70,19 @@ class Filter:
         """The columns of a schema that the filter names; for a pyarrow expression possibly too many, never too few."""
         return Wanted(self.named, self.mentions).among(schema.names)
 
-    def about(self, schema: pa.Schema, counts: Callable[[Term], bool] = lambda _: True) -> pc.Expression | None:
-        """A condition on columns of a schema that every kept row meets, from the terms that count; `None`: unknown.
-
-        A pyarrow expression, which does not list its columns, may have others.
-        """
-        if self.clauses is None:
-            return None if self.formula is not None else self.expression
-        known = [
-            [term for term in clause if term[0] in schema.names and counts(term)]
-            for clause in self.fitted(schema).clauses or ()
-        ]
-        return _any_clause(known) if all(known) else None
-
     def for_statistics(self, schema: pa.Schema) -> pc.Expression | None:
         """The part that minima and maxima can decide. They do not count NaN, which pyarrow ignores."""
+        if self.formula is not None:
+            return None
         types = {name: value_type(schema.field(name).type) for name in self.names(schema)}
         floating = {name for name, arrow in types.items() if pa.types.is_floating(arrow) or pa.types.is_nested(arrow)}
-        if floating and self.clauses is None:
-            return None
-        return self.about(schema, lambda term: term[0] not in floating or _excludes_nan(term))
+        if self.clauses is None:
+            return None if floating else self.expression
+        clauses = [
+            [term for term in clause if term[0] in schema.names and (term[0] not in floating or _excludes_nan(term))]
+            for clause in self.fitted(schema).clauses or ()
+        ]
+        return _any_clause(clauses) if all(clauses) else None
 
 
 def parse(condition: Any) -> Filter:
@@ -130,7 +122,7 @@ def parse(condition: Any) -> Filter:
     return Filter(_any_clause(clauses), clauses)
 
 
-def _any_clause(clauses: Iterable[Iterable[Term]]) -> pc.Expression:
+def _any_clause(clauses: Iterable[Iterable[tuple[str, str, Any]]]) -> pc.Expression:
     terms = ([_holds(*term) for term in clause] for clause in clauses)
     return reduce(or_, (reduce(and_, clause) for clause in terms))
 
@@ -222,7 +214,7 @@ def _is_int64(value: float) -> bool:
     return value.is_integer() and -_INT64 <= value < _INT64
 
 
-def _fitted(term: Term, schema: pa.Schema) -> Any:
+def _fitted(term: tuple[str, str, Any], schema: pa.Schema) -> Any:
     """The value of a term in the type of its column: numbers, and dates and texts in ISO 8601 as dates and times."""
     name, operator, value = term
     index = schema.get_field_index(name)
@@ -265,7 +257,7 @@ def _as_time(value: Any, kind: pa.DataType) -> pa.Scalar | None:
     return None
 
 
-def _excludes_nan(term: Term) -> bool:
+def _excludes_nan(term: tuple[str, str, Any]) -> bool:
     return term[1] in _COMPARISONS and term[1] != "!=" and not (isinstance(term[2], float) and math.isnan(term[2]))
 
 

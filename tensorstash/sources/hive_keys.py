@@ -8,17 +8,19 @@ from contextlib import suppress
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as pads
 
 from tensorstash.columns.path import PARTS
+from tensorstash.columns.types import value_type
 from tensorstash.errors import DataError
-from tensorstash.sources.file import NULL_KEY, File
+from tensorstash.sources.file import NULL_KEY, File, here
 from tensorstash.sources.filter import Filter
-from tensorstash.sources.kept_rows import mask
 from tensorstash.sources.storage import decoded
 
 _INTEGER = re.compile("0|-?[1-9][0-9]{0,18}")
 _EXACT = 1 << 53  # float64 has all integers up to it
 _TEXT = pa.dictionary(pa.int32(), pa.string())
+_FORMAT = pads.ParquetFileFormat()
 
 
 def key_types(files: Sequence[File]) -> dict[str, pa.DataType]:
@@ -81,15 +83,30 @@ def _differ(values: pa.Array, key: str | None) -> pa.Array:
     return pc.fill_null(pc.not_equal(values, expected), True)
 
 
-def kept_files(files: Sequence[File], types: Mapping[str, pa.DataType], condition: Filter | None) -> Sequence[File]:
-    """The files whose keys, of these `types`, do not contradict the filter; the first one if all do."""
-    asked = None if condition is None else condition.about(pa.schema(types))
-    names = {tuple(dict(file.keys)) for file in files}
-    if asked is None or not types or len(names) > 1:
+def kept_files(
+    files: Sequence[File], types: Mapping[str, pa.DataType], schema: pa.Schema, condition: Filter | None
+) -> Sequence[File]:
+    """The files whose keys, of these `types`, do not contradict the filter; the first one if all do.
+
+    `schema` has all columns of a file.
+    """
+    if condition is None or condition.formula is not None or not types:
         return files
-    rows = [dict(file.keys) for file in files]
-    columns = {key: pa.array([row[key] for row in rows], pa.string()).cast(types[key]) for key in types}
-    with suppress(pa.ArrowException):  # it has other columns too, or does not fit these, which is refused later by name
-        kept = [file for file, holds in zip(files, mask(pa.record_batch(columns), asked)) if holds]
+    claims = enumerate(_claim(file, types) for file in files)
+    system = here()
+    fragments = [_FORMAT.make_fragment(str(k), system, partition_expression=claim) for k, claim in claims]
+    dataset = pads.FileSystemDataset(fragments, schema, _FORMAT, system)
+    with suppress(pa.ArrowException):  # a filter that does not fit the columns is refused later, by name
+        kept = [files[int(fragment.path)] for fragment in dataset.get_fragments(condition.fitted(schema).expression)]
         return kept or files[:1]
     return files
+
+
+def _claim(file: File, types: Mapping[str, pa.DataType]) -> pc.Expression:
+    """The condition that the keys of a path guarantee for every row of the file."""
+    claim = pc.scalar(True)
+    for key, value in file.keys:
+        if key in types:
+            plain = pa.scalar(value, pa.string()).cast(value_type(types[key]))
+            claim &= pc.field(key) == plain if plain.is_valid else pc.field(key).is_null()
+    return claim

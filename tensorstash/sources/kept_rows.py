@@ -31,7 +31,7 @@ def filtered(source: Source, condition: "Filter", names: Sequence[str], progress
         for batch in batches:
             rows = _rows_at_a_time(batch)
             try:
-                flags += [mask(batch.slice(at, rows), condition.expression) for at in range(0, batch.num_rows, rows)]
+                flags += [_mask(batch.slice(at, rows), condition.expression) for at in range(0, batch.num_rows, rows)]
             except pa.ArrowException as error:  # a division by zero, for example
                 raise DataError(
                     f"filter= must have a value for every row; in {unit.place} it fails: {error}."
@@ -48,7 +48,7 @@ def _rows_at_a_time(batch: pa.RecordBatch) -> int:
     return max(1, _TEXT_BYTES // max((length or 1 for length in lengths), default=1))
 
 
-def mask(batch: pa.RecordBatch, expression: pc.Expression) -> NDArray[np.bool_]:
+def _mask(batch: pa.RecordBatch, expression: pc.Expression) -> NDArray[np.bool_]:
     """Where an expression is true: neither false nor null."""
     import pyarrow.dataset as pads  # here, because it is slow to import
 
@@ -69,7 +69,7 @@ def columns_of(condition: "Filter", schema: pa.Schema, where: str) -> list[str]:
     if condition.formula is not None:
         return names
     try:
-        mask(_nothing(fields), condition.expression)
+        _mask(_nothing(fields), condition.expression)
     except (pa.ArrowException, TypeError, ValueError, KeyError) as error:
         if (missing := missing_column(error)) is not None:
             raise unknown(missing, schema.names, where) from error
@@ -81,7 +81,7 @@ def columns_of(condition: "Filter", schema: pa.Schema, where: str) -> list[str]:
     for field in list(fields):
         rest = [other for other in fields if other is not field]
         with suppress(pa.ArrowException):
-            mask(_nothing(rest), condition.expression)
+            _mask(_nothing(rest), condition.expression)
             fields = rest  # the name occurs only in a value of the expression
     if odd := [field.name for field in fields if is_bfloat16(field)]:
         raise SchemaError(

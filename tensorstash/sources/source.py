@@ -39,8 +39,6 @@ _REMEDIES = {
     "tensorstash.Stash": " Use the stash itself: stash.share(label) shares it, stash.save(path) writes it.",
     "deltalake.DeltaTable": " Load pl.scan_delta(table).",
     "pyiceberg.Table": " Load pl.scan_iceberg(table).",
-    "ray.Dataset": " Load dataset.to_pandas().",
-    "ray.MaterializedDataset": " Load dataset.to_pandas().",
     "builtins.HudiTable": " Load pa.Table.from_batches(table.read()).",
     "duckdb.DuckDBPyConnection": " Load a relation: connection.sql('from ...').",
 }
@@ -95,7 +93,7 @@ def open_source(
     from tensorstash.sources.streams import is_stream, open_stream
 
     if is_stream(source) and kind not in _REMEDIES:
-        return open_stream(source, wanted, progress)
+        return open_stream(source, wanted, condition, progress)
     remedy = _REMEDIES.get(kind, "")
     if kind in ("builtins.list", "builtins.tuple"):
         remedy = _REMEDIES_OF_LISTS.get(kind_of(source[0]), _CONCATENATE)

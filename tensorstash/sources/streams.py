@@ -6,6 +6,7 @@ while many streams can be read only once.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,8 @@ from tensorstash.columns.types import is_text, value_type
 from tensorstash.common.forks import check_pool
 from tensorstash.common.progress import Bar, bar_of
 from tensorstash.errors import SchemaError, SourceError, TensorstashError
-from tensorstash.sources.evaluate import explained
+from tensorstash.sources.evaluate import explained, is_elementwise
+from tensorstash.sources.filter import Filter
 from tensorstash.sources.locate import kind_of
 from tensorstash.sources.read import Source, Unit, Wanted, in_order
 from tensorstash.sources.spool import Spool
@@ -44,10 +46,12 @@ def is_stream(source: Any) -> bool:
     return is_producer or kind_of(source) in _OPENERS
 
 
-def open_stream(source: Any, wanted: Wanted, progress: bool | None) -> Source:
-    """Read the wanted columns of a stream to its end."""
+def open_stream(source: Any, wanted: Wanted, condition: Filter | None, progress: bool | None) -> Source:
+    """Read the wanted columns of a stream to its end; a LazyFrame leaves out rows that a polars filter excludes."""
     kind = kind_of(source)
     label = f"the {kind.replace('.', ' ')}"
+    if kind == "polars.LazyFrame" and condition is not None and condition.formula is not None:
+        source = _filtered(source, condition.formula.expr)
     try:
         schema, batches = _OPENERS.get(kind, _open_arrow)(source)
         names = wanted.among(dict.fromkeys(schema.names))
@@ -111,9 +115,35 @@ def _open_dataset(source: Any) -> tuple[pa.Schema, Batches]:
     return source.schema, lambda names: source.scanner(columns=list(names)).to_reader()
 
 
+def _open_ray(source: Any) -> tuple[pa.Schema, Batches]:
+    def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        chosen = source.select_columns(list(names))
+        for table in chosen.iter_batches(batch_format="pyarrow", batch_size=None):
+            yield from table.select(list(names)).to_batches()
+
+    schema = source.schema()
+    if isinstance(getattr(schema, "base_schema", None), pa.Schema):
+        return schema.base_schema, batches
+    # blocks that are pandas frames have no Arrow schema
+    return next(iter(source.limit(1).iter_batches(batch_format="pyarrow"))).schema, batches
+
+
 def _open_lazy(frame: "pl.LazyFrame") -> tuple[pa.Schema, Batches]:
     check_pool()
     return arrow_schema(frame.collect_schema()), lambda names: collected(frame.select(names))
+
+
+def _filtered(frame: "pl.LazyFrame", condition: "pl.Expr") -> "pl.LazyFrame":
+    """The frame without the rows that a condition excludes, which polars need not read."""
+    import polars as pl
+
+    check_pool()
+    with suppress(pl.exceptions.PolarsError):  # errors are raised later, with the names of the columns
+        if is_elementwise(condition, frame.collect_schema()):
+            kept = frame.filter(condition)
+            kept.collect_schema()
+            return kept
+    return frame
 
 
 def arrow_schema(schema: Mapping[str, Any]) -> pa.Schema:
@@ -136,6 +166,8 @@ _OPENERS: dict[str, Callable[[Any], tuple[pa.Schema, Batches]]] = {
     "ibis.Table": _open_ibis,
     "lance.LanceDataset": _open_dataset,
     "polars.LazyFrame": _open_lazy,
+    "ray.Dataset": _open_ray,
+    "ray.MaterializedDataset": _open_ray,
     "pyarrow.Scanner": lambda scanner: _open_arrow(scanner.to_reader()),
     "pyarrow.FileSystemDataset": _open_dataset,
     "pyarrow.InMemoryDataset": _open_dataset,

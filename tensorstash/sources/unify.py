@@ -1,6 +1,7 @@
 """One schema for several files: different types are widened if that keeps all values."""
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 import pyarrow as pa
 
@@ -9,39 +10,46 @@ from tensorstash.columns.types import field_type, is_bfloat16, is_text, marks_bf
 from tensorstash.errors import SourceError
 from tensorstash.sources.read import Wanted, check_unique
 
+_MOST_SHOWN = 10
 
-def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) -> pa.Schema:
-    """Merge the schemas of files, which have these names, into one."""
-    files: dict[bytes, int] = {}  # the first file of each distinct schema, of which there are few
+
+def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) -> tuple[pa.Schema, tuple[str, ...]]:
+    """Merge the schemas of files into one, with notes on widened columns; one error lists all differences."""
+    files: dict[bytes, list[int]] = {}  # the files of each distinct schema, of which there are few
     for file, schema in enumerate(schemas):
         # the metadata of files differs between writers; the metadata of fields matters
-        files.setdefault(schema.remove_metadata().serialize().to_pybytes(), file)
-    kinds = [(names[file], schemas[file]) for file in files.values()]
-    for where, schema in kinds:
-        check_unique(schema.names, wanted, where)
+        files.setdefault(schema.remove_metadata().serialize().to_pybytes(), []).append(file)
+    kinds = [(schemas[which[0]], which) for which in files.values()]
+    for schema, which in kinds:
+        check_unique(schema.names, wanted, names[which[0]])
     first = schemas[0].remove_metadata()
     if len(kinds) == 1:
-        return first
-    unified = {}
-    for name in wanted.among(dict.fromkeys(name for _, schema in kinds for name in schema.names)):
-        whole: pa.Field | None = None
-        for where, schema in kinds:
-            if name not in schema.names:
-                raise _difference(f"{where} has no column {name!r}")
-            field = schema.field(name)
-            both = field if whole is None else wider(whole, field)
-            if both is None:
-                raise _difference(f"{where} has {name!r} as {field_type(field)}, not {field_type(whole)}")
-            whole = both
+        return first, ()
+    unified = {field.name: field for field in first if first.names.count(field.name) == 1}
+    differences, notes = [], []
+    for name in wanted.among(dict.fromkeys(name for schema, _ in kinds for name in schema.names)):
+        having = [(schema.field(name), which) for schema, which in kinds if name in schema.names]
+        lacking = [which for schema, which in kinds if name not in schema.names]
+        differences += [(file, f"{names[file]} has no column {name!r}") for which in lacking for file in which]
+        whole = having[0][0]
+        for field, which in having:
+            if (wide := wider(whole, field)) is not None:
+                whole = wide
+            else:
+                why = f"has {name!r} as {field_type(field)}, not {field_type(whole)}"
+                differences += [(file, f"{names[file]} {why}") for file in which]
         unified[name] = whole
-    return pa.schema([unified.get(field.name, field) for field in first])
-
-
-def _difference(what: str) -> SourceError:
-    return SourceError(
-        f"All files of a source need the same columns and types; {what}. Leave such columns out, or write all files "
-        "with one schema."
-    )
+        kinds_of = dict.fromkeys(field_type(field) for field, _ in having)
+        if len(kinds_of) > 1 and not is_text(whole.type):
+            notes.append(f"{name!r} is read as {whole.type}: the files have it as {', '.join(kinds_of)}")
+    if differences:
+        shown = "; ".join(text for _, text in sorted(differences, key=itemgetter(0))[:_MOST_SHOWN])
+        more = f"; and {len(differences) - _MOST_SHOWN} more" if len(differences) > _MOST_SHOWN else ""
+        raise SourceError(
+            f"All files of a source need the same columns and types: {shown}{more}. Leave such columns out, or write "
+            "all files with one schema."
+        )
+    return pa.schema([unified.get(field.name, field) for field in first]), tuple(notes)
 
 
 def wider(left: pa.Field, right: pa.Field) -> pa.Field | None:

@@ -80,14 +80,13 @@ def test_the_bytes_are_those_of_one_machine(cluster: Any, source: Path, tmp_path
         ts.cluster.shard(twice, entity="e", time="t", shards=2, to=tmp_path / "twice", engine="ray")
 
 
-def test_a_ray_dataset_is_refused_with_the_line_that_loads_it(cluster: Any, source: Path) -> None:
+def test_a_ray_dataset_is_a_source(cluster: Any, source: Path) -> None:
     dataset = ray.data.read_parquet(str(source))
     chosen: dict[str, Any] = {"columns": {"x": ts.column("x", fill=-1.0), "y": "y"}, **KEYS}
-    for each in (dataset, dataset.materialize()):
-        with pytest.raises(TypeError, match=r"\. Load dataset\.to_pandas\(\)\.\Z"):
-            ts.load(each, **chosen)
-    rows = sorted(ts.load(dataset.to_pandas(), **chosen).to_polars().rows())
+    rows = sorted(ts.load(dataset, **chosen).to_polars().rows())
     assert rows == sorted(ts.load(source, **chosen).to_polars().rows())
+    doubled = dataset.map_batches(lambda frame: frame.assign(x=frame["x"] * 2), batch_format="pandas")
+    assert ts.load(doubled, ["x"], **KEYS)["x"].nansum() == 2 * ts.load(source, ["x"], **KEYS)["x"].nansum()
 
 
 def test_workers_and_a_node_are_killed(

@@ -18,13 +18,13 @@ def test_long_texts_are_compared_a_few_rows_at_a_time(tmp_path: Path, monkeypatc
     pq.write_table(pa.table({"s": texts, "n": range(300)}), tmp_path / "s.parquet", compression="zstd")
     assert (tmp_path / "s.parquet").stat().st_size < 20_000
     sizes = []
-    mask = kept_rows.mask
+    mask = kept_rows._mask
 
     def noted(batch: pa.RecordBatch, expression: pc.Expression) -> Any:
         sizes.append(len(batch))
         return mask(batch, expression)
 
-    monkeypatch.setattr(kept_rows, "mask", noted)
+    monkeypatch.setattr(kept_rows, "_mask", noted)
     monkeypatch.setattr(kept_rows, "_TEXT_BYTES", 1_000_000)
     monkeypatch.setattr(parquet, "_MOST_BYTES", 1_000_000)
     for condition, kept in (([("s", "==", "a")], [299]), ([("s", "!=", "a"), ("n", "<", 15)], [*range(15)])):

@@ -52,7 +52,7 @@ def test_partition_keys_exclude_files_unread(tmp_path: Path) -> None:
     conditions: list[Any] = [
         [("year", "==", 2023)],
         pc.field("year") < 2024,
-        [("year", "==", 2023), ("y", ">", 0)],
+        (pc.field("year") == 2023) & (pc.field("y") > 0),
     ]
     for condition in conditions:
         stash = ts.load(root, ["y", "place"], filter=condition)
@@ -70,7 +70,7 @@ def test_partition_keys_exclude_files_unread(tmp_path: Path) -> None:
 def test_keys_that_only_some_paths_have_are_a_difference(tmp_path: Path) -> None:
     root = partitioned(tmp_path / "d")
     write_parquet(root / "year=2024" / "1.parquet", [pa.table({"y": [1]})])
-    with pytest.raises(ts.errors.SourceError, match=r"need the same columns and types; .*1\.parquet has no column 'pl"):
+    with pytest.raises(ts.errors.SourceError, match=r"need the same columns and types: .*1\.parquet has no column 'pl"):
         ts.load(root)
     assert ts.load(root, ["y", "year"]).rows == 13
 

@@ -192,12 +192,15 @@ SECONDS = pa.array([1_700_000_000, 1_700_000_060], pa.timestamp("s", "Asia/Tokyo
     ],
     ids=lambda given: str(getattr(given, "type", given)),
 )
-def test_what_differs_safely_is_widened(one: pa.Array, other: pa.Array, read: Any, tmp_path: Path) -> None:
+def test_what_differs_safely_is_widened_and_said(one: pa.Array, other: pa.Array, read: Any, tmp_path: Path) -> None:
     for arrays in ((one, other, one), (other, one, other)):
         for k, array in enumerate(arrays):
             # in an Arrow file, which has all these types
             write_ipc(tmp_path / f"{k}.arrow", [pa.table({"y": array, "k": [k, k]})], None)
-        stash = ts.load(tmp_path, ["y"])
+        plan, stash = ts.plan(tmp_path, ["y"]), ts.load(tmp_path, ["y"])
+        assert len(plan.notes) == 1
+        assert "'y' is read as " in plan.notes[0]
+        assert plan.notes[0] in str(plan)
         found = stash["y"].nan_to_num(-1) if stash["y"].dtype.is_floating_point else stash["y"]
         wanted = [array.cast(read) if read else array for array in arrays]
         if read is not None and pa.types.is_timestamp(read):
@@ -246,9 +249,9 @@ def test_bits_of_bfloat16_are_no_integers(tmp_path: Path) -> None:
 
 def test_a_column_that_only_the_first_file_has_not(tmp_path: Path) -> None:
     paths = write_all(tmp_path, {"y": [1]}, {"y": [1], "z": [2]}, {"z": [2]})
-    for column, path in (("y", paths[2]), ("z", paths[0])):
-        with pytest.raises(ts.errors.SourceError, match=like(f"{path} has no column {column!r}. Leave such")):
-            ts.load(tmp_path, [column])
+    message = f"{paths[0]} has no column 'z'; {paths[2]} has no column 'y'. Leave such"
+    with pytest.raises(ts.errors.SourceError, match=like(message)):
+        ts.load(tmp_path, ["y", "z"])
 
 
 def test_a_key_that_only_the_first_path_has_not(tmp_path: Path) -> None:
@@ -299,7 +302,7 @@ def test_a_column_that_only_some_files_have_is_an_error_in_either_order(swapped:
     """Also where all columns are loaded."""
     columns = [{"y": [1]}, {"y": [2], "z": [3]}]
     paths = write_all(tmp_path, *(columns[::-1] if swapped else columns))
-    message = rf"\AAll files of a source need the same columns and types; {paths[swapped]} has no column 'z'\. "
+    message = rf"\AAll files of a source need the same columns and types: {paths[swapped]} has no column 'z'\. "
     for call in (ts.load, looked_at):
         with pytest.raises(ts.errors.SourceError, match=message):
             call(tmp_path)
@@ -334,6 +337,7 @@ def test_integers_and_floats_of_one_column_are_floats(
         if read != pa.float16():  # which filters have no functions for
             kept = ts.load(tmp_path, ["y"], filter=[("y", "<", 50)])
             assert sorted(kept["y"].tolist()) == [-2, 0.5, 3]
+        assert f"'y' is read as {read}: " in ts.plan(tmp_path).notes[0]
 
 
 def test_integers_that_are_no_floats_are_refused_among_floats(tmp_path: Path) -> None:

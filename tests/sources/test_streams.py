@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.io.plugins import register_io_source
 
 import tensorstash as ts
 from tests.oracle_load import descriptors, like
@@ -159,7 +160,7 @@ def test_the_key_is_of_the_rows_and_not_of_the_batches(one: list[int], other: li
         if encode:
             pieces = [piece.set_column(1, "s", piece["s"].dictionary_encode()) for piece in pieces]
         batches = [batch for piece in pieces for batch in piece.combine_chunks().to_batches()]
-        source = open_stream(pa.RecordBatchReader.from_batches(pieces[0].schema, batches), Wanted(None), None)
+        source = open_stream(pa.RecordBatchReader.from_batches(pieces[0].schema, batches), Wanted(None), None, None)
         found = [row for unit in source.units for batch in unit.decode(["s", "n"]) for row in batch.to_pylist()]
         return contents(source, ["n", "s"]), found
 
@@ -224,8 +225,31 @@ def test_a_filter_of_a_lazy_frame_is_that_of_its_table(operator: str, name: str,
     assert isinstance(found, str) or found == expected
 
 
+@pytest.mark.parametrize(
+    ("condition", "is_pushed"),
+    [
+        (pl.col("n") * 2 > pl.col("n") + 3, True),
+        ((pl.col("s") == "a") | (pl.col("h") < 0.5), True),
+        ([("n", ">", 3), ("h", "<", 0.5)], False),
+        (pc.field("n") > 3, False),
+    ],
+)
+def test_polars_leaves_out_rows_that_a_filter_of_its_own_excludes(condition: Any, is_pushed: bool) -> None:
+    frame = pl.DataFrame({"n": range(6), "s": [*"abcabc"], "h": pl.Series([0.1] * 6, dtype=pl.Float32)})
+    pushed = []
+
+    def source(columns: Any, predicate: Any, _rows: Any, _batch: Any) -> Any:
+        pushed.append(predicate is not None)
+        rows = frame if predicate is None else frame.filter(predicate)
+        yield rows.select(columns) if columns is not None else rows
+
+    lazy = register_io_source(source, schema=frame.schema)
+    assert ts.load(lazy, ["n"], filter=condition)["n"].equal(ts.load(frame, ["n"], filter=condition)["n"])
+    assert pushed == [is_pushed]
+
+
 def test_a_dataset_is_read_by_row_groups(tmp_path: Path) -> None:
-    """Those that keys and statistics exclude are not, also where a column is missing in a file."""
+    """Files and row groups that keys and statistics exclude are not, also where a column is missing in a file."""
     for key in "ab":
         parquet_dir = tmp_path / f"k={key}"
         parquet_dir.mkdir()
@@ -235,7 +259,7 @@ def test_a_dataset_is_read_by_row_groups(tmp_path: Path) -> None:
     assert stash["y"].tolist() == [2.5, 3.0, 3.5, 4.0, 4.5]
     assert stash.vocabulary("k") == ["b"]
     planned = ts.plan(dataset, ["y"], filter=[("k", "=", "b"), ("t", ">=", 5)])
-    assert (planned.rows, planned.choice.source.pieces, len(planned.choice.source.units)) == (5, 4, 1)
+    assert (planned.rows, planned.choice.source.pieces, len(planned.choice.source.units)) == (5, 2, 1)
     dataset = pads.dataset(tmp_path, partitioning="hive")
     (tmp_path / "k=b" / "one.parquet").write_bytes(b"PAR1 nothing PAR1")
     with pytest.raises(ts.errors.SourceError, match=rf"\A{tmp_path}/k=b/one.parquet is not a readable Parquet file: "):
