@@ -31,21 +31,16 @@ class File:
 
     path: str  # within the file system
     system: "fs.FileSystem | None" = None  # `None`: the local file system
-    scheme: str = ""  # such as "s3://", printed before the path in messages
+    scheme: str = ""  # such as "s3://", goes before the path; empty for HTTP, whose paths are whole URLs
     keys: tuple[tuple[str, str | None], ...] = ()  # from directories `key=value` below the named directory
 
     def __str__(self) -> str:
-        return without_secrets(self.path) if self.is_http else self.address
+        return without_secrets(self.path) if self.is_http else f"{self.scheme}{self.path}"
 
     @property
     def is_http(self) -> bool:
         """Whether the path is a whole URL, with its options."""
         return self.path.startswith(("http://", "https://"))
-
-    @property
-    def address(self) -> str:
-        """What tells the file from all others."""
-        return self.path if self.is_http else f"{self.scheme}{self.path}"
 
     @property
     def name(self) -> str:
@@ -55,7 +50,7 @@ class File:
     @cached_property
     def real(self) -> str:
         """What tells the file from all others, also where links lead to it."""
-        return os.path.realpath(self.path) if self.system is None else self.address
+        return os.path.realpath(self.path) if self.system is None else f"{self.scheme}{self.path}"
 
     def open(self) -> Any:
         """The file, open for reading."""
@@ -85,7 +80,8 @@ def given_system(filesystem: Any) -> File:
     names = filesystem.protocol if isinstance(filesystem.protocol, (list, tuple)) else [filesystem.protocol]
     if "file" in names:
         return File("")
-    return File("", fs.PyFileSystem(fs.FSSpecHandler(filesystem)), f"{names[0]}://")
+    scheme = "" if "http" in names else f"{names[0]}://"
+    return File("", fs.PyFileSystem(fs.FSSpecHandler(filesystem)), scheme)
 
 
 def place_of(path: str, given: File | None) -> File:
@@ -117,7 +113,7 @@ def _place_of_url(url: str) -> File:
         place = given_system(system)
     except (ImportError, ValueError, OSError, pa.ArrowException) as error:
         raise SourceError(f"The file system of {without_secrets(url)} cannot be reached: {error}") from error
-    scheme = f"{bare.partition('://')[0]}://" if place.system is not None else ""
+    scheme = f"{bare.partition('://')[0]}://" if place.scheme else ""
     slash = "/" if magic and plain.endswith("/") and not path.endswith("/") else ""
     return replace(place, path=path + slash + bare[len(plain) :], scheme=scheme)
 
