@@ -34,8 +34,14 @@ _TEXT = tuple(ending for one in FORMATS if one.footer is None for ending in one.
 _HIDDEN = re.compile(r"(^|/)[._]")
 _COLLAPSED = re.compile(r"([a-z][a-z0-9+.-]+:)/(?!/)")  # what `pathlib.Path` makes of the beginning of a URL
 # by the name of the type, so that no library has to be imported
-_FRAMES = ("polars.DataFrame", "polars.LazyFrame", "pandas.DataFrame")
-_TABLES = (*_FRAMES, "pyarrow.Table", "pyarrow.RecordBatch", "datasets.Dataset")
+_TABLES = (
+    "polars.DataFrame",
+    "polars.LazyFrame",
+    "pandas.DataFrame",
+    "pyarrow.Table",
+    "pyarrow.RecordBatch",
+    "datasets.Dataset",
+)
 
 
 def kind_of(source: object) -> str:
