@@ -14,7 +14,7 @@ from tensorstash.sources.file import File
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.hive_keys import agreeing, constant, kept_files, key_types
 from tensorstash.sources.read import Source, Unit, Wanted
-from tensorstash.sources.streams import collected, counted, kept_type, spooled_parts
+from tensorstash.sources.streams import collected, kept_type, spooled_parts
 
 _FIRST = 10_000  # rows whose types all others are tried with
 
@@ -42,10 +42,8 @@ def open_csv_files(
     def spooled(types: Types) -> tuple[Unit, ...]:
         whole = _schema(first, types, keys)
         schema = pa.schema([whole.field(name) for name in wanted.among(whole.names)])
-        parts = (
-            (str(table.file), counted(agreeing(_batches(table, schema, types), table.file), bar)) for table in tables()
-        )
-        return spooled_parts(parts, schema, label)
+        parts = ((str(table.file), agreeing(_batches(table, schema, types), table.file)) for table in tables())
+        return spooled_parts(parts, schema, label, bar)
 
     with bar_of(None, "parsing CSV", progress) as bar:
         try:

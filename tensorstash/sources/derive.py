@@ -16,7 +16,7 @@ from tensorstash.errors import SchemaError, SourceError, unknown
 from tensorstash.sources.evaluate import bind
 from tensorstash.sources.pyarrow_texts import may_mention
 from tensorstash.sources.read import Derived, Source, read, with_derived
-from tensorstash.sources.storage import plain_type, unwrapped
+from tensorstash.sources.storage import unwrapped, unwrapped_type
 
 
 def bound(formulas: Mapping[str, Formula], time: str | None, source: Source) -> tuple[Derived, ...]:
@@ -81,7 +81,7 @@ def stored(source: Source) -> Source:
 
 def _plain_column(field: pa.Field) -> Iterator[Derived]:
     """The column in its plain type, if it has another."""
-    arrow, inputs, item = plain_type(field.type), (field.name,), field
+    arrow, inputs, item = unwrapped_type(field.type), (field.name,), field
     while is_list(item.type) or pa.types.is_fixed_size_list(item.type):
         item = item.type.value_field
     if is_opaque(item) or (item is not field and periods_of(item) is not None):
@@ -110,7 +110,7 @@ def fields_of(source: Source, names: Collection[str], mentions: str) -> tuple[De
         return ()
     by_path: dict[str, list[Derived]] = {}
     for column in source.schema:
-        for field in _fields(column.name, column.name, (), plain_type(column.type)):
+        for field in _fields(column.name, column.name, (), unwrapped_type(column.type)):
             by_path.setdefault(field.field.name, []).append(field)
     mentioned = (path for path in by_path if path not in columns and may_mention(mentions, path))
     chosen = []

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,17 +25,17 @@ WILDCARD = re.compile(r"[*?\[]")  # the special characters of a glob pattern
 Stamp = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class File:
     """A file of a source, or a path to search for files."""
 
     path: str  # within the file system
     system: "fs.FileSystem | None" = None  # `None`: the local file system
-    scheme: str = ""  # such as "s3://", printed before the path in messages
+    scheme: str = ""  # such as "s3://", goes before the path; empty for HTTP, whose paths are whole URLs
     keys: tuple[tuple[str, str | None], ...] = ()  # from directories `key=value` below the named directory
 
     def __str__(self) -> str:
-        return without_secrets(self.path) if self.is_http else self.address
+        return without_secrets(self.path) if self.is_http else f"{self.scheme}{self.path}"
 
     @property
     def is_http(self) -> bool:
@@ -42,14 +43,14 @@ class File:
         return self.path.startswith(("http://", "https://"))
 
     @property
-    def address(self) -> str:
-        """What tells the file from all others."""
-        return self.path if self.is_http else f"{self.scheme}{self.path}"
-
-    @property
     def name(self) -> str:
         """The path in small letters, without the options of a URL: its ending tells the format."""
         return (self.path.partition("?")[0] if self.is_http else self.path).lower()
+
+    @cached_property
+    def real(self) -> str:
+        """What tells the file from all others, also where links lead to it."""
+        return os.path.realpath(self.path) if self.system is None else f"{self.scheme}{self.path}"
 
     def open(self) -> Any:
         """The file, open for reading."""
@@ -79,7 +80,8 @@ def given_system(filesystem: Any) -> File:
     names = filesystem.protocol if isinstance(filesystem.protocol, (list, tuple)) else [filesystem.protocol]
     if "file" in names:
         return File("")
-    return File("", fs.PyFileSystem(fs.FSSpecHandler(filesystem)), f"{names[0]}://")
+    scheme = "" if "http" in names else f"{names[0]}://"
+    return File("", fs.PyFileSystem(fs.FSSpecHandler(filesystem)), scheme)
 
 
 def place_of(path: str, given: File | None) -> File:
@@ -111,7 +113,7 @@ def _place_of_url(url: str) -> File:
         place = given_system(system)
     except (ImportError, ValueError, OSError, pa.ArrowException) as error:
         raise SourceError(f"The file system of {without_secrets(url)} cannot be reached: {error}") from error
-    scheme = f"{bare.partition('://')[0]}://" if place.system is not None else ""
+    scheme = f"{bare.partition('://')[0]}://" if place.scheme else ""
     slash = "/" if magic and plain.endswith("/") and not path.endswith("/") else ""
     return replace(place, path=path + slash + bare[len(plain) :], scheme=scheme)
 
@@ -160,13 +162,12 @@ def _stamp(file: File) -> Stamp:
     try:
         if file.system is None:
             status = os.stat(file.path)
-            path = os.path.realpath(file.path)
-            return path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, *file.keys
+            return file.real, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, *file.keys
         from pyarrow import fs
 
         info = file.system.get_file_info(file.path)
         if info.type == fs.FileType.File:
-            return file.address, info.size, info.mtime_ns, _version(file), *file.keys
+            return file.real, info.size, info.mtime_ns, _version(file), *file.keys
     except (OSError, ValueError, pa.ArrowException) as error:
         raise SourceError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
     raise SourceError(f"{file} cannot be read: it no longer exists")

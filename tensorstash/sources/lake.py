@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable
+from pathlib import PurePosixPath
 
 from tensorstash.errors import SourceError
 
@@ -36,13 +37,8 @@ def refuse_tables(directories: Iterable[str], names_in: NamesIn, shown: Callable
 
 def with_parents(directories: Iterable[str]) -> set[str]:
     """The directories and all directories that they are in."""
-    found: set[str] = set()
-    for directory in directories:
-        path = directory.rstrip("/")
-        while path and path not in found:
-            found.add(path)
-            path = path.rpartition("/")[0]
-    return found
+    paths = map(PurePosixPath, directories)
+    return {str(path) for lowest in paths for path in (lowest, *lowest.parents)} - {"/", "."}
 
 
 def _read_within(name: str, root: str, names: Collection[str] | None) -> str | None:

@@ -3,7 +3,7 @@
 import glob
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -34,8 +34,14 @@ _TEXT = tuple(ending for one in FORMATS if one.footer is None for ending in one.
 _HIDDEN = re.compile(r"(^|/)[._]")
 _COLLAPSED = re.compile(r"([a-z][a-z0-9+.-]+:)/(?!/)")  # what `pathlib.Path` makes of the beginning of a URL
 # by the name of the type, so that no library has to be imported
-_FRAMES = ("polars.DataFrame", "polars.LazyFrame", "pandas.DataFrame")
-_TABLES = (*_FRAMES, "pyarrow.Table", "pyarrow.RecordBatch", "datasets.Dataset")
+_TABLES = (
+    "polars.DataFrame",
+    "polars.LazyFrame",
+    "pandas.DataFrame",
+    "pyarrow.Table",
+    "pyarrow.RecordBatch",
+    "datasets.Dataset",
+)
 
 
 def kind_of(source: object) -> str:
@@ -72,10 +78,9 @@ def find(source: Any, filesystem: Any = None) -> list[File] | None:
     files = [file for path in paths for file in _expand(os.fspath(path), given)]
     if not files:
         raise SourceError("A source needs at least one file; the list of paths is empty.")
-    real = lru_cache(maxsize=None)(os.path.realpath)  # called with directories, which many files share
     # links and lists may name a file more than once: its shortest name is kept
     files.sort(key=lambda file: (len(file.path), file.path), reverse=True)
-    once = {(_real(file, real), file.keys): file for file in files}
+    once = {(file.real, file.keys): file for file in files}
     return sorted(once.values(), key=lambda file: _natural(file.path))
 
 
@@ -219,11 +224,3 @@ def _data(paths: Sequence[str], root: str) -> list[str]:
     shown = [path for path in paths if not _HIDDEN.search(path[len(root) :])]
     data = [path for path in shown if path.lower().endswith(_BINARY)]
     return data or [path for path in shown if path.lower().endswith(_TEXT)]
-
-
-def _real(file: File, real: Callable[[str], str]) -> str:
-    if file.system is not None:
-        return file.address
-    directory, name = os.path.split(file.path)
-    path = os.path.join(real(directory), name)
-    return os.path.realpath(path) if os.path.islink(path) else path

@@ -1,5 +1,6 @@
 """Unwraps extension types, run-end encoding and views."""
 
+import re
 from collections.abc import Sequence
 from functools import reduce
 from math import prod
@@ -8,22 +9,22 @@ import numpy as np
 import pyarrow as pa
 
 from tensorstash.columns.arrays import nulls, numbers, of_numbers
-from tensorstash.columns.types import is_list, is_text
+from tensorstash.columns.types import is_text
 
-_VIEW_BYTES = 16  # per view: the size, then the text itself or its location
+_VIEWS = re.compile("(string|binary)_view")  # in the name of a type, whatever it is nested in
 
 
-def plain_type(arrow: pa.DataType) -> pa.DataType:
+def unwrapped_type(arrow: pa.DataType) -> pa.DataType:
     """The plain type of a column: without extension types, run-end encoding and views of lists."""
     if isinstance(arrow, pa.BaseExtensionType):
         name = arrow.extension_name
         if name != "arrow.fixed_shape_tensor":
-            return plain_type(arrow.storage_type)
+            return unwrapped_type(arrow.storage_type)
         if arrow.permutation is not None and [*arrow.permutation] != sorted(arrow.permutation):
             return arrow
         return reduce(pa.list_, reversed(arrow.shape), arrow.value_type)
     if pa.types.is_run_end_encoded(arrow):
-        value = plain_type(arrow.value_type)
+        value = unwrapped_type(arrow.value_type)
         return pa.large_string() if pa.types.is_string_view(value) else value
     is_view = pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow)
     return pa.large_list(arrow.value_type) if is_view else arrow
@@ -79,9 +80,16 @@ def without_null_views(batch: pa.RecordBatch) -> pa.RecordBatch:
 
     Validation skips null slots, but kernels of Arrow follow the sizes and addresses in them.
     """
-    arrays = batch.columns
-    cleared = _all_cleared(arrays)
-    return batch if cleared is arrays else pa.RecordBatch.from_arrays(cleared, schema=batch.schema)
+    return pa.RecordBatch.from_arrays([*map(_cleared, batch.columns)], schema=batch.schema)
+
+
+def _cleared(array: pa.Array) -> pa.Array:
+    arrow = array.type
+    if _VIEWS.search(str(arrow)) is None or (_is_view(arrow) and not array.null_count):
+        return array
+    if pa.types.is_dictionary(arrow):
+        return pa.DictionaryArray.from_arrays(array.indices, _cleared(array.dictionary), ordered=arrow.ordered)
+    return pa.concat_arrays([pa.nulls(0, arrow), array])  # zeroes the null slots of what it appends, at any depth
 
 
 def without_views(array: pa.Array) -> pa.Array:
@@ -101,43 +109,3 @@ def decoded(array: pa.Array) -> pa.Array:
         values = array.dictionary.cast(pa.large_string()) if is_text(array.type) else array.dictionary
         array = pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
     return array.cast(pa.large_string()) if is_text(array.type) else array
-
-
-def _all_cleared(arrays: list[pa.Array]) -> list[pa.Array]:
-    """The arrays, each as `_cleared` returns it; the same list if none of them changes."""
-    cleared = [_cleared(array) for array in arrays]
-    return arrays if all(new is old for new, old in zip(cleared, arrays)) else cleared
-
-
-def _cleared(array: pa.Array) -> pa.Array:
-    """Views, also in dictionaries, lists, maps and structs; polars cannot import other nested types with views."""
-    arrow = array.type
-    if _is_view(arrow):
-        return _zeroed(array) if array.null_count else array
-    if pa.types.is_dictionary(arrow):
-        children = [array.dictionary]
-    elif pa.types.is_struct(arrow):
-        children = [array.field(index) for index in range(arrow.num_fields)]
-    elif is_list(arrow) or pa.types.is_map(arrow) or pa.types.is_fixed_size_list(arrow):
-        children = [array.values]
-    else:
-        return array
-    cleared = _all_cleared(children)
-    if cleared is children:
-        return array
-    if pa.types.is_dictionary(arrow):
-        return pa.DictionaryArray.from_arrays(array.indices, *cleared, ordered=arrow.ordered)
-    if pa.types.is_struct(arrow):
-        return pa.StructArray.from_arrays(cleared, fields=[*arrow], mask=array.is_null())
-    whole = array.buffers()[: arrow.num_buffers]
-    return pa.Array.from_buffers(arrow, len(array), whole, array.null_count, array.offset, cleared)
-
-
-def _zeroed(array: pa.Array) -> pa.Array:
-    """A copy of the views, with zeros in the null slots."""
-    validity, views, *texts = array.buffers()
-    end = array.offset + len(array)
-    rows = np.frombuffer(views, np.uint8, end * _VIEW_BYTES).reshape(end, _VIEW_BYTES).copy()
-    rows[array.offset :][nulls(array)] = 0
-    buffers = [validity, pa.py_buffer(rows), *texts]
-    return pa.Array.from_buffers(array.type, len(array), buffers, array.null_count, array.offset)

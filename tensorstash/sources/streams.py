@@ -60,8 +60,7 @@ def open_stream(source: Any, wanted: Wanted, condition: Filter | None, progress:
             if name in schema.names or not is_path:
                 field_of(schema, name, label)  # raises before the stream is used up
         with bar_of(None, "reading", progress) as bar:
-            read = counted(batches(names), bar)
-            units = spooled_parts([(label, read)], pa.schema([schema.field(name) for name in names]), label)
+            units = spooled_parts([(label, batches(names))], pa.schema([*map(schema.field, names)]), label, bar)
     except SourceError:
         raise
     except BaseException as error:  # a panic of polars is not an Exception
@@ -77,13 +76,6 @@ def open_stream(source: Any, wanted: Wanted, condition: Filter | None, progress:
         )
     whole = pa.schema([field.with_type(kept_type(field.type)) for field in schema])
     return Source(label, whole, units, len(units), copied=True)
-
-
-def counted(batches: Iterable[pa.RecordBatch], bar: Bar) -> Iterator[pa.RecordBatch]:
-    """The batches; their rows advance the bar."""
-    for batch in batches:
-        yield batch
-        bar.update(batch.num_rows)
 
 
 def _open_arrow(source: Any) -> tuple[pa.Schema, Batches]:
@@ -184,15 +176,16 @@ _OPENERS: dict[str, Callable[[Any], tuple[pa.Schema, Batches]]] = {
 
 
 def spooled_parts(
-    parts: Iterable[tuple[str, Iterable[pa.RecordBatch]]], schema: pa.Schema, label: str
+    parts: Iterable[tuple[str, Iterable[pa.RecordBatch]]], schema: pa.Schema, label: str, bar: Bar
 ) -> tuple[Unit, ...]:
     """Write the batches of each part, given with its name for messages, to a file on disk, and return them as units.
 
+    Their rows advance the bar.
     Each batch is written as a stream of its own, because a file would need one dictionary for all of them.
     """
     spool, written = Spool(label), []
     for place, batches in parts:
-        for batch in _in_equal_pieces(batches, schema):
+        for batch in _in_equal_pieces(batches, schema, bar):
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, batch.schema) as stream:
                 stream.write_batch(batch)
@@ -206,7 +199,7 @@ def _spooled_batch(whole: pa.Buffer, offset: int, names: Sequence[str]) -> list[
     return [pa.ipc.open_stream(whole.slice(offset)).read_next_batch().select(list(names))]
 
 
-def _in_equal_pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _in_equal_pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema, bar: Bar) -> Iterator[pa.RecordBatch]:
     """The rows in batches of equal size, with text as codes for the values in each batch."""
     waiting: list[pa.RecordBatch] = []
     count = rows = 0
@@ -219,6 +212,7 @@ def _in_equal_pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> It
                 whole = pa.Table.from_batches(waiting)
                 yield _encoded(whole.slice(0, rows), schema)
                 waiting, count = whole.slice(rows).to_batches(), count - rows
+        bar.update(batch.num_rows)
     if count:
         yield _encoded(pa.Table.from_batches(waiting), schema)
 

@@ -18,8 +18,7 @@ from tensorstash.sources.read import BATCH_ROWS, Source, Wanted, check_unique, i
 from tensorstash.sources.storage import without_null_views
 
 _LONGEST = 160  # characters of an error of Arrow
-_MANY_CHUNKS, _SMALL_ROWS = 256, 4096  # more chunks, of fewer rows on the average, are combined
-_SMALL_BYTES = 1 << 26  # of a frame that is copied so that it is read at once
+_SMALL_ROWS = 4096  # chunks of fewer rows on the average are combined
 _UNCONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError, AttributeError)
 # how frames of one series each, by whether they are of pandas, become one frame
 _SERIES = {
@@ -43,28 +42,15 @@ def open_arrow(table: Any, wanted: Wanted) -> Source:  # noqa: ARG001  unread co
 
 
 def open_polars(frame: Any, wanted: Wanted) -> Source:
-    """The wanted columns of a polars frame, converted to Arrow."""
+    """The wanted columns of a polars frame, converted to Arrow, with texts as views, which are no copies."""
+    import polars as pl
+
     types = frame.schema  # a copy
     names = wanted.among(types)
     check_for_polars(names)
-    table = _converted(lambda columns: _in_arrow(_together(frame[:, columns])), names, types, "the polars frame")
+    convert = lambda columns: frame[:, columns].to_arrow(compat_level=pl.CompatLevel.newest())  # noqa: E731
+    table = _converted(convert, names, types, "the polars frame")
     return _open_wanted(table, types, types, "the polars frame")
-
-
-def _together(frame: Any) -> Any:
-    """The frame; of a small one that others were appended to, a copy in one piece: each piece would be a unit."""
-    return frame.rechunk() if frame.n_chunks() > 1 and frame.estimated_size() <= _SMALL_BYTES else frame
-
-
-def _in_arrow(frame: Any) -> pa.Table:
-    """A polars frame as a table; `to_arrow` alone would copy texts, because it makes no views of them."""
-    types = frame.schema
-    texts = {name: pa.chunked_array(frame[name]) for name in types if str(types[name]) == "String"}
-    others = [name for name in types if name not in texts]
-    table = frame[:, others].to_arrow() if others else pa.Table.from_arrays([], [])
-    fields = {field.name: field for field in table.schema}  # the metadata of one may mark an enum
-    schema = pa.schema([fields.get(name) or pa.field(name, texts[name].type) for name in types])
-    return pa.Table.from_arrays([texts[name] if name in texts else table[name] for name in types], schema=schema)
 
 
 def open_pandas(frame: Any, wanted: Wanted) -> Source:
@@ -124,7 +110,7 @@ def open_dataset(source: Any, wanted: Wanted) -> Source:  # noqa: ARG001  unread
 
 def open_table(table: pa.Table, schema: pa.Schema, label: str) -> Source:
     """Slices of a table; `schema` may have further columns, which are never read."""
-    if table.num_columns and table[0].num_chunks > max(_MANY_CHUNKS, table.num_rows // _SMALL_ROWS):
+    if table.num_columns and table[0].num_chunks > 1 + table.num_rows // _SMALL_ROWS:
         return _sliced(label, schema, table.num_rows, partial(_combined, table))
     batches = table.to_batches(max_chunksize=BATCH_ROWS)
     units = in_order(((label, batch.num_rows, partial(_selected, [batch])) for batch in batches), label)
@@ -139,7 +125,7 @@ def _sliced(label: str, schema: pa.Schema, count: int, read: Callable[[int, int,
 
 
 def _combined(table: pa.Table, start: int, rows: int, names: Sequence[str]) -> list[pa.RecordBatch]:
-    """The rows of many small chunks, each of which would be read on its own.
+    """The rows of small chunks, each of which would be read on its own.
 
     One column at a time: what Arrow keeps of a small chunk takes more memory than its values.
     """

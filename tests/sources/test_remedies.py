@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -180,6 +181,8 @@ def test_files_of_a_web_server(web: str, tmp_path: Path, monkeypatch: pytest.Mon
     for name in ("0.parquet", "0.csv", "0.parquet?raw=true&token=secret", "0.csv?raw=true&token=secret"):
         assert ts.load(f"{web}/{name}", ["y"], time="t")["y"].tolist() == [1.0, 2.0]
         assert ts.plan(f"{web}/{name}").source == f"{web}/{name.partition('?')[0]}"
+        given = ts.load(f"{web}/{name}", ["y"], time="t", filesystem=fsspec.filesystem("http"))
+        assert given["y"].tolist() == [1.0, 2.0]
     refusals = {
         "none.parquet": f"'{web}/none.parquet' matches no file: 404 File not found.",
         "forbidden.parquet?token=secret": f"'{web}/forbidden.parquet' matches no file: 403 Forbidden.",

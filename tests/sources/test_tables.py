@@ -152,7 +152,7 @@ def test_a_polars_frame_with_its_types() -> None:
 def test_a_frame_that_others_were_appended_to(small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether its pieces are copied together or read one by one; the rows of each hour are appended."""
     if not small:
-        monkeypatch.setattr(tables, "_SMALL_BYTES", 0)
+        monkeypatch.setattr(tables, "_SMALL_ROWS", 1)
     hours = [pl.DataFrame({"e": ["b", "a"], "t": [hour, hour], "y": [10.0 * hour, hour]}) for hour in range(30)]
     frame = pl.concat(hours, rechunk=False)
     assert frame.n_chunks() == 30
