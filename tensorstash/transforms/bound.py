@@ -75,6 +75,22 @@ def variates_in(source: Source) -> dict[str, tuple[str, ...]]:
     return {span.name: span.columns for span in _spans_in(source) if span.variates is not None}
 
 
+def scaled_variates(source: Source, columns: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Maps each span of `ts.each` to its packs, if a scaler has them; one that has only some of them is refused."""
+    found = {}
+    for span, packs in variates_in(source).items():
+        known = [name for name in packs if name in columns]
+        if known and len(known) < len(packs):
+            other = next(name for name in packs if name not in columns)
+            raise ValueError(
+                f"All rows of a span must be scaled; {span!r} holds {other!r} too, which the scaler has not seen. Fit "
+                f"it on {[*packs]}, or give {other!r} a span of its own."
+            )
+        if known:
+            found[span] = packs
+    return found
+
+
 def columns_in(source: Source) -> dict[str, tuple[str, ...]]:
     """Maps each span of a source to its columns."""
     if isinstance(source, Stash):

@@ -1,4 +1,4 @@
-"""A scaler by the codes of a column, as laboratory values need: each kind has its own centre and scale."""
+"""Fitting by the codes of a column, as laboratory values need: each kind has its own centre and scale."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 
-from tensorstash.errors import DataError, SchemaError, unknown
+from tensorstash.errors import SchemaError, unknown
 from tensorstash.stash.moments import Rows, Values, sampled
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.bound import Source, parts_in, stash_of
 from tensorstash.transforms.observed import same_slots
-from tensorstash.transforms.scaling import ScaleConstants
 
 
 def check_coded(source: Source, by: str) -> None:
@@ -61,35 +60,3 @@ def _taken(part: Part) -> torch.Tensor:
     some, _ = sampled(column, rows, np.arange(len(rows)))
     numbers = some.numbers.double()
     return numbers if some.valid is None else numbers.masked_fill(~some.valid, math.nan)
-
-
-def groups_of_codes(codes: torch.Tensor, count: int, *, pooled: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The group of each code, and which have none; missing and unknown codes are in the last group if `pooled`."""
-    lost = (codes < 0) | (codes >= count)
-    if pooled:
-        return codes.where(~lost, count).long(), None
-    return codes.clamp(0, max(0, count - 1)).long(), lost
-
-
-def check_known(values: torch.Tensor, lost: torch.Tensor | None, by: str, held: torch.Tensor | None = None) -> None:
-    """Raise `DataError` if a value in slots that are `held` has no code; `lost` says which slots have none."""
-    some = lost if lost is None or held is None else lost & held.reshape(lost.shape)
-    if some is not None and some.any() and not values[some].isnan().all():
-        raise DataError(
-            f"A scaler by {by!r} must know the code of each value; some have none, or one that is not in the "
-            "vocabulary. Fit it with unknown='pooled'."
-        )
-
-
-def change_by_code(
-    span: torch.Tensor, constants: ScaleConstants, group: torch.Tensor, lost: torch.Tensor | None, *, inverse: bool
-) -> None:
-    """Scale a span in place by the group of each slot; values without a group become NaN."""
-    constants.scale_in_place(span.unsqueeze(group.ndim), group, inverse=inverse)
-    if lost is not None:
-        span.copy_(without(span, lost))
-
-
-def without(values: torch.Tensor, lost: torch.Tensor) -> torch.Tensor:
-    """NaN in place of the values in slots without a group."""
-    return values.masked_fill(lost.view(*lost.shape, *[1] * (values.ndim - lost.ndim)), math.nan)

@@ -9,11 +9,10 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least, flag, integer, one_of, shown
+from tensorstash.common.checks import flag, one_of, shown
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.text import type_text
 from tensorstash.errors import ColumnError, DataError, SchemaError, unknown
-from tensorstash.native.permutation import shuffled
 from tensorstash.sampling.several import Several
 from tensorstash.stash.missing import values_of
 from tensorstash.stash.moments import (
@@ -24,7 +23,6 @@ from tensorstash.stash.moments import (
     flattened,
     moments,
     quantiles,
-    sampled,
 )
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.bound import (
@@ -106,35 +104,33 @@ def statistics_of(
     *,
     pooled: bool,
     together: bool,
-    sample: int | None,
-    seed: int,
 ) -> Statistics:
     """The statistics of a stash, or of the rows that windows see. With `pooled` a last group has those of all rows."""
     flag(together, "together")
-    seed = integer(seed, "seed")
-    _check_fitted(source, columns, by, apart=bool(members), together=together, samples=sample is not None)
-    merge = getattr(source, "statistics", None)  # windows on the shards of several machines merge those of each
-    if merge is not None:
-        found: Statistics = merge(columns, kind, by, pooled=pooled, together=together)
+    _check_fitted(source, columns, by, apart=bool(members), together=together)
+    if isinstance(source, Several) and source.statistics is not None:
+        found: Statistics = source.statistics(columns, kind, by, pooled=pooled, together=together)
         return found
     parts = parts_in(source)
     spans = spans_of(parts[0], columns)
     result, total = Statistics(0, spans), 0
     for names in by_stash(parts[0], [*spans.values(), *columns]):
         stashes = [stash_with(part, names[0]) for part in parts]
-        _check_by(parts[0], stashes[0], names[0], by)
         static = names[0] in stashes[0].static
+        if by is not None and (static or stashes[0] is not stash_of(parts[0])):
+            raise ValueError(
+                f"by={by!r} needs rows of the entities of the windows; {names[0]!r} is "
+                f"{'static' if static else 'a column of a table'}. Fit a scaler without by= for it."
+            )
         seen = [entities_seen(part) if static else rows_seen(part, stash) for part, stash in zip(parts, stashes)]
-        count, which = sum(map(len, seen)), None
+        count = sum(map(len, seen))
         if not count:
             raise DataError(NO_WINDOWS)
-        if sample is not None and (size := at_least(1, sample, "sample")) < count:
-            count, which = size, np.sort(shuffled(count, seed, 0)(np.arange(size)))
         total += count
-        codes = [] if by in NO_CODES else _chosen([Values(stash[by]) for stash in stashes], seen, which)
+        codes = [] if by in NO_CODES else [(Values(stash[by]), rows) for stash, rows in zip(stashes, seen)]
         for name in names:
             values, others = [values_of(stash, name) for stash in stashes], others_in(stashes, name, members.get(name))
-            rows = _chosen(values, seen, which)
+            rows = [*zip(values, seen)]
             if together:
                 rows = [all_of_pack(*part, name) for part in rows]
             of_all = partial(fit, [(column, one_group(own)) for column, own in rows if len(own)], kind, others)
@@ -147,9 +143,7 @@ def statistics_of(
     return replace(result, rows=total)
 
 
-def _check_fitted(
-    source: Source, columns: list[str], by: str | None, *, apart: bool, together: bool, samples: bool
-) -> None:
+def _check_fitted(source: Source, columns: list[str], by: str | None, *, apart: bool, together: bool) -> None:
     """Raise an error for a source and arguments that do not fit each other; `apart`: of some packs not all members."""
     if not isinstance(source, (Windows, Stash, Several)):
         raise TypeError(f"A scaler must be fitted on windows, a stash or a mix, got {type_text(source)}.")
@@ -157,27 +151,13 @@ def _check_fitted(
     for part in parts_in(source):
         for name in columns:
             check_unscaled(stash_with(part, name), [name])
-    in_part = hasattr(source, "statistics")  # of windows of which this process may have only a part
     if by not in NO_CODES:
         check_coded(source, str(by))
-        if in_part or together:
-            raise ValueError(f"by={by!r} goes by the rows of one stash or mix. Leave out together=, and by= on shards.")
-    if apart and (in_part or together):
+    if (apart or by not in NO_CODES) and (together or (isinstance(source, Several) and source.statistics)):
         raise ValueError(
-            "Members of a pack are scaled apart, by the rows of one stash or mix. Leave together= out, and on shards "
-            "give columns= as a list."
+            "Members of a pack, and by= a column of codes, are not for together= or shards. Leave together= out, and "
+            "on shards give columns= as a list, and by='entity' or none."
         )
-    if samples and isinstance(source, Several) and (in_part or by == "entity"):
-        raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
-
-
-def _chosen(columns: Sequence[Values], seen: Sequence[Rows], which: Int64s | None) -> list[Part]:
-    """The rows seen of a column in each part, or those at the positions `which` among the rows of all parts."""
-    if which is None:
-        return [*zip(columns, seen)]
-    ends = np.cumsum([len(rows) for rows in seen])
-    cuts = np.split(which, np.searchsorted(which, ends[:-1]))
-    return [sampled(values, rows, cut - (end - len(rows))) for values, rows, cut, end in zip(columns, seen, cuts, ends)]
 
 
 def _of_groups(
@@ -200,19 +180,6 @@ def joined(parts: Sequence[Fitted]) -> Fitted:
     """The groups of all parts, one part after the other."""
     count, center, scale = (np.concatenate([part[k] for part in parts]) for k in range(3))
     return count, center, scale
-
-
-def _check_by(part: Windows | Stash, stash: Stash, name: str, by: str | None) -> None:
-    """Raise `ValueError` for a column that has no rows of entities: a static one, or one of a table."""
-    if by is not None and name in stash.static:
-        raise ValueError(
-            f"A static column has one value for each entity; {name!r} is one. Fit a scaler without by= for it."
-        )
-    if by is not None and stash is not stash_of(part):
-        raise ValueError(
-            f"by={by!r} goes by the entities of the windows, and a row of a table may be seen by several; "
-            f"{name!r} is a column of a table. Fit a scaler without by= for it."
-        )
 
 
 def all_of_pack(column: Values, rows: Rows, name: str) -> Part:

@@ -49,7 +49,7 @@ def computed_in(source: Source, spans: Collection[str]) -> dict[str, tuple[bool,
     return {span: computed for span, computed in found.items() if any(computed)}
 
 
-def nan_filled_in(source: Source, spans: Iterable[str]) -> Computed:
+def nan_filled_in(source: Source, spans: Iterable[str]) -> dict[str, tuple[bool, ...]]:
     """Those of some spans whose empty slots hold NaN in all parts: scaled or not, they are the same."""
     columns, parts = columns_in(source), [part for part in parts_in(source) if isinstance(part, Windows)]
     held = [span for span in spans if span in columns] if parts else []

@@ -1,5 +1,6 @@
-"""The entities of a scaler: their names, and the group of constants of each window by the numbers in its batch."""
+"""The groups of a scaler, each with a centre and a scale: their names, and the group of each window, slot or row."""
 
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -9,6 +10,7 @@ from tensorstash.common.checks import shown
 from tensorstash.errors import DataError
 from tensorstash.sampling.several import Several
 from tensorstash.transforms.bound import Source, parts_in, stash_of
+from tensorstash.transforms.entries import span_of
 
 
 def names_of(source: Source, by: str) -> tuple[list[Any], tuple[int, ...]]:
@@ -41,17 +43,14 @@ def groups_by_name(names: list[Any], fitted: list[Any], by: str, *, pooled: bool
     return [known.get(name, len(known)) for name in names] + [len(known)] * pooled
 
 
-def groups_of(
-    entity: object, source: object, names: int, starts: tuple[int, ...] | None, windows: int | None
-) -> torch.Tensor:
-    """The group of constants of each window, by the number of its entity and, in a mix, of its component.
+def groups_of_entities(entity: object, source: object, names: int, starts: tuple[int, ...] | None) -> torch.Tensor:
+    """The group of each window, by the number of its entity and, in a mix, of its component.
 
     Args:
         entity: the numbers of entities.
         source: the numbers of components, if there are any.
         names: the number of entities.
         starts: as `names_of` returns it; `None` if the scaler is not bound.
-        windows: how many windows there are, if that is known.
     """
     if starts is None:
         raise ValueError(
@@ -73,16 +72,32 @@ def groups_of(
     group = integers(entity, "entity")
     if any(starts):
         which = integers(source, "source")
-        if which.shape != group.shape:
-            raise ValueError(
-                f"source must have one number for each entity, {tuple(group.shape)}, got {tuple(which.shape)}."
-            )
+        check_count(which, group.numel(), "source")
+        which = which.view_as(group)
         _check_range(which, len(starts), "component", "components")
         start, stop = (torch.tensor(edges, device=which.device)[which] for edges in (starts, (*starts[1:], names)))
     _check_range(group, stop - start, "entity", "entities")
-    if windows is not None and group.numel() != windows:  # one for all would be broadcast
-        raise ValueError(f"entity must have one number for each of {windows:,} windows, got {group.numel()}.")
     return start + group
+
+
+def groups_of_codes(codes: torch.Tensor, count: int) -> torch.Tensor:
+    """The group of each slot by its code, of which there are `count`; a missing or unknown code is in one more."""
+    return codes.where((codes >= 0) & (codes < count), count).long()
+
+
+def groups_of_rows(batch: Mapping[str, object], span: str, sizes: Sequence[int], group: torch.Tensor | None) -> Any:
+    """The place of the constants of each row of a span of `ts.each` among those of all groups and columns, `(rows,)`.
+
+    Args:
+        batch: it holds `<span>.window`, `<span>.variate` and `<span>.pack`.
+        span: the name of the span.
+        sizes: the number of columns of each of its packs.
+        group: the group of each window, `(windows,)`; `None`: there is one.
+    """
+    window, variate, pack = (span_of(batch, f"{span}.{entry}") for entry in ("window", "variate", "pack"))
+    *first, total = accumulate(sizes, initial=0)
+    column = torch.tensor(first, device=pack.device)[pack] + variate
+    return column if group is None else group.reshape(-1).to(column.device)[window] * total + column
 
 
 def integers(values: object, name: str) -> torch.Tensor:
@@ -93,14 +108,28 @@ def integers(values: object, name: str) -> torch.Tensor:
     return values.to(torch.int64)
 
 
+def check_count(numbers: torch.Tensor, windows: int, name: str) -> None:
+    """Raise `ValueError` unless there is a number for each window: one for all would be broadcast."""
+    if numbers.numel() != windows:
+        raise ValueError(f"{name} must have one number for each of {windows:,} windows, got {numbers.numel()}.")
+
+
+def check_known(values: torch.Tensor, lost: torch.Tensor, by: str) -> None:
+    """Raise `DataError` if there is a value in one of the slots that are `lost`, whose code has no constants."""
+    if lost.any() and not values[lost].isnan().all():
+        raise DataError(
+            f"A scaler by {by!r} must know the code of each value; some have none, or one that is not in the "
+            "vocabulary. Fit it with unknown='pooled'."
+        )
+
+
 def _check_range(numbers: torch.Tensor, count: int | torch.Tensor, one: str, many: str) -> None:
     if not numbers.is_cpu:  # on a device the check would wait for all queued work
         return
     outside = (numbers < 0) | (numbers >= count)
     if outside.any():
-        first = int(outside.reshape(-1).nonzero()[0, 0])
-        known = count if isinstance(count, int) else int(count.reshape(-1)[first])
+        known = torch.as_tensor(count).expand_as(numbers)[outside][0]
         raise IndexError(
-            f"A scaler by entity is bound to the {many} 0 to {known - 1}; the batch has {one} "
-            f"{int(numbers.reshape(-1)[first])}. Bind it to the windows of the batch: scaler.bind(windows)."
+            f"A scaler by entity is bound to the {many} 0 to {known - 1}; the batch has {one} {numbers[outside][0]}. "
+            "Bind it to the windows of the batch: scaler.bind(windows)."
         )
