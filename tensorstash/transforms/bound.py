@@ -66,13 +66,13 @@ def column_of(stash: Stash, name: str) -> torch.Tensor:
 
 def entries_in(source: Source) -> dict[str, str]:
     """Maps each span of a single column, and each static column, of a source to its column."""
-    alone = {span: columns[0] for span, columns in columns_in(source).items() if span not in variates_in(source)}
+    alone = {span.name: span.column for span in spans_in(source) if span.variates is None}
     return alone | {name: name for name in stash_of(parts_in(source)[0]).static}
 
 
 def variates_in(source: Source) -> dict[str, tuple[str, ...]]:
     """Maps each span of `ts.each` of a source to its packs."""
-    return {span.name: span.columns for span in _spans_in(source) if span.variates is not None}
+    return {span.name: span.columns for span in spans_in(source) if span.variates is not None}
 
 
 def scaled_variates(source: Source, columns: Collection[str]) -> dict[str, tuple[str, ...]]:
@@ -93,14 +93,13 @@ def scaled_variates(source: Source, columns: Collection[str]) -> dict[str, tuple
 
 def columns_in(source: Source) -> dict[str, tuple[str, ...]]:
     """Maps each span of a source to its columns."""
-    if isinstance(source, Stash):
-        return {name: (name,) for name in source}
-    return {span.name: span.columns for span in _spans_in(source)}
+    return {span.name: span.columns for span in spans_in(source)}
 
 
-def _spans_in(source: Source) -> Sequence[Span]:
-    """The spans of windows, of which all parts have the same."""
-    return next((part.spans for part in parts_in(source) if isinstance(part, Windows)), ())
+def spans_in(source: Source) -> Sequence[Span]:
+    """The spans of windows, of which all parts have the same; each column of a stash is one."""
+    part = parts_in(source)[0]
+    return part.spans if isinstance(part, Windows) else [Span(name, name, 0, 0) for name in part]
 
 
 def check_alike(source: Source, columns: Collection[str]) -> None:

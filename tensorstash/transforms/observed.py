@@ -12,7 +12,7 @@ from tensorstash.errors import SchemaError
 from tensorstash.gather.span import Span
 from tensorstash.stash.missing import places_of_flags
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.bound import Source, columns_in, parts_in, stash_of, stash_with
+from tensorstash.transforms.bound import Source, columns_in, parts_in, spans_in, stash_of, stash_with
 from tensorstash.transforms.entries import span_of
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.windows import Windows
@@ -40,13 +40,9 @@ def computed_in(source: Source, spans: Collection[str]) -> dict[str, tuple[bool,
     For a stash, all columns of `ts.calendar` count, because the windows that its scaler is for are not known yet.
     """
     part = parts_in(source)[0]  # all parts have the same spans, of columns that mean the same
-    if isinstance(part, Stash):
-        columns: dict[str, tuple[str, ...]] = {name: (name,) for name in part}
-    else:
-        columns = {span.name: span.columns for span in part.placement.spans}
-    about = stash_of(part).about
-    found = {span: tuple(bool(about(name).calendar) for name in columns[span]) for span in spans if span in columns}
-    return {span: computed for span, computed in found.items() if any(computed)}
+    of_slots, about = spans_in(part) if isinstance(part, Stash) else part.placement.spans, stash_of(part).about
+    found = {one.name: tuple(bool(about(name).calendar) for name in one.columns) for one in of_slots}
+    return {span: found[span] for span in spans if any(found.get(span, ()))}
 
 
 def nan_filled_in(source: Source, spans: Iterable[str]) -> dict[str, tuple[bool, ...]]:
@@ -121,10 +117,7 @@ def flags_in(source: Source, span: str) -> tuple[Flags, ...]:
 
 
 def _flags_in(part: Windows | Stash, span: str) -> Iterator[Flags]:
-    if isinstance(part, Stash):
-        stash, beside = part, [Span(name, name, 0, 0) for name in part]
-    else:
-        stash, beside = same_slots(part.placement, span)
+    stash, beside = (part, spans_in(part)) if isinstance(part, Stash) else same_slots(part.placement, span)
     (values,) = (one for one in beside if one.name == span)
     for other in beside:
         for pack, column in enumerate(other.columns):
@@ -138,7 +131,7 @@ def _flags_in(part: Windows | Stash, span: str) -> Iterator[Flags]:
                 yield Flags(other.name, packs, pack, number, places)
 
 
-def same_slots(placement: Placement, span: str) -> tuple[Stash, list[Span]]:
+def same_slots(placement: Placement, span: str) -> tuple[Stash, Sequence[Span]]:
     """The stash of a span, and the spans over its slots."""
     for time_span in placement.time_spans:
         if any(one.name == span for one in time_span.shown):
