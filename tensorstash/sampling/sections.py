@@ -107,9 +107,14 @@ def _left(of: Sections, order: Ids, consumed: int, ranks: int) -> Iterator[tuple
 
 def _passed(of: Sections, order: Ids, consumed: int) -> tuple[int, int]:
     """How many times the first `consumed` windows of an epoch's order hold completely, and the windows of these."""
-    ends = np.cumsum(_bounds(of, order(np.arange(len(of.ends))))[1])
-    k = int(np.searchsorted(ends, consumed, "right"))
-    return k, int(ends[k - 1]) if k else 0
+    before = 0
+    for low, high in chunks(len(of.ends)):
+        ends = before + np.cumsum(_bounds(of, order(np.arange(low, high)))[1])
+        if consumed < ends[-1]:
+            k = int(np.searchsorted(ends, consumed, "right"))
+            return low + k, int(ends[k - 1]) if k else before
+        before = int(ends[-1])
+    return len(of.ends), before
 
 
 def _cut(begin: Int64s, count: Int64s, ends: Int64s, size: int, drop: bool) -> Iterator[Cuts]:

@@ -6,20 +6,25 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from tensorstash.common.checks import MOST_COUNT, at_least, one_of
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.keywords import suggests_keywords
+from tensorstash.errors import SchemaError, unknown
 from tensorstash.sampling.draw_table import (
     DrawTable,
+    as_array,
     by_name,
     checked_weights,
     draw_table,
     entity_draws,
     window_draws,
 )
-from tensorstash.sampling.hashes import checksum
+from tensorstash.sampling.hashes import checksum, chunks
 from tensorstash.sampling.order import Count, Ids, SequenceOrder, ids_by_entity
+from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
 
 
@@ -39,18 +44,22 @@ class Weighted:
 
     Args:
         weights: finite numbers of at least 0, `(windows,)`, or with `per="entity"` `(entities,)` in the order of
-            `stash.entities`, such as a static column, or a mapping from the name of each entity to its weight.
+            `stash.entities`, or a mapping from the name of each entity to its weight. Or the name of a column: the
+            weight of a window is the column's value in the row of the anchor, or in the last row before an anchor
+            without one (without a horizon, in the last row of the window). With `per="entity"` it is the name of a
+            static column.
         per: whether a weight is that of a window, `"window"`, or of an entity, `"entity"`.
         epoch_size: draws per epoch; by default the number of windows.
 
     Raises:
         ValueError: a weight is negative, infinite or NaN (the message names the window or entity), all weights are 0,
-            or their number is wrong. ColumnError: an entity does not exist. TypeError: weights that are no numbers.
+            or their number is wrong. ColumnError: a column or entity does not exist.
 
     Example:
         >>> import tensorstash as ts
-        >>> windows = ts.Windows(ts.load({"y": [0.0, 1.0, 2.0, 3.0]}), history=1)
-        >>> loader = ts.Loader(windows, 8, order=ts.Weighted([0, 1, 0, 3], epoch_size=8))
+        >>> stash = ts.load({"y": [0.0, 1.0, 2.0, 3.0], "rare": [0, 1, 0, 3]})
+        >>> windows = ts.Windows(stash, history=1, columns=["y"])
+        >>> loader = ts.Loader(windows, 8, order=ts.Weighted("rare", epoch_size=8))
         >>> [batch["y"][:, 0].tolist() for batch in loader]
         [[3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 1.0, 3.0]]
     """
@@ -61,11 +70,8 @@ class Weighted:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "per", one_of(self.per, ("window", "entity"), "per"))
-        if isinstance(self.weights, str) or not hasattr(self.weights, "__len__"):
-            raise TypeError(
-                f"weights must be numbers, one for each {self.per}, got {self.weights!r}. Of a static column write "
-                "stash.static[...], of a span torch.cat([batch[...][:, -1] for batch in ts.Loader(windows, 256)])."
-            )
+        if not hasattr(self.weights, "__len__"):
+            raise TypeError(f"weights must be a list of numbers or the name of a column, got {self.weights!r}.")
         if self.per == "window" and isinstance(self.weights, Mapping):
             raise TypeError('weights must be a list with per="window", got a mapping. Use per="entity".')
         if self.epoch_size is not None:
@@ -73,18 +79,27 @@ class Weighted:
             object.__setattr__(self, "epoch_size", size)
 
     def __repr__(self) -> str:
-        return f"Weighted({len(self.weights):,} weights, per={self.per!r}, epoch_size={self.epoch_size})"
+        weights = repr(self.weights) if isinstance(self.weights, str) else f"{len(self.weights):,} weights"
+        return f"Weighted({weights}, per={self.per!r}, epoch_size={self.epoch_size})"
 
     def bind(self, windows: Windows | Count) -> "WeightedOrder":
         """The order of these windows."""
-        if self.per == "window":
-            table = draw_table(checked_weights(self.weights, len(windows), "window", range(len(windows))))
-            return WeightedOrder(self, table, partial(window_draws, table), len(windows))
+        weights = self.weights
+        if self.per == "window" and not isinstance(weights, str):
+            return self._of_windows(weights, len(windows))
         if isinstance(windows, Count):
             raise windows.lacking(self)
+        if self.per == "window":
+            return self._of_windows(_at_anchors(windows, weights), len(windows))
+        if isinstance(weights, str):
+            weights = _number(windows.stash, weights, windows.stash.static)
         first = np.append(0, np.cumsum(windows.per_entity()["count"].numpy()))
-        table = entity_table(self.weights, windows.stash.entities, first)
+        table = entity_table(weights, windows.stash.entities, first)
         return WeightedOrder(self, table, partial(entity_draws, table, first, ids_by_entity(windows)), len(windows))
+
+    def _of_windows(self, weights: Any, count: int) -> "WeightedOrder":
+        table = draw_table(checked_weights(weights, count, "window", range(count)))
+        return WeightedOrder(self, table, partial(window_draws, table), count)
 
 
 class WeightedOrder(SequenceOrder):
@@ -118,3 +133,27 @@ def entity_table(weights: Any, entities: Sequence[Any], first: Int64s) -> DrawTa
             "Give one of them a weight."
         )
     return draw_table(np.where(has_windows, weights, 0))
+
+
+def _at_anchors(windows: Windows, name: str) -> NDArray[Any]:
+    """The value of a column in the anchor row of each window, the same row that `where=` uses."""
+    points = windows.placement.points
+    if points is not None:
+        if name not in points.labels:
+            raise unknown(name, points.labels, "the frame of at=")
+        return points.labels[name][points.row]
+    column = _number(windows.stash, name, windows.stash)
+    values, placement = np.empty(len(windows), column.dtype), windows.placement
+    for low, high in chunks(len(windows)):
+        ids = np.arange(low, high, dtype=np.int64)
+        values[low:high] = column[placement.label_rows(placement.anchor_slots(ids))]
+    return values
+
+
+def _number(stash: Stash, name: str, columns: Mapping[str, torch.Tensor]) -> NDArray[Any]:
+    if name not in columns:
+        raise unknown(name, columns, "the stash", "static column" if columns is not stash else "column")
+    kind = "a pack" if columns[name].ndim > 1 else stash.about(name).kind
+    if kind != "number":
+        raise SchemaError(f"Weights must be a column of numbers; {name!r} is {kind}.")
+    return as_array(columns[name])

@@ -187,7 +187,9 @@ def _orders() -> Named:
         "blocks": ts.Blocks(9),
         "by time": ts.ByTime(),
         "by time, shuffled": ts.ByTime(shuffle=True),
+        "weighted by a column": ts.Weighted("u8", epoch_size=90),
         "weighted by entity": ts.Weighted([1.0, 0.0, 2.5], per="entity", epoch_size=70),
+        "weighted by a static column": ts.Weighted("size", per="entity"),
     }
     for name, order in orders.items():
         for kind in ("split", "mask"):

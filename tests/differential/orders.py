@@ -98,9 +98,11 @@ def weighted(rng: Random, n: int, windows: Any, *, by_entity: bool) -> Any:
     """Draws by weight of windows, or of entities."""
     more: dict[str, Any] = {} if rng.random() < 0.5 else {"epoch_size": rng.randint(1, 60)}
     if windows is None or not by_entity:
-        return ts.Weighted(weights_of(rng, n), **more)
+        column = rng.choice(["k", "positive", "u", "weight", "yfill"])
+        named = windows is not None and rng.random() < 0.3
+        return ts.Weighted(column if named else weights_of(rng, n), **more)
     names = windows.stash.entities
-    weights = rng.choice([dict(zip(names, weights_of(rng, len(names)))), weights_of(rng, len(names))])
+    weights = rng.choice(["size", dict(zip(names, weights_of(rng, len(names)))), weights_of(rng, len(names))])
     return ts.Weighted(weights, per="entity", **more)
 
 

@@ -32,7 +32,7 @@ reveal_type(train)  # Windows
 reveal_type(windows.folds(3, timedelta(days=7)))  # list[tuple[Windows, Windows]]
 scaler = ts.Scaler.fit(train, ["x", "y"], by="entity", unknown="pooled")
 reveal_type(scaler.center)  # dict[str, Tensor]
-loader = ts.Loader(train, 256, order=ts.Weighted([1.0], per="window"), tail="pad", with_ids=True, transform=[scaler])
+loader = ts.Loader(train, 256, order=ts.Weighted("y", per="window"), tail="pad", with_ids=True, transform=[scaler])
 for batch in loader:
     reveal_type(batch)  # dict[str, Tensor]
     reveal_type(scaler.inverse(batch["target"], "y"))  # Tensor
@@ -56,7 +56,7 @@ ts.Scaler.fit(train, ["y"], kind="max")  # refused
 ts.Scaler.fit(train, ["y"], by=["series"])  # refused
 ts.InstanceNorm("past", kind="robust")  # refused
 ts.Cast({"past": torch.float16}, on="cpu")  # refused
-ts.Weighted([1.0], per="row")  # refused
+ts.Weighted("y", per="row")  # refused
 ts.Loader(train, 256, tail="last")  # refused
 ts.Loader(train, 256, transform=scaler)  # refused
 ts.cluster.shard("prices.parquet", entity="symbol", to="shards", engine="dask")  # refused

@@ -41,6 +41,7 @@ def of_docstrings() -> Iterator[Any]:
 ORDERS = {
     "blocks": ts.Blocks(3),
     "lanes": ts.Lanes(4),
+    "weighted": ts.Weighted("i64"),
     "weighted by entity": ts.Weighted([1.0, 2.0], per="entity"),
     "by time": ts.ByTime(shuffle=True),
     "per entity": ts.PerEntity(3),

@@ -301,6 +301,9 @@ def test_what_does_not_fit_is_refused() -> None:
     untimed = ts.Windows(ts.load({"y": np.arange(5.0), "name": list("abcde")}), history=2, columns=["y"])
     for arguments, kind, message in (
         ({"order": ts.ByTime()}, ValueError, "ts.ByTime needs times ... Load it"),
+        ({"order": ts.Weighted("z")}, KeyError, "the stash has no column 'z'; "),
+        ({"order": ts.Weighted("name")}, TypeError, "'name' is category"),
+        ({"order": ts.Weighted("y", per="entity")}, KeyError, "the stash has no static column 'y'; "),
         ({"order": ts.Weighted([1.0])}, ValueError, "got 1"),
         ({"order": ts.ByTime}, TypeError, "order must be one of ... or window ids with a length"),
     ):
@@ -312,7 +315,7 @@ def test_what_does_not_fit_is_refused() -> None:
     for alone in (False, True, ts.Weighted(weights())):
         with pytest.raises(ValueError, match=r"^Either batch_size "):
             ts.Loader(windows(), None, **ordered(alone))
-    for needy in (ts.ByTime(), ts.PerEntity(), ts.Weighted([1.0], per="entity")):
+    for needy in (ts.ByTime(), ts.PerEntity(), ts.Weighted([1.0], per="entity"), ts.Weighted("y")):
         with pytest.raises(ValueError, match=r"^A sampler alone knows the number of windows, but not their times and "):
             ts.Sampler(4, 2, order=needy)
     with pytest.raises(TypeError, match=r"^set_weights\(\) needs order=ts\.Weighted"):

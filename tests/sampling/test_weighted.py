@@ -232,5 +232,3 @@ def test_wrong_arguments() -> None:
         Weighted({"a": 1})
     with pytest.raises(TypeError, match=r"weights.*got 3"):
         Weighted(3)
-    with pytest.raises(TypeError, match=r"^weights must be numbers, one for each entity, got 'size'\. Of a "):
-        Weighted("size", per="entity")

@@ -12,7 +12,7 @@ from tests.sampling.test_orders_of_loaders import weights, windows
 
 
 def test_each_number_of_entities_weighs_what_it_says() -> None:
-    """By name, by a static column and by numbers the draws are the same."""
+    """By name, by a static column and by numbers the draws are the same; by a column those of its values at anchors."""
     count, days = 3, 40
     rows = {
         "e": np.repeat(["a", "b", "c"], days),
@@ -28,15 +28,13 @@ def test_each_number_of_entities_weighs_what_it_says() -> None:
         return [k for batch in loader for k in batch["window"].tolist()]
 
     named = ids({"a": 1, "b": 0, "c": 3}, "entity")
-    assert (
-        named
-        == ids(stash.static["size"], "entity")
-        == ids([1, 0, 3], "entity")
-        == ids(torch.tensor([2.0, 0, 6]), "entity")
-    )
+    assert named == ids("size", "entity") == ids([1, 0, 3], "entity") == ids(torch.tensor([2.0, 0, 6]), "entity")
     entities = Counter(made.anchors(named)["entity"].tolist())
     assert entities[1] == 0
     assert abs(entities[0] - 500) < 5 * (2000 * 0.25 * 0.75) ** 0.5
+    anchors = [made.stash.offsets[e] + t for e, t in zip(*map(torch.Tensor.tolist, made.anchors(slice(None)).values()))]
+    values = [int(stash["y"][row]) for row in anchors]
+    assert ids("y", "window") == ids(values, "window")
 
 
 def test_other_weights_are_of_the_next_pass_and_in_the_state() -> None:

@@ -109,6 +109,7 @@ LOADERS: dict[str, dict[str, Any]] = {
     "by time": {"order": ts.ByTime(), "batch_size": None},
     "per entity": {"order": ts.PerEntity(1)},
     "by entity": {"order": ts.Weighted([1.0, 1.0, 2.0], per="entity")},
+    "by label": {"order": ts.Weighted("label")},
     "a rank": {"num_replicas": 2, "rank": 1},
     "packed": {"transform": [ts.PackSequences("past", "shops")]},
     "in rows": {"transform": [ts.PackSequences("past", "shops", length=8)]},

@@ -197,6 +197,7 @@ def test_the_last_row_before_a_time_is_that_of_polars_join_asof(
         ts.Blocks(7),
         ts.ByTime(),
         ts.PerEntity(3),
+        ts.Weighted("weight"),
         ts.Weighted([1.0] * 40, per="entity"),
     ],
 )
