@@ -9,10 +9,11 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from tensorstash.common.checks import flag, one_of, shown
+from tensorstash.common.checks import at_least, flag, integer, one_of, shown
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.text import type_text
 from tensorstash.errors import ColumnError, DataError, SchemaError, unknown
+from tensorstash.native.permutation import shuffled
 from tensorstash.sampling.several import Several
 from tensorstash.stash.missing import values_of
 from tensorstash.stash.moments import (
@@ -23,6 +24,7 @@ from tensorstash.stash.moments import (
     flattened,
     moments,
     quantiles,
+    sampled,
 )
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.bound import (
@@ -104,10 +106,13 @@ def statistics_of(
     *,
     pooled: bool,
     together: bool,
+    sample: int | None,
+    seed: int,
 ) -> Statistics:
     """The statistics of a stash, or of the rows that windows see. With `pooled` a last group has those of all rows."""
     flag(together, "together")
-    _check_fitted(source, columns, by, apart=bool(members), together=together)
+    seed = integer(seed, "seed")
+    _check_fitted(source, columns, by, apart=bool(members), together=together, samples=sample is not None)
     if isinstance(source, Several) and source.statistics is not None:
         found: Statistics = source.statistics(columns, kind, by, pooled=pooled, together=together)
         return found
@@ -123,14 +128,16 @@ def statistics_of(
                 f"{'static' if static else 'a column of a table'}. Fit a scaler without by= for it."
             )
         seen = [entities_seen(part) if static else rows_seen(part, stash) for part, stash in zip(parts, stashes)]
-        count = sum(map(len, seen))
+        count, which = sum(map(len, seen)), None
         if not count:
             raise DataError(NO_WINDOWS)
+        if sample is not None and (size := at_least(1, sample, "sample")) < count:
+            count, which = size, np.sort(shuffled(count, seed, 0)(np.arange(size)))
         total += count
-        codes = [] if by in NO_CODES else [(Values(stash[by]), rows) for stash, rows in zip(stashes, seen)]
+        codes = [] if by in NO_CODES else _chosen([Values(stash[by]) for stash in stashes], seen, which)
         for name in names:
             values, others = [values_of(stash, name) for stash in stashes], others_in(stashes, name, members.get(name))
-            rows = [*zip(values, seen)]
+            rows = _chosen(values, seen, which)
             if together:
                 rows = [all_of_pack(*part, name) for part in rows]
             of_all = partial(fit, [(column, one_group(own)) for column, own in rows if len(own)], kind, others)
@@ -143,7 +150,9 @@ def statistics_of(
     return replace(result, rows=total)
 
 
-def _check_fitted(source: Source, columns: list[str], by: str | None, *, apart: bool, together: bool) -> None:
+def _check_fitted(
+    source: Source, columns: list[str], by: str | None, *, apart: bool, together: bool, samples: bool
+) -> None:
     """Raise an error for a source and arguments that do not fit each other; `apart`: of some packs not all members."""
     if not isinstance(source, (Windows, Stash, Several)):
         raise TypeError(f"A scaler must be fitted on windows, a stash or a mix, got {type_text(source)}.")
@@ -153,11 +162,23 @@ def _check_fitted(source: Source, columns: list[str], by: str | None, *, apart: 
             check_unscaled(stash_with(part, name), [name])
     if by not in NO_CODES:
         check_coded(source, str(by))
-    if (apart or by not in NO_CODES) and (together or (isinstance(source, Several) and source.statistics)):
+    in_part = isinstance(source, Several) and source.statistics is not None
+    if samples and (in_part or (by == "entity" and isinstance(source, Several))):
+        raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
+    if (apart or by not in NO_CODES) and (together or in_part):
         raise ValueError(
             "Members of a pack, and by= a column of codes, are not for together= or shards. Leave together= out, and "
             "on shards give columns= as a list, and by='entity' or none."
         )
+
+
+def _chosen(columns: Sequence[Values], seen: Sequence[Rows], which: Int64s | None) -> list[Part]:
+    """The rows seen of a column in each part, or those at the positions `which` among the rows of all parts."""
+    if which is None:
+        return [*zip(columns, seen)]
+    ends = np.cumsum([len(rows) for rows in seen])
+    cuts = np.split(which, np.searchsorted(which, ends[:-1]))
+    return [sampled(values, rows, cut - (end - len(rows))) for values, rows, cut, end in zip(columns, seen, cuts, ends)]
 
 
 def _of_groups(

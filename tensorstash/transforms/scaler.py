@@ -143,6 +143,8 @@ class Scaler:
         by: str | None = None,
         unknown: Unknown = "error",
         together: bool = False,
+        sample: int | None = None,
+        seed: int = 0,
     ) -> "Scaler":
         """A scaler with the statistics of columns over the rows that lie in a window.
 
@@ -168,6 +170,9 @@ class Scaler:
                 statistics of all together; `"error"`, the default, raises a `DataError` on binding.
             together: all columns of a pack have one centre and one scale, those of all their values, as all sensors of
                 traffic benchmarks have; `columns` are then packs. By default each has its own.
+            sample: the number of random rows, of all entities and components together, to take the statistics over;
+                `None`: all rows. Not for a mix with `by="entity"`.
+            seed: the seed of the sample, by default 0.
 
         Raises:
             ColumnError: a column does not exist, or has no span in the windows. SchemaError: it is not numeric.
@@ -192,7 +197,9 @@ class Scaler:
         """
         check_kind(kind, by, unknown)
         names, members = chosen_in(columns)
-        statistics = statistics_of(source, names, members, kind, by, pooled=unknown == "pooled", together=together)
+        statistics = statistics_of(
+            source, names, members, kind, by, pooled=unknown == "pooled", together=together, sample=sample, seed=seed
+        )
         return scaler_of(source, statistics, kind, by, unknown)
 
     def bind(self, windows: Source) -> "Scaler":

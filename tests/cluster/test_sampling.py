@@ -377,6 +377,8 @@ def test_scalers_that_shards_cannot_have_are_refused(path: Path) -> None:
     (one,) = on_nodes(path, 1)
     with pytest.raises(ValueError, match=r"^kind=\"robust\" needs one stash"):
         ts.Scaler.fit(one, ["y"], kind="robust")
+    with pytest.raises(ValueError, match=r"^sample= needs the rows of one stash\. Fit a scaler on "):
+        ts.Scaler.fit(one, ["y"], sample=3)
     with pytest.raises(ts.errors.SchemaError, match=r"must be numeric; 'sky' is category"):
         ts.Scaler.fit(one, ["sky"])
     with pytest.raises(ValueError, match=r"at least one row, got none"):

@@ -3,6 +3,7 @@
 import gc
 import json
 import re
+import warnings
 from functools import cache
 from typing import Any, Literal
 
@@ -249,6 +250,10 @@ def test_a_scaler_of_a_mix_is_that_of_its_windows_together(kind: Kind) -> None:
             ValueError, match=r"^A scaler by entity needs the entity of each window, and in a mix its component"
         ):
             by_entity(batch)
+    with pytest.raises(
+        ValueError, match=r"^sample= needs the rows of one stash\. Fit a scaler on the windows of a component\.$"
+    ):
+        ts.Scaler.fit(mix, ["y"], by="entity", sample=3)
 
 
 def in_two(rows: int, cut: int) -> tuple[ts.Windows, ts.Mix]:
@@ -265,10 +270,19 @@ def in_two(rows: int, cut: int) -> tuple[ts.Windows, ts.Mix]:
 
 
 @pytest.mark.parametrize("kind", ["standard", "minmax", "robust", "maxabs"])
-def test_a_scaler_of_a_mix_is_that_of_its_rows_in_one_stash(kind: Kind) -> None:
+@pytest.mark.parametrize("sample", [None, 1, 7, 20, 1000])
+def test_a_scaler_of_a_mix_is_that_of_its_rows_in_one_stash(kind: Kind, sample: int | None) -> None:
     one, mix = in_two(60, 14)
-    whole, found = (ts.Scaler.fit(source, ["y", "x"], kind=kind) for source in (one, mix))
-    assert found.rows == whole.rows == 30
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # one value is equal to all
+        try:
+            whole = ts.Scaler.fit(one, ["y", "x"], kind=kind, sample=sample, seed=5)
+        except ts.errors.DataError as error:  # the one row has no value
+            with pytest.raises(ts.errors.DataError, match=f"^{re.escape(str(error))}$"):
+                ts.Scaler.fit(mix, ["y", "x"], kind=kind, sample=sample, seed=5)
+            return
+        found = ts.Scaler.fit(mix, ["y", "x"], kind=kind, sample=sample, seed=5)
+    assert found.rows == whole.rows == min(30, sample or 30)
     assert found.spans == whole.spans
     for name in ("y", "x"):
         torch.testing.assert_close(found.center[name], whole.center[name], rtol=0, atol=1e-12)

@@ -79,13 +79,13 @@ def test_the_latest_value_is_one_of_the_source(filled: ts.Stash) -> None:
 
 @pytest.mark.parametrize("kind", ["standard", "minmax", "robust", "maxabs"])
 def test_scalers_leave_out_what_was_filled(filled: ts.Stash, kind: Kind) -> None:
-    def fit(stash: ts.Stash, by: By | None) -> dict[str, Any]:
+    def fit(stash: ts.Stash, by: By | None, sample: int | None) -> dict[str, Any]:
         windows = ts.Windows(stash, 5, columns=["y", "x"])
-        return ts.Scaler.fit(windows, ["y", "x"], kind=kind, by=by).state_dict()
+        return ts.Scaler.fit(windows, ["y", "x"], kind=kind, by=by, sample=sample).state_dict()
 
-    cases: list[By | None] = [None, "entity"]
-    for by in cases:
-        assert fit(filled, by) == fit(plain(), by)
+    cases: list[tuple[By | None, int | None]] = [(None, None), ("entity", None), (None, 100)]
+    for by, sample in cases:
+        assert fit(filled, by, sample) == fit(plain(), by, sample)
     mixes = [ts.Mix({"a": ts.Windows(stash, 5, columns=["y"])}) for stash in (plain(), filled)]
     assert len({str(ts.Scaler.fit(mix, ["y"], kind=kind).state_dict()) for mix in mixes}) == 1
 

@@ -139,6 +139,16 @@ def test_a_mix_is_fitted_over_the_packs_of_all_components(kind: Kind, by: By | N
         check(scaler, k, own, kind)
 
 
+def test_a_sample_is_of_whole_rows() -> None:
+    """All columns of a sampled row count, so where they are equal, `together` makes no difference."""
+    rows = np.arange(1000.0)
+    stash = ts.load({"a": rows, "b": rows, "c": rows}, {"x": ["a", "b", "c"]})
+    one, apart = (ts.Scaler.fit(stash, ["x"], sample=37, seed=4, together=together) for together in (True, False))
+    assert one.rows == 37
+    torch.testing.assert_close(one.center["x"], apart.center["x"], rtol=1e-12, atol=0)
+    torch.testing.assert_close(one.scale["x"], apart.scale["x"], rtol=1e-12, atol=0)
+
+
 def test_new_entities_get_the_constants_of_all() -> None:
     stash = stash_of([30, 40], 3, 0.1, 1)
     scaler = ts.Scaler.fit(stash, ["x"], by="entity", unknown="pooled", together=True)

@@ -163,7 +163,7 @@ def test_codes_are_found_by_their_texts() -> None:
     assert pooled.transform(here.on(ts.load(new, like=train.without_rows()))).stash["y"].isfinite().any()
 
 
-def test_a_mix_is_fitted_over_all_components() -> None:
+def test_a_mix_and_a_sample_are_fitted_over_all_components() -> None:
     parts = {name: windows_of(loaded(seed)) for name, seed in (("one", 0), ("two", 1))}
     mix = ts.Mix(parts)
     scaler = ts.Scaler.fit(mix, ["y"], by="kind", kind="minmax")
@@ -171,6 +171,8 @@ def test_a_mix_is_fitted_over_all_components() -> None:
     assert torch.equal(scaler.center["y"], torch.minimum(*(one.center["y"] for one in each)))
     raw, made = (next(iter(ts.Loader(mix, 64, shuffle=True, transform=steps))) for steps in ([], [scaler]))
     assert torch.equal(bits(made["past"]), bits(by_loop(scaler, raw, "past", "y")))
+    some = ts.Scaler.fit(mix, ["y"], by="kind", sample=50, seed=1)
+    assert some.rows == 50
     packed = next(iter(ts.Loader(parts["one"], 9, transform=[ts.PackSequences("past", "kind"), scaler])))
     whole = next(iter(ts.Loader(parts["one"], 9, transform=[scaler, ts.PackSequences("past", "kind")])))
     assert torch.equal(bits(packed["past"]), bits(whole["past"]))

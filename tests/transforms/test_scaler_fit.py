@@ -49,6 +49,9 @@ def test_statistics_are_float64_whatever_the_column_is(dtype: torch.dtype) -> No
     exact = column.double().numpy()
     assert scaler.center["y"].item() == pytest.approx(exact.mean(), rel=1e-14)
     assert scaler.scale["y"].item() == pytest.approx(exact.std(), rel=1e-13)
+    one = ts.Scaler.fit(ts.load({"y": column[:128]}), ["y"], kind="minmax", sample=127)
+    assert one.center["y"].item() in exact[:128]
+    assert one.scale["y"].item() >= exact.max() - exact.min() - 2
 
 
 @pytest.mark.parametrize("by", [None, "entity"])
@@ -132,7 +135,8 @@ def test_a_scaler_sees_exactly_the_rows_that_lie_in_windows(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("by", [None, "entity"])
-def test_what_lies_behind_the_cut_has_no_influence(kind: Kind, by: By | None) -> None:
+@pytest.mark.parametrize("sample", [None, 50])
+def test_what_lies_behind_the_cut_has_no_influence(kind: Kind, by: By | None, sample: int | None) -> None:
     """Outliers in every row from the cut on, also in those that windows across the cut would have reached."""
     before, after = panel([60, 60, 60], holes=0), panel([60, 60, 60], holes=0)
     time = after.time
@@ -145,6 +149,7 @@ def test_what_lies_behind_the_cut_has_no_influence(kind: Kind, by: By | None) ->
             ["x", "y"],
             kind=kind,
             by=by,
+            sample=sample,
         )
         for stash in (before, after)
     ]
@@ -162,6 +167,28 @@ def test_windows_further_apart_than_they_are_long_hide_what_lies_between() -> No
     assert scaler.rows == len(rows)
     assert scaler.center["y"].item() == pytest.approx(np.mean(rows), rel=1e-14)
     assert scaler.scale["y"].item() == pytest.approx(np.std(rows), rel=1e-14)
+
+
+def test_a_sample_is_of_the_rows_seen_and_of_its_seed() -> None:
+    stash = ts.load({"y": np.arange(100_000.0)})
+    windows = ts.Windows(stash, history=4, stride=8)
+    one, same, other = (ts.Scaler.fit(windows, ["y"], sample=5000, seed=seed) for seed in (0, 0, 1))
+    assert one.state_dict() == same.state_dict() != other.state_dict()
+    assert one.rows == 5000
+    exact = ts.Scaler.fit(windows, ["y"])
+    assert one.center["y"].item() == pytest.approx(exact.center["y"].item(), rel=0.03)
+    assert one.scale["y"].item() == pytest.approx(exact.scale["y"].item(), rel=0.03)
+    ends = ts.Scaler.fit(windows, ["y"], kind="minmax", sample=5000)
+    assert ends.center["y"].item() % 8 < 4
+    assert ts.Scaler.fit(windows, ["y"], sample=10**9).state_dict() == exact.state_dict()
+
+
+def test_a_sample_takes_distinct_rows_of_their_entities() -> None:
+    stash = panel([40, 60], holes=0)
+    by_entity = ts.Scaler.fit(stash, ["y"], by="entity", sample=99)
+    exact = ts.Scaler.fit(stash, ["y"], by="entity")
+    assert (by_entity.center["y"] - exact.center["y"]).abs().max() < 0.5
+    assert (exact.center["y"][0] - exact.center["y"][1]).abs() > 10
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -230,6 +257,7 @@ ERRORS: list[tuple[type[Exception], dict[str, Any], str]] = [
         "kind ... maxabs ... 'power'",
     ),
     (ts.errors.ColumnError, {"by": "row"}, "by= has no column of codes 'row'; it has 'entity'"),
+    (ValueError, {"sample": 0}, "sample ... >= 1 ... 0"),
     (ValueError, {"columns": []}, "columns ... at least one"),
     (TypeError, {"columns": "y"}, "columns ... list ... ['y']"),
     (ts.errors.ColumnError, {"columns": ["yy"]}, "no column 'yy' ... 'y'"),

@@ -78,7 +78,7 @@ def batch_with(transform: Any, *names: str) -> Call:
     return lambda x: transform({"y": ZEROS.clone(), "sold": ZEROS.clone(), "entity": ENTITY} | dict.fromkeys(names, x))
 
 
-for argument in ("kind", "by", "unknown"):
+for argument in ("kind", "by", "unknown", "sample", "seed"):
     CALLS[f"{argument} of fit"] = with_argument(ts.Scaler.fit, (WINDOWS, ["y"]), argument)
 for argument in ("kind", "eps", "rows"):
     CALLS[f"{argument} of a norm"] = with_argument(ts.InstanceNorm, ("y",), argument)
