@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from tensorstash.errors import SchemaError, unknown
-from tensorstash.stash.moments import Rows, Values, sampled
+from tensorstash.stash.row_statistics import Rows, Values, sampled
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.bound import Source, parts_in, stash_of
 from tensorstash.transforms.observed import same_slots

@@ -16,13 +16,13 @@ from tensorstash.errors import ColumnError, DataError, SchemaError, unknown
 from tensorstash.native.permutation import shuffled
 from tensorstash.sampling.several import Several
 from tensorstash.stash.missing import values_of
-from tensorstash.stash.moments import (
+from tensorstash.stash.row_statistics import (
     Floats,
     Rows,
     Values,
     extremes,
     flattened,
-    moments,
+    mean_and_variance,
     quantiles,
     sampled,
 )
@@ -321,7 +321,7 @@ def fit(parts: Sequence[Part], kind: str, others: Sequence[int] = ()) -> Fitted:
 
 def _fit(column: Values, rows: Rows, kind: str) -> Fitted:
     if kind == "standard":
-        count, mean, variance = moments(column, rows)
+        count, mean, variance = mean_and_variance(column, rows)
         return count, mean, np.sqrt(variance)
     count, low, high = extremes(column, rows)
     if kind == "minmax":
