@@ -16,11 +16,11 @@ Source = Windows | Stash | Several
 
 
 def check_source(source: object) -> None:
-    """Raise `TypeError` unless a transform can be bound to the source."""
+    """Raise `TypeError` unless a transform can be fitted on the source, or bound to it."""
     if not isinstance(source, (Windows, Stash, Several)):
         raise TypeError(
-            f"A transform must be bound to windows, a mix or a stash, got {type_text(source)}. Take the "
-            "windows of the batches: bind(windows)."
+            f"A transform is fitted on, or bound to, windows, a mix or a stash, got {type_text(source)}. Take the "
+            "windows of the batches."
         )
 
 

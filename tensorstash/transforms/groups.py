@@ -1,16 +1,18 @@
 """The groups of a scaler, each with a centre and a scale: their names, and the group of each window, slot or row."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
 import torch
 
 from tensorstash.common.checks import shown
-from tensorstash.errors import DataError
+from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.sampling.several import Several
+from tensorstash.stash.stash import Stash
 from tensorstash.transforms.bound import Source, parts_in, stash_of
 from tensorstash.transforms.entries import span_of
+from tensorstash.transforms.observed import same_slots
 
 
 def names_of(source: Source, by: str) -> tuple[list[Any], tuple[int, ...]]:
@@ -27,6 +29,37 @@ def names_of(source: Source, by: str) -> tuple[list[Any], tuple[int, ...]]:
     each = {part: windows.stash.entities for part, windows in source.parts.items()}
     names = [(part, name) for part, entities in each.items() for name in entities]
     return names, tuple(accumulate(map(len, [*each.values()][:-1]), initial=0))
+
+
+def check_coded(source: Source, by: str) -> None:
+    """Raise an error unless `by` names a column of codes."""
+    stash = stash_of(parts_in(source)[0])
+    if by not in stash:
+        coded = [name for name in stash if stash.about(name).kind == "category"]
+        raise unknown(by, ["entity", *coded], "by=", "column of codes")
+    if stash.about(by).kind != "category" or stash[by].ndim > 1:
+        raise SchemaError(
+            f"by= must be 'entity' or a single column of codes; {by!r} is {stash[by].dtype}. Load it as text, or with "
+            "ts.column(..., vocabulary=[...])."
+        )
+
+
+def code_spans(source: Source, by: str, spans: Iterable[str]) -> dict[str, str]:
+    """Maps each span to that of the codes in its slots; raises `ValueError` if there is none."""
+    part, found = parts_in(source)[0], dict[str, str]()
+    if isinstance(part, Stash):
+        return dict.fromkeys(spans, by)
+    whole = {span.name for span in part.placement.shown if span.variates is None}
+    for name in spans:
+        beside = same_slots(part.placement, name)[1] if name in whole else []
+        codes = [span.name for span in beside if span.column == by and span.variates is None]
+        if not codes:
+            raise ValueError(
+                f"A scaler by {by!r} needs the code of each slot; no span of {by!r} has the slots of {name!r}. Add one "
+                "to spans=, with the same start and stop."
+            )
+        found[name] = codes[0]
+    return found
 
 
 def groups_by_name(names: list[Any], fitted: list[Any], by: str, *, pooled: bool) -> list[int]:

@@ -25,7 +25,6 @@ from tensorstash.transforms.bound import (
     scaled_variates,
     stash_with,
 )
-from tensorstash.transforms.codes import code_spans
 from tensorstash.transforms.entries import (
     check_batch,
     check_floating,
@@ -42,11 +41,14 @@ from tensorstash.transforms.fitting import (
     Statistics,
     Unknown,
     check_kind,
+    chosen_in,
+    doubts_text,
     statistics_of,
 )
 from tensorstash.transforms.groups import (
     check_count,
     check_known,
+    code_spans,
     groups_by_name,
     groups_of_codes,
     groups_of_entities,
@@ -54,7 +56,6 @@ from tensorstash.transforms.groups import (
     integers,
     names_of,
 )
-from tensorstash.transforms.members import chosen_in
 from tensorstash.transforms.observed import Computed, change_values, computed_in, holds_value, nan_filled_in
 from tensorstash.transforms.scaled_stash import (
     check_no_tables,
@@ -65,8 +66,9 @@ from tensorstash.transforms.scaled_stash import (
 )
 from tensorstash.transforms.scaling import ScaleConstants
 from tensorstash.transforms.state import VERSION, fields_of
-from tensorstash.transforms.texts import doubts_text, summary
 from tensorstash.windows.windows import Windows, over
+
+_LISTED = 4  # numbers that are listed; of more the smallest and the largest
 
 
 @made_by("ts.Scaler.fit(windows, columns) or ts.Scaler.from_state(state)", dict)
@@ -542,7 +544,7 @@ class Scaler:
         held = {span: (column,) for span, column in self.spans.items()} | self._variates
         for name, center in self.center.items():
             spans = ", ".join(span for span in held if name in held[span])
-            lines.append(f"  {name}  center {summary(center)}  scale {summary(self.scale[name])}  for {spans}")
+            lines.append(f"  {name}  center {_summary(center)}  scale {_summary(self.scale[name])}  for {spans}")
         return "\n".join(lines)
 
 
@@ -562,3 +564,11 @@ def _flat(columns: str | tuple[str, ...], table: Mapping[str, torch.Tensor]) -> 
     if isinstance(columns, str):
         return table[columns]
     return torch.cat([table[name].reshape(len(table[name]), -1) for name in columns], 1).reshape(-1)
+
+
+def _summary(values: torch.Tensor) -> str:
+    """A few numbers, or the smallest and the largest of more."""
+    if values.numel() <= _LISTED:
+        return ", ".join(f"{value:.4g}" for value in values.flatten().tolist())
+    low, high = (f"{value.item():.4g}" for value in values.aminmax())
+    return low if low == high else f"{low} to {high}"
