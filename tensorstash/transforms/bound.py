@@ -19,7 +19,7 @@ def check_source(source: object) -> None:
     """Raise `TypeError` unless a transform can be fitted on the source, or bound to it."""
     if not isinstance(source, (Windows, Stash, Several)):
         raise TypeError(
-            f"A transform is fitted on, or bound to, windows, a mix or a stash, got {type_text(source)}. Take the "
+            f"A transform is fitted on or bound to windows, a mix or a stash, got {type_text(source)}. Take the "
             "windows of the batches."
         )
 

@@ -203,7 +203,12 @@ class InstanceNorm:
             raise ValueError(
                 f"The batch must be normalised by this transform; it has no {name!r}. Call the transform on it first."
             )
-        return span_of(batch, name)
+        entry = span_of(batch, name)
+        if entry.ndim < 2:
+            raise ValueError(
+                f"{name!r} must be (batch, 1, ...), as this transform has made it, got {tuple(entry.shape)}."
+            )
+        return entry
 
     def _check(self, batch: Batch) -> torch.Tensor:
         """The history of a batch; raises an error if the batch cannot be normalised."""
