@@ -17,10 +17,9 @@ from tensorstash.transforms.fitting import (
     fill_few,
     fit,
     merged,
-    one_group,
-    rows_seen,
     spans_of,
 )
+from tensorstash.transforms.rows_seen import one_group, rows_seen
 from tensorstash.windows.windows import Windows
 
 

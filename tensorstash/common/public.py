@@ -56,7 +56,7 @@ INSIDE = {
     "During": "by_names",
     "InstanceNorm": "whole_windows",
     "Loader": "__getitem__ prefetch_factor",
-    "Mix": "components contents entities is_weighted numbers order parts warning",
+    "Mix": "components contents entities is_weighted numbers order parts statistics warning",
     "PackSequences": "pack_into packed_spans",
     "Plan": "choice facts found lines request",
     "Sampler": "order ranks",

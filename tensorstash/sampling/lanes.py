@@ -92,26 +92,19 @@ class LanesOrder(SequenceOrder):
 
 def _check_continued(windows: Windows) -> None:
     """Refuse windows whose past would overlap the past of the previous window, skip rows, or be drawn."""
-    if windows.placement.points is not None or windows.placement.time_spans:
-        raise ValueError(
-            "ts.Lanes needs windows of slots, each of which continues the one before; windows at given points and "
-            "spans in time do not. Use another order."
-        )
-    if windows.placement.cover is not None:
-        raise ValueError(
-            "ts.Lanes needs windows each of which continues the one before; the last piece of a run of cover is moved "
-            "back. Leave order= out."
-        )
-    if draws_of(windows.spans):
-        raise ValueError(
-            "With ts.Lanes each window begins where the past of the window before it ended, so no start may be a "
-            f"ts.Draw, got {', '.join(map(str, windows.spans))}. Give a fixed start, or take another order."
-        )
-    if packs := drawn_packs(windows.spans):
-        raise ValueError(
-            "With ts.Lanes each window continues the one before, with the same columns, so max_variates= may not draw "
-            f"them, got ts.each of {packs[0]!r} with it. Leave it out, or take another order."
-        )
+    placement = windows.placement
+    breaks = {
+        "windows at given points and spans in time do not": placement.points is not None or placement.time_spans,
+        "the last piece of a run of cover is moved back": placement.cover is not None,
+        "the start of a ts.Draw is another one in each window": draws_of(windows.spans),
+        "max_variates= draws other columns for each window": drawn_packs(windows.spans),
+    }
+    for why, holds in breaks.items():
+        if holds:
+            raise ValueError(
+                f"ts.Lanes needs windows each of which continues the one before, with the same columns; {why}. Use "
+                "another order."
+            )
     # spans that end before the anchor are lags, and spans that begin at or after it are the future
     past = max((-span.start for span in windows.spans if span.start < 0 <= span.stop), default=windows.history)
     if past != windows.stride:

@@ -12,11 +12,7 @@ from tensorstash.windows.windows import Windows
 
 
 class Several(ABC):
-    """Windows of several stashes that a `Loader` samples in an order of their own.
-
-    Where a process may have only a part of them, they also have `statistics`, which `Scaler.fit` asks for in place of
-    reading their rows.
-    """
+    """Windows of several stashes that a `Loader` samples in an order of their own."""
 
     parts: Mapping[Any, Windows]  # the windows of each stash that this process has
     contents: Contents  # gathers the windows of all parts
@@ -24,6 +20,7 @@ class Several(ABC):
     numbers: tuple[Int64s, Int64s]  # of each part in the batch entry `source`, and of its first entity in `entity`
     entities: Sequence[Any] | None  # the names of all entities; `None`: each part numbers its own
     warning: str | None  # what a `Loader` over them warns of when it is made
+    statistics: Callable[..., Any] | None  # of columns, for `Scaler.fit`; `None`: it reads the rows of all parts
 
     __dir__ = members
 

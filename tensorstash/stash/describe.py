@@ -12,7 +12,7 @@ from tensorstash.common.forks import check_pool
 from tensorstash.errors import ColumnError
 from tensorstash.native.permutation import shuffled
 from tensorstash.stash.missing import values_of
-from tensorstash.stash.moments import Rows, Values, extremes, moments, quantiles, sampled
+from tensorstash.stash.row_statistics import Rows, Values, extremes, mean_and_variance, quantiles, sampled
 
 if TYPE_CHECKING:
     import polars as pl
@@ -84,7 +84,7 @@ def _figures(stash: "Stash", name: str, by: str | None, most: int | None, seed: 
 
 def _of_numbers(column: Values, rows: Rows, most: int | None, seed: int) -> Figures:
     with np.errstate(invalid="ignore", over="ignore"):  # infinite values have no mean
-        count, mean, variance = moments(column, rows)
+        count, mean, variance = mean_and_variance(column, rows)
         _, low, high = extremes(column, rows)
         sizes = np.diff(rows.offsets)
         if most is not None and (sizes > most).any():

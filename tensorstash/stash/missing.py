@@ -8,7 +8,7 @@ import torch
 
 from tensorstash.columns.column import Column
 from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.stash.moments import Values
+from tensorstash.stash.row_statistics import Values
 
 if TYPE_CHECKING:
     from tensorstash.stash.stash import Stash

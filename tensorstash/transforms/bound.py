@@ -16,11 +16,11 @@ Source = Windows | Stash | Several
 
 
 def check_source(source: object) -> None:
-    """Raise `TypeError` unless a transform can be bound to the source."""
+    """Raise `TypeError` unless a transform can be fitted on the source, or bound to it."""
     if not isinstance(source, (Windows, Stash, Several)):
         raise TypeError(
-            f"A transform must be bound to windows, a mix or a stash, got {type_text(source)}. Take the "
-            "windows of the batches: bind(windows)."
+            f"A transform is fitted on or bound to windows, a mix or a stash, got {type_text(source)}. Take the "
+            "windows of the batches."
         )
 
 
@@ -66,25 +66,40 @@ def column_of(stash: Stash, name: str) -> torch.Tensor:
 
 def entries_in(source: Source) -> dict[str, str]:
     """Maps each span of a single column, and each static column, of a source to its column."""
-    alone = {span: columns[0] for span, columns in columns_in(source).items() if span not in variates_in(source)}
+    alone = {span.name: span.column for span in spans_in(source) if span.variates is None}
     return alone | {name: name for name in stash_of(parts_in(source)[0]).static}
 
 
 def variates_in(source: Source) -> dict[str, tuple[str, ...]]:
     """Maps each span of `ts.each` of a source to its packs."""
-    return {span.name: span.columns for span in _spans_in(source) if span.variates is not None}
+    return {span.name: span.columns for span in spans_in(source) if span.variates is not None}
+
+
+def scaled_variates(source: Source, columns: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Maps each span of `ts.each` to its packs, if a scaler has them; one that has only some of them is refused."""
+    found = {}
+    for span, packs in variates_in(source).items():
+        known = [name for name in packs if name in columns]
+        if known and len(known) < len(packs):
+            other = next(name for name in packs if name not in columns)
+            raise ValueError(
+                f"All rows of a span must be scaled; {span!r} holds {other!r} too, which the scaler has not seen. Fit "
+                f"it on {[*packs]}, or give {other!r} a span of its own."
+            )
+        if known:
+            found[span] = packs
+    return found
 
 
 def columns_in(source: Source) -> dict[str, tuple[str, ...]]:
     """Maps each span of a source to its columns."""
-    if isinstance(source, Stash):
-        return {name: (name,) for name in source}
-    return {span.name: span.columns for span in _spans_in(source)}
+    return {span.name: span.columns for span in spans_in(source)}
 
 
-def _spans_in(source: Source) -> Sequence[Span]:
-    """The spans of windows, of which all parts have the same."""
-    return next((part.spans for part in parts_in(source) if isinstance(part, Windows)), ())
+def spans_in(source: Source) -> Sequence[Span]:
+    """The spans of windows, of which all parts have the same; each column of a stash is one."""
+    part = parts_in(source)[0]
+    return part.spans if isinstance(part, Windows) else [Span(name, name, 0, 0) for name in part]
 
 
 def check_alike(source: Source, columns: Collection[str]) -> None:

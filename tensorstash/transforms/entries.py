@@ -44,10 +44,8 @@ def check_predictions(values: object) -> None:
 def check_pack(values: torch.Tensor, pack: tuple[int, ...], what: str) -> None:
     """Raise `ValueError` unless the last dimensions of a tensor are those of a pack, after at least one other."""
     shape = tuple(values.shape)
-    if len(shape) <= len(pack):
-        raise ValueError(f"{what!r} must have windows or slots, ({', '.join(['time', *map(str, pack)])}), got {shape}.")
-    if shape[len(shape) - len(pack) :] != pack:
-        raise ValueError(f"The last dimensions of {what!r} must be {pack}, got {shape}.")
+    if len(shape) <= len(pack) or shape[len(shape) - len(pack) :] != pack:
+        raise ValueError(f"The last dimensions of {what!r} must be {pack}, after windows or slots, got {shape}.")
 
 
 def check_predictions_of(values: torch.Tensor, pack: tuple[int, ...], column: str) -> None:

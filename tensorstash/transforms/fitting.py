@@ -1,28 +1,27 @@
-"""Fitting a `Scaler`: which rows count, and a centre and a scale for each group of them."""
+"""Fitting a `Scaler`: a centre and a scale for each group of the rows seen, and of which columns."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least, flag, integer, one_of, shown
+from tensorstash.common.checks import at_least, flag, integer, names_in, one_of, shown
 from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.common.text import type_text
 from tensorstash.errors import ColumnError, DataError, SchemaError, unknown
 from tensorstash.native.permutation import shuffled
 from tensorstash.sampling.several import Several
 from tensorstash.stash.missing import values_of
-from tensorstash.stash.moments import (
+from tensorstash.stash.row_statistics import (
     Floats,
     Rows,
     Values,
     extremes,
     flattened,
-    moments,
+    mean_and_variance,
     quantiles,
     sampled,
 )
@@ -31,6 +30,7 @@ from tensorstash.transforms.bound import (
     Source,
     by_stash,
     check_alike,
+    check_source,
     check_unscaled,
     column_of,
     columns_in,
@@ -39,15 +39,11 @@ from tensorstash.transforms.bound import (
     stash_of,
     stash_with,
 )
-from tensorstash.transforms.codes import Part, by_code, check_coded
-from tensorstash.transforms.members import others_in
-from tensorstash.windows.intervals import covered, union
-from tensorstash.windows.placement import Placement
-from tensorstash.windows.slots import rows_from
-from tensorstash.windows.time_spans import TimeSpan
+from tensorstash.transforms.groups import check_coded
+from tensorstash.transforms.rows_seen import entities_seen, one_group, rows_seen
 from tensorstash.windows.windows import Windows
 
-Ranges = tuple[Int64s, Int64s]  # the first row of each range, and the row after its last one
+Part = tuple[Values, Rows]
 Fitted = tuple[Int64s, Floats, Floats]  # count of values, centre and scale, (groups, items) each
 Kind = Literal["standard", "minmax", "robust", "maxabs"]
 Unknown = Literal["error", "pooled"]
@@ -60,10 +56,10 @@ _FEW = (
 )
 _EQUAL = "All values are equal, so the scale is 1"
 NO_GROUPS = np.empty(0, np.int64)
+_NAMED = 3  # entities or columns named in a warning
 _FEWEST = 2  # values that an entity needs for statistics of its own
 _QUARTILES = (0.25, 0.5, 0.75)
 NO_WINDOWS = "A scaler must be fitted on at least one row, got none. Fit it on data with rows; see the cuts of split()."
-_WINDOWS = 1 << 16  # windows whose rows are looked up at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +109,20 @@ def statistics_of(
     flag(together, "together")
     seed = integer(seed, "seed")
     _check_fitted(source, columns, by, apart=bool(members), together=together, samples=sample is not None)
-    merge = getattr(source, "statistics", None)  # windows on the shards of several machines merge those of each
-    if merge is not None:
-        found: Statistics = merge(columns, kind, by, pooled=pooled, together=together)
+    if isinstance(source, Several) and source.statistics is not None:
+        found: Statistics = source.statistics(columns, kind, by, pooled=pooled, together=together)
         return found
     parts = parts_in(source)
     spans = spans_of(parts[0], columns)
     result, total = Statistics(0, spans), 0
     for names in by_stash(parts[0], [*spans.values(), *columns]):
         stashes = [stash_with(part, names[0]) for part in parts]
-        _check_by(parts[0], stashes[0], names[0], by)
         static = names[0] in stashes[0].static
+        if by is not None and (static or stashes[0] is not stash_of(parts[0])):
+            raise ValueError(
+                f"by={by!r} needs rows of the entities of the windows; {names[0]!r} is "
+                f"{'static' if static else 'a column of a table'}. Fit a scaler without by= for it."
+            )
         seen = [entities_seen(part) if static else rows_seen(part, stash) for part, stash in zip(parts, stashes)]
         count, which = sum(map(len, seen)), None
         if not count:
@@ -133,7 +132,7 @@ def statistics_of(
         total += count
         codes = [] if by in NO_CODES else _chosen([Values(stash[by]) for stash in stashes], seen, which)
         for name in names:
-            values, others = [values_of(stash, name) for stash in stashes], others_in(stashes, name, members.get(name))
+            values, others = [values_of(stash, name) for stash in stashes], _others_in(stashes, name, members.get(name))
             rows = _chosen(values, seen, which)
             if together:
                 rows = [all_of_pack(*part, name) for part in rows]
@@ -141,7 +140,7 @@ def statistics_of(
             if by is None:
                 result.add(name, values[0].pack, of_all())
                 continue
-            groups = by_code(rows, codes, len(stashes[0].vocabulary(by))) if codes else rows
+            groups = _by_code(rows, codes, len(stashes[0].vocabulary(by))) if codes else rows
             fitted, few = _of_groups(groups, kind, others, of_all)
             result.add(name, values[0].pack, fitted, few, of_all() if pooled else None)
     return replace(result, rows=total)
@@ -151,24 +150,21 @@ def _check_fitted(
     source: Source, columns: list[str], by: str | None, *, apart: bool, together: bool, samples: bool
 ) -> None:
     """Raise an error for a source and arguments that do not fit each other; `apart`: of some packs not all members."""
-    if not isinstance(source, (Windows, Stash, Several)):
-        raise TypeError(f"A scaler must be fitted on windows, a stash or a mix, got {type_text(source)}.")
+    check_source(source)
     check_alike(source, columns)
     for part in parts_in(source):
         for name in columns:
             check_unscaled(stash_with(part, name), [name])
-    in_part = hasattr(source, "statistics")  # of windows of which this process may have only a part
     if by not in NO_CODES:
         check_coded(source, str(by))
-        if in_part or together:
-            raise ValueError(f"by={by!r} goes by the rows of one stash or mix. Leave out together=, and by= on shards.")
-    if apart and (in_part or together):
-        raise ValueError(
-            "Members of a pack are scaled apart, by the rows of one stash or mix. Leave together= out, and on shards "
-            "give columns= as a list."
-        )
-    if samples and isinstance(source, Several) and (in_part or by == "entity"):
+    in_part = isinstance(source, Several) and source.statistics is not None
+    if samples and (in_part or (by == "entity" and isinstance(source, Several))):
         raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
+    if (apart or by not in NO_CODES) and (together or in_part):
+        raise ValueError(
+            "Members of a pack, and by= a column of codes, are not for together= or shards. Leave together= out, and "
+            "on shards give columns= as a list, and by='entity' or none."
+        )
 
 
 def _chosen(columns: Sequence[Values], seen: Sequence[Rows], which: Int64s | None) -> list[Part]:
@@ -178,6 +174,47 @@ def _chosen(columns: Sequence[Values], seen: Sequence[Rows], which: Int64s | Non
     ends = np.cumsum([len(rows) for rows in seen])
     cuts = np.split(which, np.searchsorted(which, ends[:-1]))
     return [sampled(values, rows, cut - (end - len(rows))) for values, rows, cut, end in zip(columns, seen, cuts, ends)]
+
+
+def chosen_in(columns: Sequence[str] | Mapping[str, Sequence[str] | None]) -> tuple[list[str], dict[str, list[str]]]:
+    """The names of columns, and the members to scale of those packs of which not all are."""
+    if not isinstance(columns, Mapping):
+        return names_in(columns, "columns"), {}
+    some = {name: names_in(members, f"columns[{name!r}]") for name, members in columns.items() if members is not None}
+    return names_in([*columns], "columns"), some
+
+
+def _others_in(stashes: Sequence[Stash], name: str, members: Sequence[str] | None) -> list[int]:
+    """The places in a pack of what is not to be scaled; `None` scales all members."""
+    if members is None:
+        return []
+    first, *more = [stash.about(name) for stash in stashes]
+    if len(first.members) < 2 or first.calendar or any(about.members != first.members for about in more):
+        raise ValueError(
+            f"Members are those of a pack of named columns, the same in all stashes; {name!r} is none. Write "
+            f"{{{name!r}: None}} for the whole column."
+        )
+    if not members:
+        raise ValueError(f"A pack must have a member to scale, got none for {name!r}. Leave it out.")
+    for member in members:
+        if member not in first.members:
+            raise unknown(member, first.members, f"the pack {name!r}", "member")
+    return [place for place, member in enumerate(first.members) if member not in members]
+
+
+def _by_code(parts: Sequence[Part], codes: Sequence[Part], count: int) -> list[Part]:
+    """The values in the rows of all parts as one column, with a group for each of `count` codes."""
+    code, numbers = (torch.cat([*map(_taken, every)]) for every in (codes, parts))
+    code, order = code.sort(stable=True)
+    edges = np.searchsorted(code.numpy(), np.arange(count + 1))
+    return [(Values(numbers[order]), Rows(edges[:1], edges[-1:], edges))]
+
+
+def _taken(part: Part) -> torch.Tensor:
+    column, rows = part
+    some, _ = sampled(column, rows, np.arange(len(rows)))
+    numbers = some.numbers.double()
+    return numbers if some.valid is None else numbers.masked_fill(~some.valid, math.nan)
 
 
 def _of_groups(
@@ -202,19 +239,6 @@ def joined(parts: Sequence[Fitted]) -> Fitted:
     return count, center, scale
 
 
-def _check_by(part: Windows | Stash, stash: Stash, name: str, by: str | None) -> None:
-    """Raise `ValueError` for a column that has no rows of entities: a static one, or one of a table."""
-    if by is not None and name in stash.static:
-        raise ValueError(
-            f"A static column has one value for each entity; {name!r} is one. Fit a scaler without by= for it."
-        )
-    if by is not None and stash is not stash_of(part):
-        raise ValueError(
-            f"by={by!r} goes by the entities of the windows, and a row of a table may be seen by several; "
-            f"{name!r} is a column of a table. Fit a scaler without by= for it."
-        )
-
-
 def all_of_pack(column: Values, rows: Rows, name: str) -> Part:
     """All numbers of a pack as those of a single column; raises `ValueError` if it is one."""
     if not column.pack:
@@ -233,51 +257,6 @@ def check_kind(kind: str, by: str | None, unknown: str) -> None:
     one_of(unknown, get_args(Unknown), "unknown")
     if unknown != "error" and by is None:
         raise ValueError(f"unknown must be 'error', or 'pooled' with by='entity', got {unknown!r} and by={by!r}.")
-
-
-def rows_seen(source: Windows | Stash, stash: Stash) -> Rows:
-    """The rows of a stash, the windows' own or a table, that lie in a window, or all rows of it, grouped by entity."""
-    if isinstance(source, Stash):
-        return Rows(np.array([0]), np.array([source.rows]), source.offsets.numpy())
-    at, none = source.placement, np.empty(0, np.int64)
-    ranges = [(none, none)]
-    time_spans = [time_span for time_span in at.time_spans if time_span.stash is stash]
-    own = stash is at.stash and bool(at.spans)
-    if own and at.points is None and len(source):
-        start, stop = covered(at.intervals, at.length)
-        ranges.append((rows_from(at.slots, start), rows_from(at.slots, stop)))
-    if time_spans or (own and at.points is not None):
-        chunks = (np.arange(k, min(k + _WINDOWS, len(source))) for k in range(0, len(source), _WINDOWS))
-        ranges += [_united(_ranges_of(at, time_spans, ids, own=own and at.points is not None)) for ids in chunks]
-    return Rows(*_united(ranges), stash.offsets.numpy())
-
-
-def entities_seen(source: Windows | Stash) -> Rows:
-    """The entities that have a window, or all of a stash, as rows of its static columns."""
-    count = len(stash_of(source).offsets) - 1
-    seen = np.arange(count) if isinstance(source, Stash) else np.flatnonzero(source.per_entity()["count"].numpy())
-    return Rows(seen, seen + 1, np.array([0, count]))
-
-
-def one_group(rows: Rows) -> Rows:
-    """The same rows, all in one group."""
-    return replace(rows, offsets=rows.offsets[[0, -1]])
-
-
-def _ranges_of(at: Placement, time_spans: Sequence[TimeSpan], ids: Int64s, *, own: bool) -> list[Ranges]:
-    """The rows of windows in each span in time, and of `own` windows at given points in their slots."""
-    anchors = at.anchor_slots(ids)
-    ranges = [time_span.ranges(at.stretches(time_span, ids, anchors)) for time_span in time_spans]
-    if own:
-        start, stop = anchors - at.history, anchors + at.horizon
-        ranges.append((rows_from(at.slots, start), rows_from(at.slots, stop)))
-    return ranges
-
-
-def _united(ranges: Sequence[Ranges]) -> Ranges:
-    low, high = map(np.concatenate, zip(*ranges))
-    filled = low < high
-    return union(low[filled], high[filled])
 
 
 def spans_of(source: Windows | Stash, columns: list[str]) -> dict[str, str]:
@@ -333,7 +312,7 @@ def fit(parts: Sequence[Part], kind: str, others: Sequence[int] = ()) -> Fitted:
 
 def _fit(column: Values, rows: Rows, kind: str) -> Fitted:
     if kind == "standard":
-        count, mean, variance = moments(column, rows)
+        count, mean, variance = mean_and_variance(column, rows)
         return count, mean, np.sqrt(variance)
     count, low, high = extremes(column, rows)
     if kind == "minmax":
@@ -365,3 +344,22 @@ def merged(parts: Sequence[Fitted], kind: str) -> Fitted:
         center = np.fmin.reduce(center)
         scale = high - center
     return count.sum(0)[None], center[None], scale[None]
+
+
+def doubts_text(doubts: list[Doubt], names: Sequence[Any], by: str | None) -> str:
+    """The warning that names the groups whose centre or scale is not from their own data; `names` are theirs."""
+    many, texts = "entities" if by == "entity" else "codes", []
+    for text in dict.fromkeys(text for text, *_ in doubts):
+        places = [
+            repr(name) + ("" if by is None else f" in {_groups(which, names, many)}")
+            for other, name, which in doubts
+            if other == text
+        ]
+        more = f" and {len(places) - _NAMED} more columns" if len(places) > _NAMED else ""
+        texts.append(f"{text}: {', '.join(places[:_NAMED])}{more}.")
+    return " ".join(texts)
+
+
+def _groups(which: Int64s, names: Sequence[Any], many: str) -> str:
+    some = ", ".join(repr(names[k]) for k in which[:_NAMED])
+    return f"{len(which):,} of {len(names):,} {many} ({some}{', ...' if len(which) > _NAMED else ''})"

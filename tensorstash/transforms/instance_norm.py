@@ -180,11 +180,10 @@ class InstanceNorm:
         if batch is not None:
             raise TypeError(f"inverse(batch) takes nothing else, got {type_text(batch)}. Leave it out.")
         self._own(values, "center")
-        names = [name for name in self.whole_windows if name in values]
-        restored = [self._restored(span_of(values, name), values) for name in names]
-        for name, span in zip(names, restored):
+        spans = {name: self._restored(span_of(values, name), values) for name in self.whole_windows if name in values}
+        for name, restored in spans.items():
             held = holds_value(values, name, self._computed)
-            values[name].copy_(span if held is None else torch.where(held, span, values[name]))
+            values[name].copy_(restored if held is None else torch.where(held, restored, values[name]))
         del values[f"{self.history}.center"], values[f"{self.history}.scale"]
         return values
 

@@ -12,8 +12,9 @@ from tensorstash.errors import SchemaError
 from tensorstash.gather.span import Span
 from tensorstash.stash.missing import places_of_flags
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.bound import Source, columns_in, parts_in, stash_of, stash_with
+from tensorstash.transforms.bound import Source, columns_in, parts_in, spans_in, stash_of
 from tensorstash.transforms.entries import span_of
+from tensorstash.windows.identity import columns_of
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.windows import Windows
 
@@ -40,30 +41,21 @@ def computed_in(source: Source, spans: Collection[str]) -> dict[str, tuple[bool,
     For a stash, all columns of `ts.calendar` count, because the windows that its scaler is for are not known yet.
     """
     part = parts_in(source)[0]  # all parts have the same spans, of columns that mean the same
-    if isinstance(part, Stash):
-        columns: dict[str, tuple[str, ...]] = {name: (name,) for name in part}
-    else:
-        columns = {span.name: span.columns for span in part.placement.spans}
-    about = stash_of(part).about
-    found = {span: tuple(bool(about(name).calendar) for name in columns[span]) for span in spans if span in columns}
-    return {span: computed for span, computed in found.items() if any(computed)}
+    of_slots, about = spans_in(part) if isinstance(part, Stash) else part.placement.spans, stash_of(part).about
+    found = {one.name: tuple(bool(about(name).calendar) for name in one.columns) for one in of_slots}
+    return {span: found[span] for span in spans if any(found.get(span, ()))}
 
 
-def nan_filled_in(source: Source, spans: Iterable[str]) -> Computed:
+def nan_filled_in(source: Source, spans: Iterable[str]) -> dict[str, tuple[bool, ...]]:
     """Those of some spans whose empty slots hold NaN in all parts: scaled or not, they are the same."""
-    columns, parts = columns_in(source), [part for part in parts_in(source) if isinstance(part, Windows)]
-    held = [span for span in spans if span in columns] if parts else []
-    return {
-        span: (True,)
-        for span in held
-        if all(_is_filled_with_nan(stash_with(part, name), name) for part in parts for name in columns[span])
+    parts, columns = [part for part in parts_in(source) if isinstance(part, Windows)], columns_in(source)
+    held = [column for part in parts for column in columns_of(part.placement).values()]
+    others = {
+        column.name
+        for column in held
+        if column.empty is not None and not column.empty.view(column.stash[column.name].dtype).isnan()
     }
-
-
-def _is_filled_with_nan(stash: Stash, name: str) -> bool:
-    about = stash.about(name)
-    fill = about.fill if about.empty is None else about.empty
-    return stash[name].dtype.is_floating_point and (fill is None or math.isnan(float(fill)))
+    return {span: (True,) for span in spans if parts and span in columns and others.isdisjoint(columns[span])}
 
 
 def holds_value(batch: Mapping[str, object], name: str, computed: Computed = _NONE) -> torch.Tensor | None:
@@ -121,10 +113,7 @@ def flags_in(source: Source, span: str) -> tuple[Flags, ...]:
 
 
 def _flags_in(part: Windows | Stash, span: str) -> Iterator[Flags]:
-    if isinstance(part, Stash):
-        stash, beside = part, [Span(name, name, 0, 0) for name in part]
-    else:
-        stash, beside = same_slots(part.placement, span)
+    stash, beside = (part, spans_in(part)) if isinstance(part, Stash) else same_slots(part.placement, span)
     (values,) = (one for one in beside if one.name == span)
     for other in beside:
         for pack, column in enumerate(other.columns):
@@ -132,27 +121,22 @@ def _flags_in(part: Windows | Stash, span: str) -> Iterator[Flags]:
                 continue
             for number, name in enumerate(values.columns):
                 places = places_of_flags(stash.about(name), stash.about(column), math.prod(stash[name].shape[1:]))
-                if max(places) >= 0:
-                    _check_undrawn(other)
+                if max(places) >= 0 and other.variates is not None and other.variates.most is not None:
+                    raise ValueError(
+                        f"Flags in rows must be those of all columns, got {other.variates} in {other.name!r}. Leave "
+                        "out max_variates= there, or take the whole pack, without ts.each."
+                    )
                 packs = 0 if other.variates is None else len(other.columns)
                 yield Flags(other.name, packs, pack, number, places)
 
 
-def same_slots(placement: Placement, span: str) -> tuple[Stash, list[Span]]:
+def same_slots(placement: Placement, span: str) -> tuple[Stash, Sequence[Span]]:
     """The stash of a span, and the spans over its slots."""
     for time_span in placement.time_spans:
         if any(one.name == span for one in time_span.shown):
             return time_span.stash, [*time_span.shown]
     (slots,) = (one.slots for one in placement.spans if one.name == span)
     return placement.stash, [one for one in placement.spans if one.slots == slots]
-
-
-def _check_undrawn(span: Span) -> None:
-    if span.variates is not None and span.variates.most is not None:
-        raise ValueError(
-            f"Flags in rows must be those of all columns, got {span.variates} in {span.name!r}. Leave out "
-            "max_variates= there, or take the whole pack, without ts.each."
-        )
 
 
 def counted(

@@ -24,7 +24,7 @@ from tensorstash.segments.publish import UnpublishedFile, obtain
 from tensorstash.segments.segment import Segment
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.bound import check_unscaled, column_of
-from tensorstash.transforms.codes import check_known, groups_of_codes
+from tensorstash.transforms.groups import check_known, groups_of_codes
 from tensorstash.transforms.scaling import ScaleConstants
 from tensorstash.windows.windows import Windows
 
@@ -53,9 +53,10 @@ def _groups(scaler: "Scaler", stash: Stash) -> torch.Tensor | None:
         return None
     if scaler.by == "entity":
         return torch.arange(len(stash.entities)).repeat_interleave(stash.offsets.diff())
-    group, lost = groups_of_codes(stash[scaler.by], len(scaler.entities), pooled=scaler.unknown == "pooled")
-    for name in scaler.center:
-        check_known(stash[name], lost, scaler.by)
+    group = groups_of_codes(stash[scaler.by], len(scaler.entities))
+    if scaler.unknown == "error":
+        for name in scaler.center:
+            check_known(stash[name], group == len(scaler.entities), scaler.by)
     return group
 
 
@@ -197,5 +198,5 @@ def _scaled(
     for start in range(0, max(1, len(values)), rows):
         block = values[start : start + rows].to(constants.center.dtype, copy=True)
         group = None if groups is None else groups[start : start + rows]
-        constants.scale_in_place(block[:, None], group, inverse=False)
+        constants.scale_in_place(block, group, inverse=False)
         yield one_nan(block.to(dtype))

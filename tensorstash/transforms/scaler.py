@@ -1,7 +1,7 @@
 """`Scaler`: scales spans of batches by statistics of the rows that windows see."""
 
 import warnings
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, overload
@@ -22,11 +22,9 @@ from tensorstash.transforms.bound import (
     column_of,
     columns_in,
     entries_in,
+    scaled_variates,
     stash_with,
 )
-from tensorstash.transforms.by_row import flat_tables, groups_of_rows, scaled_variates
-from tensorstash.transforms.codes import change_by_code, check_known, code_spans, groups_of_codes, without
-from tensorstash.transforms.entities import groups_by_name, groups_of, integers, names_of
 from tensorstash.transforms.entries import (
     check_batch,
     check_floating,
@@ -43,9 +41,21 @@ from tensorstash.transforms.fitting import (
     Statistics,
     Unknown,
     check_kind,
+    chosen_in,
+    doubts_text,
     statistics_of,
 )
-from tensorstash.transforms.members import chosen_in
+from tensorstash.transforms.groups import (
+    check_count,
+    check_known,
+    code_spans,
+    groups_by_name,
+    groups_of_codes,
+    groups_of_entities,
+    groups_of_rows,
+    integers,
+    names_of,
+)
 from tensorstash.transforms.observed import Computed, change_values, computed_in, holds_value, nan_filled_in
 from tensorstash.transforms.scaled_stash import (
     check_no_tables,
@@ -56,8 +66,9 @@ from tensorstash.transforms.scaled_stash import (
 )
 from tensorstash.transforms.scaling import ScaleConstants
 from tensorstash.transforms.state import VERSION, fields_of
-from tensorstash.transforms.texts import doubts_text, summary
 from tensorstash.windows.windows import Windows, over
+
+_LISTED = 4  # numbers that are listed; of more the smallest and the largest
 
 
 @made_by("ts.Scaler.fit(windows, columns) or ts.Scaler.from_state(state)", dict)
@@ -118,12 +129,9 @@ class Scaler:
     entities: list[Any] = field(default_factory=list)
     unknown: Unknown = "error"
     starts: tuple[int, ...] | None = None
-    _fitted: "Scaler | None" = None  # a bound scaler may lack entities of it
-    _computed: Computed = field(default_factory=dict)  # spans that are scaled in empty slots too
-    _unmasked: Computed = field(default_factory=dict)  # bound: those, and spans whose empty slots hold NaN
-    _variates: dict[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # maps each scaled span of `ts.each` to its packs
+    _fitted: "Scaler | None" = None  # of a bound scaler, the one that was bound
+    _unmasked: Computed = field(default_factory=dict)  # spans scaled in empty slots too: computed, or bound and NaN
+    _variates: dict[str, tuple[str, ...]] = field(default_factory=dict)  # maps spans of `ts.each` to their packs
     _codes: dict[str, str] = field(default_factory=dict)  # by a column, maps each span to that of its codes
     _ready: dict[Any, ScaleConstants] = field(default_factory=dict, init=False)  # by columns, dtype and device
 
@@ -229,12 +237,17 @@ class Scaler:
         variates = fitted._variates | scaled_variates(windows, fitted.center)
         spans = fitted.spans | {span: column for span, column in held.items() if column in fitted.center}
         spans = {span: column for span, column in spans.items() if span not in variates}
-        computed = {span: flags for span, flags in fitted._computed.items() if span not in columns_in(windows)}
-        computed |= computed_in(windows, {**spans, **variates})
-        here = [span for span in (*spans, *variates) if span in columns_in(windows)]
-        codes = {} if self.by in NO_CODES else code_spans(windows, str(self.by), here)
-        unmasked = {**computed, **nan_filled_in(windows, here)}
-        bound = replace(fitted, spans=spans, _computed=computed, _unmasked=unmasked, _variates=variates, _codes=codes)
+        here = columns_in(windows)
+        unmasked = {span: flags for span, flags in fitted._unmasked.items() if span not in here}
+        scaled = [span for span in (*spans, *variates) if span in here]
+        bound = replace(
+            fitted,
+            spans=spans,
+            _fitted=fitted,
+            _unmasked=unmasked | computed_in(windows, scaled) | nan_filled_in(windows, scaled),
+            _variates=variates,
+            _codes={} if self.by in NO_CODES else code_spans(windows, str(self.by), scaled),
+        )
         if self.by is None:
             return bound
         names, starts = names_of(windows, self.by)
@@ -242,7 +255,7 @@ class Scaler:
             return replace(bound, starts=starts)
         rows = groups_by_name(names, fitted.entities, self.by, pooled=self.unknown == "pooled")
         center, scale = ({name: x[rows] for name, x in table.items()} for table in (fitted.center, fitted.scale))
-        return replace(bound, center=center, scale=scale, entities=names, starts=starts, _fitted=fitted)
+        return replace(bound, center=center, scale=scale, entities=names, starts=starts)
 
     @overload
     def transform(self, source: Windows, *, dtype: torch.dtype | None = None, share: str | None = None) -> Windows: ...
@@ -389,24 +402,33 @@ class Scaler:
             raise TypeError(f"Predictions need a column. Write scaler.inverse(values, {next(iter(self.center))!r}).")
         if not isinstance(column, str) or column not in self.center:
             raise unknown_name(column, self.center, "the scaler")
-        for name, numbers in (("entity", entity), ("source", source), ("<span>.variate", variate)):
-            if numbers is not None:
-                integers(numbers, name)
         check_predictions_of(values, self._pack(column) if variate is None else (), column)
         if not values.dtype.is_floating_point:
             values = values.to(torch.get_default_dtype())
-        if self.by not in NO_CODES:
-            coded, lost = self._groups_of_codes(code, values)
-            slots = values.flatten(0, coded.ndim - 1)
-            back = self._constants(column, values).restored(slots, coded.flatten())
-            return (back if lost is None else without(back, lost.flatten())).view(values.shape)
-        group = self._group(len(values), entity, source)
-        group = None if group is None else group.reshape(-1).to(values.device)
-        if variate is None:
-            return self._constants(column, values).restored(values, group)
-        rows = variate.to(values.device)
-        rows = rows if group is None else rows + group * self.center[column][0].numel()
-        return self._constants((column,), values).restored(values, rows)
+        if self.by in NO_CODES:
+            groups = self._groups_of_predictions(len(values), column, entity, source, variate)
+        else:
+            groups = self._groups_of_codes(code, values)
+        return self._constants(column if variate is None else (column,), values).restored(values, groups)
+
+    def _groups_of_predictions(
+        self,
+        windows: int,
+        column: str,
+        entity: torch.Tensor | None,
+        source: torch.Tensor | None,
+        variate: torch.Tensor | None,
+    ) -> torch.Tensor | None:
+        for name, numbers in (("entity", entity), ("source", source), ("<span>.variate", variate)):
+            if numbers is not None:
+                integers(numbers, name)
+        group = self._groups_of_windows(entity, source)
+        for name, numbers in (("entity", group), ("<span>.variate", variate)):
+            if numbers is not None:
+                check_count(numbers, windows, name)
+        if variate is None or group is None:
+            return group if variate is None else variate
+        return variate + group.reshape(-1).to(variate.device) * self.center[column][0].numel()
 
     def _batch(self, batch: Batch, *, inverse: bool) -> Batch:
         check_batch(batch, "A scaler")
@@ -415,35 +437,39 @@ class Scaler:
             check_pack(span_of(batch, name), self._pack(self.spans[name]) if name in self.spans else (), name)
             check_floating(batch[name], name, "scaled")
         check_whole(batch, self.whole_windows, "Scaler")
-        entity, whole = batch.get("entity"), [name for name in known if name in self.spans]
-        # spans of `windows[0]`, a single window, have no dimension of windows
-        windows = (len(batch[whole[0]]) if whole else None) if getattr(entity, "ndim", 1) else 1
-        if self.by is not None and self.starts and "source" not in batch:
-            entity = None  # the batch is of one stash, and numbers its entities in another way than the mix
-        group = self._group(windows, entity, batch.get("source"))
-        held = [holds_value(batch, name, self._unmasked or self._computed) for name in known]
-        for name, has_value in zip(known, held):
-            packs = self._variates.get(name)
-            constants = self._constants(packs or self.spans[name], batch[name])
-            own = group if packs is None else groups_of_rows(batch, name, [self.center[k] for k in packs], group)
-            change: Callable[[torch.Tensor], None] = partial(constants.scale_in_place, group=own, inverse=inverse)
-            if self.by not in NO_CODES:
-                codes = span_of(batch, self._codes.get(name, str(self.by)))
-                coded, lost = self._groups_of_codes(codes, batch[name])
-                if lost is not None and lost.is_cpu:  # on a device a look would wait for all queued work
-                    check_known(batch[name], lost, str(self.by), has_value)
-                change = partial(change_by_code, constants=constants, group=coded, lost=lost, inverse=inverse)
-            change_values(batch[name], has_value, change)
+        # a batch without `source` is of one stash, and numbers its entities in another way than the mix
+        entity = None if self.starts and "source" not in batch else batch.get("entity")
+        windows = self._groups_of_windows(entity, batch.get("source"))
+        held = [holds_value(batch, name, self._unmasked) for name in known]
+        groups = [self._groups(batch, name, windows, has_value) for name, has_value in zip(known, held)]
+        for name, has_value, group in zip(known, held, groups):
+            constants = self._constants(self._variates.get(name) or self.spans[name], batch[name])
+            change_values(batch[name], has_value, partial(constants.scale_in_place, group=group, inverse=inverse))
         return batch
 
-    def _group(self, windows: int | None, entity: object, source: object) -> torch.Tensor | None:
-        """The group of constants of each window, `(windows,)`; `None`: all windows have the same constants."""
-        if self.by != "entity":
-            return None
-        return groups_of(entity, source, len(self.entities), self.starts, windows)
+    def _groups(
+        self, batch: Batch, span: str, windows: torch.Tensor | None, has_value: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        """The group of each window, slot or row of a span; `None`: all are in the first one."""
+        if span in self._variates:
+            return groups_of_rows(batch, span, [self.center[name][0].numel() for name in self._variates[span]], windows)
+        if self.by not in NO_CODES:
+            group = self._groups_of_codes(batch.get(self._codes.get(span, str(self.by))), batch[span])
+            if self.unknown == "error" and group.is_cpu:  # on a device a look would wait for all queued work
+                lost = group == len(self.entities)
+                lost = lost if has_value is None else lost & has_value.view(lost.shape)
+                check_known(batch[span], lost, str(self.by))
+            return group
+        if windows is not None:  # the span of a single window, `windows[0]`, has no dimension of windows
+            check_count(windows, len(batch[span]) if windows.ndim else 1, "entity")
+        return windows
 
-    def _groups_of_codes(self, codes: object, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The group of each slot, and which slots have none, by codes `(windows, time)`."""
+    def _groups_of_windows(self, entity: object, source: object) -> torch.Tensor | None:
+        """The group of each window, `(windows,)`; `None`: it does not go by the window."""
+        return groups_of_entities(entity, source, len(self.entities), self.starts) if self.by == "entity" else None
+
+    def _groups_of_codes(self, codes: object, values: torch.Tensor) -> torch.Tensor:
+        """The group of each slot, by codes `(windows, time)`."""
         if self.starts is None or codes is None:
             raise ValueError(
                 f"A scaler by {self.by!r} needs windows and codes. Bind it first, scaler.bind(windows), and give "
@@ -455,17 +481,16 @@ class Scaler:
                 f"Each slot must have one code of {self.by!r}; codes are {tuple(numbers.shape)}, and values "
                 f"{tuple(values.shape)}. Take those of the same slots."
             )
-        return groups_of_codes(numbers, len(self.entities), pooled=self.unknown == "pooled")
+        return groups_of_codes(numbers, len(self.entities))
 
     def _pack(self, column: str) -> tuple[int, ...]:
         return tuple(self.center[column].shape[1:])
 
-    def _constants(self, column: str | tuple[str, ...], like: torch.Tensor) -> ScaleConstants:
+    def _constants(self, columns: str | tuple[str, ...], like: torch.Tensor) -> ScaleConstants:
         """Those of a column, or of all columns of packs one after the other."""
-        key = (column, like.dtype, like.device)
+        key = (columns, like.dtype, like.device)
         if key not in self._ready:
-            both = (self.center, self.scale)
-            center, scale = (x[column] if isinstance(column, str) else flat_tables(column, x) for x in both)
+            center, scale = (_flat(columns, table) for table in (self.center, self.scale))
             self._ready[key] = ScaleConstants.of(center, scale, like)
         return self._ready[key]
 
@@ -486,7 +511,7 @@ class Scaler:
             return self._fitted.state_dict()
         tables = {"center": self.center, "scale": self.scale}
         columns = {name: {which: table[name].tolist() for which, table in tables.items()} for name in self.center}
-        some = {"computed": self._computed, "variates": self._variates}
+        some = {"computed": self._unmasked, "variates": self._variates}
         return {
             **{"version": VERSION, "kind": self.kind, "by": self.by, "rows": self.rows, "spans": dict(self.spans)},
             **{name: {span: [*of] for span, of in given.items()} for name, given in some.items() if given},
@@ -519,7 +544,7 @@ class Scaler:
         held = {span: (column,) for span, column in self.spans.items()} | self._variates
         for name, center in self.center.items():
             spans = ", ".join(span for span in held if name in held[span])
-            lines.append(f"  {name}  center {summary(center)}  scale {summary(self.scale[name])}  for {spans}")
+            lines.append(f"  {name}  center {_summary(center)}  scale {_summary(self.scale[name])}  for {spans}")
         return "\n".join(lines)
 
 
@@ -531,4 +556,19 @@ def scaler_of(source: Source, statistics: Statistics, kind: Kind, by: str | None
     spans, variates = statistics.spans, scaled_variates(source, statistics.center)
     fields = kind, by, statistics.rows, spans, statistics.center, statistics.scale, names, unknown
     codes = {} if by in NO_CODES else code_spans(source, str(by), {**spans, **variates})
-    return Scaler(*fields, _computed=computed_in(source, {**spans, **variates}), _variates=variates, _codes=codes)
+    return Scaler(*fields, _unmasked=computed_in(source, {**spans, **variates}), _variates=variates, _codes=codes)
+
+
+def _flat(columns: str | tuple[str, ...], table: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """The numbers of a column by group, or of all columns of packs in one dimension, group by group."""
+    if isinstance(columns, str):
+        return table[columns]
+    return torch.cat([table[name].reshape(len(table[name]), -1) for name in columns], 1).reshape(-1)
+
+
+def _summary(values: torch.Tensor) -> str:
+    """A few numbers, or the smallest and the largest of more."""
+    if values.numel() <= _LISTED:
+        return ", ".join(f"{value:.4g}" for value in values.flatten().tolist())
+    low, high = (f"{value.item():.4g}" for value in values.aminmax())
+    return low if low == high else f"{low} to {high}"

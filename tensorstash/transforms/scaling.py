@@ -24,8 +24,9 @@ _TABLE = (
 class ScaleConstants:
     """A centre and a scale for each group of windows and each number of a pack, `(groups, *pack)`.
 
-    They lie on the device of the tensors that are scaled, because torch on CUDA divides by a number on the CPU in
-    another way. Without groups, all windows share one.
+    One more group, the last, is of codes without constants: it turns all values into NaN. The tables lie on the device
+    of the tensors that are scaled, because torch on CUDA divides by a number on the CPU in another way. Without groups,
+    all windows share one.
     """
 
     center: torch.Tensor
@@ -37,29 +38,21 @@ class ScaleConstants:
         """The constants for tensors with the dtype and device of `like`."""
         dtype = like.dtype if like.itemsize >= 4 else torch.float32
         with torch.inference_mode(False):  # constants made in inference mode cannot take part in training later
-            return cls(*(x.to(like.device, dtype).contiguous() for x in (center, scale)))
+            nan, one = center.new_full((1, *center.shape[1:]), math.nan), scale.new_ones((1, *scale.shape[1:]))
+            return cls(*(torch.cat(x).to(like.device, dtype) for x in ((center, nan), (scale, one))))
 
     def restored(self, values: torch.Tensor, group: torch.Tensor | None) -> torch.Tensor:
-        """`values * scale + center` as a new tensor, through which gradients flow; slots may have any dimensions.
-
-        Args:
-            values: `(windows, ..., *pack)`.
-            group: `(windows,)`, the group of each window.
-        """
-        pack = self.center.shape[1:]
-        if group is None:
-            center, scale = self.center[:1], self.scale[:1]
-        else:
-            center, scale = (x.index_select(0, group) for x in (self.center, self.scale))
-        shape = (-1, *[1] * (values.ndim - 1 - len(pack)), *pack)
-        return one_nan((values.to(center.dtype) * scale.view(shape) + center.view(shape)).to(values.dtype))
+        """The values scaled back as a new tensor, through which gradients flow; `group` as in `scale_in_place`."""
+        new = values.clone(memory_format=torch.contiguous_format)
+        self.scale_in_place(new, group, inverse=True)
+        return new
 
     def scale_in_place(self, tensor: torch.Tensor, group: torch.Tensor | None, *, inverse: bool) -> None:
         """Scale a tensor, or scale it back, in its own memory.
 
         Args:
-            tensor: `(*windows, slots, *pack)`.
-            group: `(*windows,)`, the group of each window.
+            tensor: `(*windows, ..., *pack)`.
+            group: `(*windows,)`, the group of each window, or of each slot; `None`: all are in the first one.
             inverse: whether to scale back.
         """
         if not tensor.is_contiguous():
@@ -67,7 +60,6 @@ class ScaleConstants:
             self.scale_in_place(whole, group, inverse=inverse)
             tensor.copy_(whole)
         elif tensor.numel():
-            slots = tensor.shape[tensor.ndim - self.center.ndim]
             tile = _TILE if tensor.is_cpu and not tensor.requires_grad else tensor.numel()
             if group is None:
                 center, scale = self._repeated(_ALIKE, grouped=False)
@@ -75,7 +67,8 @@ class ScaleConstants:
                 for start in range(0, tensor.numel(), step):
                     _scale_rows(tensor.view(1, -1)[:, start : start + step], center, scale, inverse)
                 return
-            windows, groups = tensor.view(-1, slots * self.items), group.reshape(-1).to(tensor.device)
+            groups = group.reshape(-1).to(tensor.device)
+            windows = tensor.view(len(groups), -1)
             step = max(1, tile // windows.shape[1])
             for start in range(0, len(windows), step):
                 some = slice(start, start + step)

@@ -59,7 +59,7 @@ def _fields(state: Mapping[str, Any]) -> dict[str, Any]:
     if wrong := [name for name, is_sound in sound.items() if not is_sound]:
         raise ValueError(f"it needs {wrong[0]}")
     fields = {"kind": state["kind"], "by": by, "unknown": unknown, "rows": int(state["rows"]), "entities": entities}
-    return fields | {"spans": spans, "center": center, "scale": scale, "_computed": computed, "_variates": variates}
+    return fields | {"spans": spans, "center": center, "scale": scale, "_unmasked": computed, "_variates": variates}
 
 
 def _name(value: Any) -> Any:

@@ -198,7 +198,7 @@ def plain(**spans: Any) -> ts.Windows:
         (lambda: plain(past=("y", ts.Draw(-8, -5, 3), 0, 2)), "a multiple of the step of its span, got 3 and 2"),
         (
             lambda: ts.Loader(plain(past=("y", ts.Draw(-8, -4), 0)), 2, order=ts.Lanes(2)),
-            "With ts.Lanes ... no start may be a ts.Draw",
+            "ts.Lanes needs windows ... the start of a ts.Draw",
         ),
     ],
 )

@@ -65,4 +65,10 @@ WANTED: tuple[Wanted, ...] = (
         reason="a scaler without a row to fit is refused by one error for all sources, a DataError",
         shows=lambda _, label: label == "scaler refused",
     ),
+    Wanted(
+        "transforms",
+        case=1,
+        reason="a bound scaler gives the state of the one that was fitted, by entity or not",
+        shows=lambda _, label: label == "bound",
+    ),
 )

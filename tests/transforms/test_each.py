@@ -10,6 +10,7 @@ import torch
 import tensorstash as ts
 from tensorstash.errors import SchemaError
 from tests import kernel
+from tests.oracle_load import like
 from tests.variates import same
 from tests.words import ScalerKind as Kind
 
@@ -76,6 +77,8 @@ def test_predictions_of_rows_are_scaled_back(by: Any) -> None:
         group = 0 if by is None else int(batch["entity"][window[row]])
         center, scale = (x["x"][group, variate[row]].float() for x in (scaler.center, scaler.scale))
         assert torch.equal(restored[row], batch["next"][row] * scale + center)
+    with pytest.raises(ValueError, match=like("<span>.variate must have one number for each of 4 windows, got 12")):
+        scaler.inverse(torch.zeros(4, 6), "x", entity=torch.zeros(4, dtype=torch.int64), variate=variate[:12])
 
 
 def mix(*widths: int) -> ts.Mix:

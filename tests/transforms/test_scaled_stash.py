@@ -200,7 +200,7 @@ def test_what_cannot_be_scaled_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     scaler = ts.Scaler.fit(stash, ["x", "y"])
     with pytest.raises(ColumnError, match=r"has no column 'x'; it has 'y'\.$"):
         scaler.transform(ts.load({"y": [1.0, 2.0]}))
-    with pytest.raises(ValueError, match=r"^The last dimensions of 'x' must be \(3,\), got "):
+    with pytest.raises(ValueError, match=r"^The last dimensions of 'x' must be \(3,\), after windows or slots, got "):
         scaler.transform(ts.load({"x": np.ones((2, 4)), "y": [1.0, 2.0]}))
     with pytest.raises(SchemaError, match=r"^A scaled column must be floating; 'y' is torch\.int64\. Load it with"):
         ts.Scaler.fit(stash, ["y"]).transform(ts.load({"y": [1, 2]}))

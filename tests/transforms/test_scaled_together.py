@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import tensorstash as ts
 from tensorstash.cluster.shard_statistics import of_all, of_node
-from tensorstash.stash import moments
+from tensorstash.stash import row_statistics
 from tensorstash.transforms.scaler import scaler_of
 from tests.cluster.nodes import on_nodes
 from tests.words import By
@@ -104,7 +104,7 @@ def test_constants_are_those_of_the_flattened_pack(
 @pytest.mark.parametrize("block", [1, 7, 1 << 16])
 def test_blocks_make_no_difference(kind: Kind, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     stash = stash_of([20, 1, 30], 3, 0.1, 0)
-    monkeypatch.setattr(moments, "_BLOCK", block)
+    monkeypatch.setattr(row_statistics, "_BLOCK", block)
     check(ts.Scaler.fit(stash, ["x"], kind=kind, together=True), 0, stash["x"].numpy(), kind)
 
 

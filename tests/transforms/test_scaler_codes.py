@@ -198,5 +198,5 @@ def test_what_has_no_codes_is_refused() -> None:
     rows = ts.Windows(stash, spans={"past": (ts.each("x"), -4, 0), "kind": ("kind", -4, 0)}, gaps="mask", frequency=1)
     with pytest.raises(ValueError, match=like("no span of 'kind' has the slots of 'past'")):
         ts.Scaler.fit(rows, ["x"], by="kind")
-    with pytest.raises(ValueError, match=like("Leave out together=")):
+    with pytest.raises(ValueError, match=like("Leave together= out")):
         ts.Scaler.fit(windows, ["x"], by="kind", together=True)

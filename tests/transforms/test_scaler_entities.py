@@ -153,7 +153,7 @@ def test_numbers_of_one_stash_are_not_those_of_a_mix() -> None:
         together.inverse(torch.zeros(2, 3), "y", entity, torch.tensor([0, 1]))
     with pytest.raises(IndexError, match=like("the components 0 to 1 ... component -1")):
         together.inverse(torch.zeros(2, 3), "y", entity, torch.tensor([0, -1]))
-    with pytest.raises(ValueError, match=like("source must have one number for each entity, (2,), got (1,)")):
+    with pytest.raises(ValueError, match=like("source must have one number for each of 2 windows, got 1")):
         together.inverse(torch.zeros(2, 3), "y", entity, torch.tensor([0]))
     with pytest.raises(TypeError, match=like("source must be a tensor of integers, got [0, 1]")):
         together.inverse(torch.zeros(2, 3), "y", entity, [0, 1])  # type: ignore[call-overload]

@@ -4,7 +4,7 @@ import copy
 import json
 import math
 import pickle
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -29,6 +29,15 @@ def test_the_state_is_plain_and_whole() -> None:
             assert other.state_dict() == scaler.state_dict()
             assert repr(other) == repr(scaler)
             assert other.bind(stash)({name: tensor.clone() for name, tensor in batch.items()})["x"].equal(expected)
+
+
+@pytest.mark.parametrize("by", [None, "entity"])
+def test_a_bound_scaler_has_the_state_of_the_one_that_was_fitted(by: Literal["entity"] | None) -> None:
+    stash = series({"a": 10.0, "b": 500.0})
+    scaler = ts.Scaler.fit(ts.Windows(stash, spans={"past": ("y", -2, 0)}), ["y"], by=by)
+    bound = scaler.bind(ts.Windows(stash, spans={"next": ("y", 0, 1)}))
+    assert bound.state_dict() == scaler.state_dict()
+    assert bound.bind(ts.Windows(stash, spans={"later": ("y", 1, 2)})).scaled_spans == ("past", "later")
 
 
 def test_a_scaler_says_what_it_is() -> None:

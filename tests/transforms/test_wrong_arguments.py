@@ -115,7 +115,7 @@ def test_what_is_wrong_is_refused_in_words(what: str) -> None:
 
 def test_each_says_what_it_takes() -> None:
     cases: list[tuple[Callable[[], Any], type[Exception], str]] = [
-        (lambda: SCALER.bind(3), TypeError, "bound to windows, a mix or a stash, got an int ... bind(windows)"),  # type: ignore[arg-type]
+        (lambda: SCALER.bind(3), TypeError, "bound to windows, a mix or a stash, got an int. Take the windows"),  # type: ignore[arg-type]
         (lambda: NORM.bind(None), TypeError, "bound to windows ... got a NoneType"),  # type: ignore[arg-type]
         (lambda: SCALER(ZEROS), TypeError, "A scaler takes a batch, a dict of tensors, got a Tensor"),  # type: ignore[arg-type]
         (

@@ -468,7 +468,7 @@ def test_what_needs_all_windows_of_a_stash_is_refused(cards: tuple[ts.Stash, pl.
     for wrong in (windows.latest, lambda: windows.folds(2, "1d")):
         with pytest.raises(ValueError, match="at given points in time"):
             wrong()
-    with pytest.raises(ValueError, match=r"ts.Lanes needs windows of slots"):
+    with pytest.raises(ValueError, match=r"ts.Lanes needs windows each of which continues"):
         ts.Loader(windows, 4, order=ts.Lanes(4))
     refused: list[tuple[dict[str, Any], str]] = [
         ({"stride": 2, "at": points}, "must be left out with at="),

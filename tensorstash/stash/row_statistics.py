@@ -56,7 +56,7 @@ class Rows:
         return len(self.offsets) - 1
 
 
-def moments(column: Values, rows: Rows) -> tuple[Int64s, Floats, Floats]:
+def mean_and_variance(column: Values, rows: Rows) -> tuple[Int64s, Floats, Floats]:
     """The number of values, their mean and their variance (divided by that number): `(groups, items)` each.
 
     The mean of no values is 0; the variance of equal values is exactly 0.

@@ -1,4 +1,4 @@
-"""The inside of `stash/moments.py`: statistics of groups do not depend on where blocks of rows begin."""
+"""The inside of `stash/row_statistics.py`: statistics of groups do not depend on where blocks of rows begin."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorstash.stash import moments
+from tensorstash.stash import row_statistics
 
 
 @pytest.mark.parametrize("block", [1, 7, 64, 1 << 16])
@@ -26,14 +26,14 @@ def test_statistics_of_blocks_are_those_of_all_rows(
     values[rng.random(values.shape) < 0.2] = np.nan
     edges = sorted({min(cut, rows) for cut in cuts})
     edges = edges[: len(edges) // 2 * 2]
-    included = moments.Rows(np.array(edges[::2], np.int64), np.array(edges[1::2], np.int64), offsets)
-    column = moments.Values(torch.from_numpy(values))
+    included = row_statistics.Rows(np.array(edges[::2], np.int64), np.array(edges[1::2], np.int64), offsets)
+    column = row_statistics.Values(torch.from_numpy(values))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moments, "_BLOCK", block)
-        count, mean, variance = moments.moments(column, included)
-        _, low, high = moments.extremes(column, included)
-        _, (median,) = moments.quantiles([(column, included)], (0.5,))
+        patch.setattr(row_statistics, "_BLOCK", block)
+        count, mean, variance = row_statistics.mean_and_variance(column, included)
+        _, low, high = row_statistics.extremes(column, included)
+        _, (median,) = row_statistics.quantiles([(column, included)], (0.5,))
 
     taken = np.zeros(rows, bool)
     for first, last in zip(edges[::2], edges[1::2]):

@@ -1,0 +1,65 @@
+"""Which rows of a stash the windows see: what a scaler is fitted on."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tensorstash.common.dtypes import Int64s
+from tensorstash.stash.row_statistics import Rows
+from tensorstash.stash.stash import Stash
+from tensorstash.transforms.bound import stash_of
+from tensorstash.windows.intervals import covered, union
+from tensorstash.windows.placement import Placement
+from tensorstash.windows.slots import rows_from
+from tensorstash.windows.time_spans import TimeSpan
+from tensorstash.windows.windows import Windows
+
+Ranges = tuple[Int64s, Int64s]  # the first row of each range, and the row after its last one
+
+_WINDOWS = 1 << 16  # windows whose rows are looked up at a time
+
+
+def rows_seen(source: Windows | Stash, stash: Stash) -> Rows:
+    """The rows of a stash, the windows' own or a table, that lie in a window, or all rows of it, grouped by entity."""
+    if isinstance(source, Stash):
+        return Rows(np.array([0]), np.array([source.rows]), source.offsets.numpy())
+    at, none = source.placement, np.empty(0, np.int64)
+    ranges = [(none, none)]
+    time_spans = [time_span for time_span in at.time_spans if time_span.stash is stash]
+    own = stash is at.stash and bool(at.spans)
+    if own and at.points is None and len(source):
+        start, stop = covered(at.intervals, at.length)
+        ranges.append((rows_from(at.slots, start), rows_from(at.slots, stop)))
+    if time_spans or (own and at.points is not None):
+        chunks = (np.arange(k, min(k + _WINDOWS, len(source))) for k in range(0, len(source), _WINDOWS))
+        ranges += [_united(_ranges_of(at, time_spans, ids, own=own and at.points is not None)) for ids in chunks]
+    return Rows(*_united(ranges), stash.offsets.numpy())
+
+
+def entities_seen(source: Windows | Stash) -> Rows:
+    """The entities that have a window, or all of a stash, as rows of its static columns."""
+    count = len(stash_of(source).offsets) - 1
+    seen = np.arange(count) if isinstance(source, Stash) else np.flatnonzero(source.per_entity()["count"].numpy())
+    return Rows(seen, seen + 1, np.array([0, count]))
+
+
+def one_group(rows: Rows) -> Rows:
+    """The same rows, all in one group."""
+    return replace(rows, offsets=rows.offsets[[0, -1]])
+
+
+def _ranges_of(at: Placement, time_spans: Sequence[TimeSpan], ids: Int64s, *, own: bool) -> list[Ranges]:
+    """The rows of windows in each span in time, and of `own` windows at given points in their slots."""
+    anchors = at.anchor_slots(ids)
+    ranges = [time_span.ranges(at.stretches(time_span, ids, anchors)) for time_span in time_spans]
+    if own:
+        start, stop = anchors - at.history, anchors + at.horizon
+        ranges.append((rows_from(at.slots, start), rows_from(at.slots, stop)))
+    return ranges
+
+
+def _united(ranges: Sequence[Ranges]) -> Ranges:
+    low, high = map(np.concatenate, zip(*ranges))
+    filled = low < high
+    return union(low[filled], high[filled])
