@@ -15,7 +15,7 @@ from tensorstash.sources.csv_file import MISSING, Csv, records
 from tensorstash.sources.csv_types import FLOATS, INTEGERS, LARGE_INTEGERS, TEXT, MisfitError, Texts
 from tensorstash.sources.evaluate import first_line
 from tensorstash.sources.file import File
-from tensorstash.sources.read import Wanted, check_unique
+from tensorstash.sources.read import Wanted
 
 _ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d(?::\d\d(?::\d\d(?:\.\d+)?)?)?)? ?(Z|[+-]\d\d:?(?:\d\d)?)?")
 _VALUE = re.compile(r"\d|true|false", re.IGNORECASE)  # what a word for a missing value does not have
@@ -40,7 +40,12 @@ def check_header(table: Csv, wanted: Wanted) -> None:
             f"The ending of {file} stands for values separated by {table.separator!r}, but its first line has only "
             f"{mark!r}. Read it with polars: {_call(table, _separated(lines, mark))}."
         )
-    check_unique([*filter(None, names)], wanted, str(file))
+    for name in dict.fromkeys(filter(None, names)):
+        if names.count(name) > 1 and wanted.among([name]):
+            raise SchemaError(
+                f"Column names must be unique; {file} has {names.count(name)} columns {name!r}. Rename them, or let "
+                f"polars number them: {_call(table)}."
+            )
 
 
 def _mark(header: str, separator: str) -> str | None:
@@ -58,8 +63,8 @@ def _separated(lines: Sequence[str], mark: str) -> str:
 def check_texts(columns: Mapping[str, Texts]) -> None:
     """Raise if integers have leading zeros, or if text is numbers or times but for a few values."""
     for name, texts in columns.items():
-        if texts.type == LARGE_INTEGERS and texts.misfits[INTEGERS][0].strip().startswith("0"):
-            _refuse(name, texts, "numbers", INTEGERS)
+        if texts.type == LARGE_INTEGERS:
+            _check_zeros(name, *texts.misfits[INTEGERS])
         if texts.type != TEXT:
             continue
         times = [match for text in texts.first if (match := _ISO.fullmatch(text.strip()))]
@@ -69,6 +74,15 @@ def check_texts(columns: Mapping[str, Texts]) -> None:
             _refuse(name, texts, "times", min(kinds, key=lambda kind: bool(_ISO.fullmatch(texts.misfits[kind][0]))))
         if number_share([*texts.first]) > 0.5:
             _refuse(name, texts, "numbers", FLOATS)
+
+
+def _check_zeros(name: str, text: str, table: Csv) -> None:
+    if text.strip().startswith("0"):
+        raise SchemaError(
+            f"An integer in a CSV file has no leading zero; {text!r} in column {name!r} would be {int(text)} "
+            f"({_place(table, name, text)}). Read it as text, or as pl.Int64 without the zeros: "
+            f"{_call(table, f'schema_overrides={{{name!r}: pl.String}}')}."
+        )
 
 
 def _refuse(name: str, texts: Texts, what: str, kind: pa.DataType) -> None:

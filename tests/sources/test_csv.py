@@ -282,7 +282,7 @@ class Refused:
 
 
 REFUSED = {
-    "duplicates": Refused("a,b,a\n1,2,3\n", "FILE has 2 columns 'a'. Rename them.", None),
+    "duplicates": Refused("a,b,a\n1,2,3\n", "has 2 columns 'a'", {"a": [1], "b": [2], "a_duplicated_0": [3]}),
     "semicolons": Refused("a;b\n1;2\n", "has only ';'", {"a": [1], "b": [2]}),
     "decimal commas": Refused("a;b\n1,5;2\n", "has only ';'", {"a": [1.5], "b": [2]}),
     "tabs": Refused("a\tb\n1\t2\n", "has only '\\t'", {"a": [1], "b": [2]}),
@@ -310,8 +310,8 @@ REFUSED = {
     "parentheses": Refused("b\n(5)\n7\n8\n", "'(5)' does not", {"b": ["(5)", "7", "8"]}),
     "true among numbers": Refused("b\n1\n0\ntrue\n", "'true' does not", {"b": ["1", "0", "true"]}),
     "a late word": Refused("b\n" + "1\n2\n" * 5_000 + "soon\n", "'soon' does not (FILE, line 10,002)", {}),
-    "leading zeros": Refused("b\n7\n007\n", "'007' does not (FILE, line 3)", {"b": ["7", "007"]}),
-    "late leading zeros": Refused("b\n" + "7\n" * 10_000 + "007\n", "'007' does not (FILE, line 10,002)", {}),
+    "leading zeros": Refused("b\n7\n007\n", "'007' in column 'b' would be 7 (FILE, line 3)", {"b": ["7", "007"]}),
+    "late leading zeros": Refused("b\n" + "7\n" * 10_000 + "007\n", "would be 7 (FILE, line 10,002)", {}),
     "a word among dates": Refused(
         "b\n2024-01-01\nopen\nNA\n9999-12-31\n",
         "read as times, but 'open' does not",
