@@ -20,7 +20,7 @@ from tensorstash.sampling.several import Several
 from tensorstash.transforms.fitting import Statistics
 from tensorstash.windows.contents import Contents
 from tensorstash.windows.entity_numbers import numbers_of
-from tensorstash.windows.identity import MEANINGS
+from tensorstash.windows.identity import OF_ROWS
 from tensorstash.windows.splits import Moment
 from tensorstash.windows.windows import Windows, last_parts
 
@@ -312,9 +312,7 @@ def counts_of_node(windows: ShardedWindows) -> dict[int, ShardCount]:
 def shared_fingerprint(windows: ShardedWindows) -> dict[str, Any] | None:
     """The part of the fingerprint that all shards share; `None` if this node has no shard."""
     for part in windows.parts.values():
-        fingerprint = part.fingerprint()
-        kept = ("spans", "stride", "align", "tables", "calendar", *MEANINGS)
-        return {name: fingerprint[name] for name in kept if name in fingerprint}
+        return {name: value for name, value in part.fingerprint().items() if name not in OF_ROWS}
     return None
 
 
