@@ -211,8 +211,8 @@ def _all_windows(placement: Placement, runs: Runs, judged: Sequence[Required], *
         if may_forecast:
             return on_stride
         raise NoWindowError(
-            f"align= keeps the windows whose anchor is a whole number of strides from it; with stride {stride}"
-            f"{align_text(on_stride)} there is none. Give another time, a lower stride=, or align='end'."
+            f"Windows are counted by strides, and with stride {stride}{align_text(on_stride)} no run has one: "
+            f"{on_stride.strides.remedy}."
         )
     kept = replace(on_stride, intervals=complete(on_stride, judged, may_forecast=may_forecast))
     if not len(kept):

@@ -32,6 +32,11 @@ class Strides:
         """The arguments that are not their default, by name."""
         return {name: value for name, value in vars(self).items() if str(value) != str(getattr(Strides, name))}
 
+    @property
+    def remedy(self) -> str:
+        """What lets other windows count, as the end of a sentence."""
+        return f"lower stride=, or leave out {' and '.join(f'{name}=' for name in self.given if name != 'stride')}"
+
 
 def checked_strides(strides: Strides, stash: Stash, *, in_steps: bool) -> Strides:
     """Strides whose time is one of the stash, in ticks; `in_steps`: whether windows count steps of time."""
