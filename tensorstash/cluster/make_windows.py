@@ -65,8 +65,8 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
                 "max_slots= makes windows as wide as the longest run of a stash, and each shard has another one. Load "
                 "a stash, or give the stop of spans a number."
             )
-        ignored = isinstance(gaps := named.get("gaps"), str) and gaps == "ignore"
-        if named.get("frequency") is None and not ignored and not _all_in_time(named.get("spans")):
+        counts_steps = str(named.get("gaps")) != "ignore" and not _all_in_time(named.get("spans"))
+        if named.get("frequency") is None and counts_steps:
             named["frequency"] = shards.manifest.frequency
 
         def attempt(stash: Stash) -> Windows | NoWindowError:
@@ -83,9 +83,9 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
         return ShardedWindows(parts, shards)
 
     _, *parameters = signature(make).parameters.values()
-    first = Parameter("shards", Parameter.POSITIONAL_ONLY, annotation=Shards)
+    shards = Parameter("shards", Parameter.POSITIONAL_ONLY, annotation=Shards)
     windows.__signature__ = Signature(  # type: ignore[attr-defined]
-        [first, *parameters], return_annotation=ShardedWindows
+        [shards, *parameters], return_annotation=ShardedWindows
     )
     return windows
 

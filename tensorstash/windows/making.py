@@ -176,7 +176,6 @@ def _unplaced(arguments: Arguments, stash: Stash, runs: Runs, at: Any, tables: M
     lead, tail = lead_and_tail(arguments.min_history, arguments.min_horizon, history, horizon)
     slots = place(runs, stash, masked=arguments.gaps == "mask", lead=lead, tail=tail)
     side = arguments.closed if at is not None else "left" if horizon else "right"
-    in_steps = bool(arguments.spans) and arguments.gaps != "ignore"
     return Placement(
         stash=stash,
         spans=arguments.spans,
@@ -186,7 +185,9 @@ def _unplaced(arguments: Arguments, stash: Stash, runs: Runs, at: Any, tables: M
         fills=slot_fills(stash, arguments.spans, slots) if arguments.may_be_empty else None,
         intervals=no_intervals(),
         time_spans=time_spans(stash, arguments.in_time, tables, side),
-        strides=checked_strides(arguments.strides, stash, in_steps=in_steps),
+        strides=checked_strides(
+            arguments.strides, stash, in_steps=bool(arguments.spans) and arguments.gaps != "ignore"
+        ),
         is_whole=arguments.is_whole,
     )
 

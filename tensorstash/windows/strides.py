@@ -16,9 +16,6 @@ from tensorstash.windows.splits import Moment
 
 Align = Literal["start", "end"] | Moment
 
-_WORDS = ("start", "end")
-_FARTHEST = 1 << 62  # ticks
-
 
 @dataclass(frozen=True)
 class Strides:
@@ -42,7 +39,7 @@ def checked_strides(strides: Strides, stash: Stash, *, in_steps: bool) -> Stride
     """Strides whose time is one of the stash, in ticks; `in_steps`: whether windows count steps of time."""
     align: Any = strides.align
     if isinstance(align, str) and not any(map(str.isdigit, align)):
-        if align not in _WORDS:
+        if align not in ("start", "end"):
             raise ValueError(f'align must be "start", "end" or a time, got {shown(align)}.')
     elif stash.time is None or not in_steps:
         raise ValueError(
@@ -85,7 +82,7 @@ def _slots_at(placement: Placement, moment: int) -> Int64s:
         )
     first, last = (int(time) for time in placement.stash.time_range if time is not None)
     low, high = min(first, moment) - 3 * step.most_ticks, max(last, moment) + 3 * step.most_ticks
-    if high - low > _FARTHEST or low < -1 << 63 or high >= 1 << 63:
+    if high - low > 1 << 62 or low < -1 << 63 or high >= 1 << 63:
         raise ValueError(
             f"align= must lie within 2**62 ticks of the times, which go from {clock.format(first)} to "
             f"{clock.format(last)}, got {clock.format(moment)}. Give a time that is nearer."

@@ -274,7 +274,10 @@ def test_series_without_an_anchor_are_told() -> None:
     with pytest.warns(UserWarning, match=like("1 without a window that the stride counts (lower ... such as 'b'")):
         windows = ts.Windows(stash, 1, 1, stride=10, align=0)
     assert windows.per_entity()["count"].tolist() == [3, 0]
-    with pytest.raises(ts.errors.NoWindowError, match=like("with stride 1000 from 500 no run has one: lower stride=, or leave out align=.")):
+    with pytest.raises(
+        ts.errors.NoWindowError,
+        match=like("with stride 1000 from 500 no run has one: lower stride=, or leave out align=."),
+    ):
         ts.Windows(stash, 1, 1, stride=1000, align=500)
     assert not len(windows.on(ts.load(shops((2, 2)), ["y"], entity="e", time="t")))
 
