@@ -20,7 +20,7 @@ class RankCounts(NamedTuple):
 
     node: int
     nodes: int
-    windows: dict[str, Any] | None  # spans, stride, align, calendar and tables; `None` if the rank has no window
+    windows: dict[str, Any] | None  # what those of all ranks share; `None` if the rank has no window
     counts: dict[int, ShardCount]
 
 
@@ -144,8 +144,8 @@ def count_of_each_shard(ranks: Sequence[RankCounts], shards: int) -> list[ShardC
         raise ValueError(f"All ranks must open shards for the same number of nodes, got {got}. See ts.cluster.open.")
     if len(windows) > 1:
         raise ValueError(
-            "All ranks must have windows of the same spans, stride, align, calendar and tables, got "
-            f"{' and '.join(sorted(windows)[:2])}. Use the same arguments on every rank."
+            "All ranks must have windows of the same arguments, columns and tables, got "
+            f"{' and '.join(sorted(windows)[:2])}. Use the same ones on every rank."
         )
     counts: dict[int, ShardCount] = {}
     for number, rank in enumerate(ranks):

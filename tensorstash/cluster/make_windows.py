@@ -21,34 +21,17 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
     def windows(shards: Shards, /, *arguments: P.args, **named: P.kwargs) -> ShardedWindows:  # noqa: D417  those of `make`
         """The windows of shards, to be sampled by a `ts.Loader` on every rank of every node.
 
-        The arguments mean the same for each shard as in `ts.Windows`, which explains them at length. The windows have
-        `split`, `split_fraction`, `split_last` and `of`. On several nodes pass each part to
-        `ts.cluster.exchange_counts` before you make its loader.
+        The other arguments are those of `ts.Windows`, and mean the same for each shard. The windows have `split`,
+        `split_fraction`, `split_last` and `of`. On several nodes pass each part to `ts.cluster.exchange_counts` before
+        you make its loader.
 
         Args:
             shards: those of this node, as `ts.cluster.open` returns them.
-            history: slots before the anchor, in one span per column. `None`: `spans` says which slots.
-            horizon: slots from the anchor on; by default 0, and the anchor is the last slot of the history.
-            columns: the columns of the short form; `None` for all.
-            spans: instead of `history` and `horizon` (`None`: these), a mapping from a name in the batch to a span:
-                `{"past": ("y", -96, 0)}`.
-            min_history: the slots of the history that must lie in a run of rows; the others are empty. `None`: all.
-            min_horizon: the slots of the horizon that must lie in it; the others are empty. `None`: all.
-            stride: slots from one window to the next, by default 1.
-            align: where they are counted from: `"start"`, the first window of each run; `"end"`, its last one; or a
-                time.
-            gaps: `"split"` ends a run at a missing time step; `"mask"` puts empty slots there; `"ignore"` treats an
-                entity as one run.
             frequency: the step of time, such as "15m", or a calendar, all times that exist. By default that of the
                 manifest, the most common step of all shards.
-            tolerance: how far a step may deviate from the frequency, such as "5m". By default steps are exact.
-            require: columns or spans; windows with a missing value in one of them are left out. A mapping to shares
-                from 0 to 1 allows some missing values. By default no window is left out.
             where: a boolean column; windows whose anchor is at a row where it is false are left out. By default none
                 are.
-            at: `None`: points are of one stash, and are refused here.
-            closed: `"left"`, because it belongs to `at`.
-            unmatched: `"error"`, because it belongs to `at`.
+            at: `None`: points are of one stash, and are refused here, so `closed` and `unmatched` keep their defaults.
             tables: stashes by name, whole on every node, from which spans in time take rows. By default none.
             max_slots: `None`: the longest run is that of one stash, and spans without an end are refused here.
 
@@ -82,8 +65,8 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
                 "max_slots= makes windows as wide as the longest run of a stash, and each shard has another one. Load "
                 "a stash, or give the stop of spans a number."
             )
-        ignored = isinstance(gaps := named.get("gaps"), str) and gaps == "ignore"
-        if named.get("frequency") is None and not ignored and not _all_in_time(named.get("spans")):
+        counts_steps = str(named.get("gaps")) != "ignore" and not _all_in_time(named.get("spans"))
+        if named.get("frequency") is None and counts_steps:
             named["frequency"] = shards.manifest.frequency
 
         def attempt(stash: Stash) -> Windows | NoWindowError:
@@ -100,9 +83,9 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
         return ShardedWindows(parts, shards)
 
     _, *parameters = signature(make).parameters.values()
-    first = Parameter("shards", Parameter.POSITIONAL_ONLY, annotation=Shards)
+    shards = Parameter("shards", Parameter.POSITIONAL_ONLY, annotation=Shards)
     windows.__signature__ = Signature(  # type: ignore[attr-defined]
-        [first, *parameters], return_annotation=ShardedWindows
+        [shards, *parameters], return_annotation=ShardedWindows
     )
     return windows
 

@@ -20,7 +20,7 @@ from tensorstash.sampling.several import Several
 from tensorstash.transforms.fitting import Statistics
 from tensorstash.windows.contents import Contents
 from tensorstash.windows.entity_numbers import numbers_of
-from tensorstash.windows.identity import MEANINGS
+from tensorstash.windows.identity import OF_ROWS
 from tensorstash.windows.splits import Moment
 from tensorstash.windows.windows import Windows, last_parts
 
@@ -213,15 +213,13 @@ class ShardedWindows(Several):
             False
         """
         counts = self._counts
-        first = (count.first_time for count in counts if count.first_time is not None)
-        last = (count.last_time for count in counts if count.last_time is not None)
         return {
             "windows": len(self),
             "shards": len(counts),
             "entities": int(self.shards.entity_offsets[-1]),
             "rows": self.shards.manifest.rows,
-            "first_time": min(first, default=None),
-            "last_time": max(last, default=None),
+            "first_time": min((one.first_time for one in counts if one.first_time is not None), default=None),
+            "last_time": max((one.last_time for one in counts if one.last_time is not None), default=None),
             **(shared_fingerprint(self) or {}),
             "runs": zlib.crc32(repr([count[:4] for count in counts]).encode()),
             "offsets": zlib.crc32(repr([count.offsets for count in counts]).encode()),
@@ -274,8 +272,7 @@ class ShardedWindows(Several):
     @property
     def _totals(self) -> list[int]:
         """The number of windows on each node."""
-        windows = self._table.windows
-        return [sum(windows[shard] for shard in shards) for shards in self.shards.holds(self.shards.nodes)]
+        return [sum(self._table.windows[shard] for shard in held) for held in self.shards.holds(self.shards.nodes)]
 
     def _unevenness(self) -> float:
         """The share of filler in an epoch, because some nodes hold fewer windows than others."""
@@ -305,17 +302,14 @@ class ShardedWindows(Several):
 
 def counts_of_node(windows: ShardedWindows) -> dict[int, ShardCount]:
     """The count of each shard that this node holds."""
-    held = windows.shards.holds(windows.shards.nodes)[windows.shards.node]
-    return {shard: _counted(windows.parts.get(shard)) for shard in held}
+    shards = windows.shards
+    return {shard: _counted(windows.parts.get(shard)) for shard in shards.holds(shards.nodes)[shards.node]}
 
 
 def shared_fingerprint(windows: ShardedWindows) -> dict[str, Any] | None:
     """The part of the fingerprint that all shards share; `None` if this node has no shard."""
-    for part in windows.parts.values():
-        fingerprint = part.fingerprint()
-        kept = ("spans", "stride", "align", "tables", "calendar", *MEANINGS)
-        return {name: fingerprint[name] for name in kept if name in fingerprint}
-    return None
+    fingerprint = next((part.fingerprint() for part in windows.parts.values()), {})
+    return {name: value for name, value in fingerprint.items() if name not in OF_ROWS} or None
 
 
 def _counted(windows: Windows | None) -> ShardCount:
@@ -323,9 +317,8 @@ def _counted(windows: Windows | None) -> ShardCount:
         return ShardCount()
     fingerprint = windows.fingerprint()
     runs = zlib.crc32(repr((fingerprint["names"], fingerprint["runs"])).encode())
-    rows = [fingerprint["offsets"], fingerprint.get("row_times")]
-    rows += [number for name, number in fingerprint.items() if name == "entities_in_tables"]
-    offsets = zlib.crc32(repr(tuple(rows)).encode())
+    of_tables = (number for name, number in fingerprint.items() if name == "entities_in_tables")
+    offsets = zlib.crc32(repr((fingerprint["offsets"], fingerprint.get("row_times"), *of_tables)).encode())
     return ShardCount(fingerprint["windows"], fingerprint["first_time"], fingerprint["last_time"], runs, offsets)
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from tensorstash.common.calendar import Calendar
 from tensorstash.common.html import table
 from tensorstash.common.text import counted
-from tensorstash.windows.align import align_text
 from tensorstash.windows.placement import Placement
+from tensorstash.windows.strides import align_text
 
 _MOST_SPANS = 20
 

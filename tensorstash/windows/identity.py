@@ -18,7 +18,10 @@ from tensorstash.stash.stash import Stash
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.time_spans import TimeSpan
 
-MEANINGS = ("clock", "columns", "static", "labels")
+OF_ROWS = {  # fields of which each shard of some data has its own, or which the manifest of all decides
+    *("windows", "entities", "rows", "first_time", "last_time", "names", "offsets", "runs", "row_times"),
+    *("known_times", "entities_in_tables", "cover", "variates", "frequency"),
+}
 _OF_VALUES = ("fill", "empty", "scaling")  # traits that a state may change
 
 
@@ -107,7 +110,6 @@ def placement_identity(placement: Placement) -> dict[str, Any]:
     # which entity of its table each entity of the windows has
     numbers = [time_span.table.entity for time_span in others if time_span.table.entity is not None]
     some = {
-        "align": None if placement.intervals.stride == 1 or placement.align == "start" else placement.align,
         "cover": None if cover is None else [cover.span.name, _checksum([cover.low, cover.high])],
         "variates": widths_of(placement) or None,
         "row_times": stash.times_checksum if has_own else None,
@@ -127,6 +129,7 @@ def placement_identity(placement: Placement) -> dict[str, Any]:
         "first_time": first,
         "last_time": last,
         "spans": spans,
+        **placement.strides.given,
         "stride": placement.intervals.stride,
         "names": names_checksum(stash),
         "offsets": stash.segment.checksums["__offsets"],

@@ -104,7 +104,7 @@ def warn_of_require(placement: Placement, before: Placement, judged: Sequence[Re
 def warn_of_absent(kept: Placement, on_stride: Placement, every: Placement) -> None:
     """Warn of entities that have rows but no window, with an example of each reason.
 
-    Of `every` window of the runs, `on_stride` are those that `align=` counts, and of these `require=` has `kept` some.
+    Of `every` window of the runs, strides count those `on_stride`, and `require=` has `kept` some of these.
     """
     slots = kept.slots
     if kept.intervals is on_stride.intervals and len(kept.intervals.guide.base) == np.count_nonzero(~slots.joined):
@@ -119,7 +119,7 @@ def warn_of_absent(kept: Placement, on_stride: Placement, every: Placement) -> N
         f"with gaps or another step of time than {step!r} (load them separately, or see frequency= and gaps=)": (
             ~in_runs & (rows >= needed)
         ),
-        "without an anchor at a stride from the time of align= (lower stride=, or take align='end')": in_runs & ~aligns,
+        f"without a window that the stride counts ({kept.strides.remedy})": in_runs & ~aligns,
         "with missing values that require= does not allow": aligns & ~has,
     }
     texts = [

@@ -1,8 +1,8 @@
-"""Windows are made here: from arguments and a stash to a `Placement`, and `on`, `latest` and `cover` of one."""
+"""Windows are made here: from `Arguments` and a stash to a `Placement`, and `on`, `latest` and `cover` of one."""
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,28 +10,127 @@ import numpy as np
 from tensorstash.common.calendar import Calendar, GivenStep, Step
 from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import Bools
+from tensorstash.common.frequency import Duration
+from tensorstash.common.text import type_text
 from tensorstash.errors import NoWindowError
+from tensorstash.gather.span import Span
 from tensorstash.stash.stash import Stash
 from tensorstash.stash.steps import calendar_of
-from tensorstash.windows.align import align_text, aligned, checked_align
-from tensorstash.windows.arguments import Arguments, check_stash
+from tensorstash.windows.at import Unmatched
 from tensorstash.windows.cover import covering
+from tensorstash.windows.during import During, Side
 from tensorstash.windows.entities import chosen_in, of_entities
 from tensorstash.windows.fills import slot_fills
-from tensorstash.windows.gaps import stash_runs
+from tensorstash.windows.gaps import Gaps, stash_runs
 from tensorstash.windows.intervals import intervals, no_intervals, windows_in
 from tensorstash.windows.latest import latest
 from tensorstash.windows.lost import too_short, warn_of_absent, warn_of_empty_slots, warn_of_gaps, warn_of_require
 from tensorstash.windows.placement import Placement
-from tensorstash.windows.require import Required, required
+from tensorstash.windows.require import Require, Required, required
 from tensorstash.windows.runs import Runs, read_calendar
-from tensorstash.windows.selection import anchored, at_points, complete, enough_rows
+from tensorstash.windows.selection import Where, anchored, at_points, complete, enough_rows
 from tensorstash.windows.slots import lead_and_tail, place, run_edges, times_at, with_tail
 from tensorstash.windows.splits import Moment, check_divisible, check_intervals
+from tensorstash.windows.strides import Strides, align_text, aligned, checked_strides
 from tensorstash.windows.tables import check_used, checked_tables
 from tensorstash.windows.time_spans import time_spans
 from tensorstash.windows.traits import check_same, tables_of
 from tensorstash.windows.whole import to_width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments:
+    """What windows were asked for: the arguments of `Windows` that are not data."""
+
+    spans: tuple[Span, ...]  # in slots
+    in_time: Mapping[str, During]
+    min_history: int | None
+    min_horizon: int | None
+    strides: Strides
+    gaps: Gaps
+    frequency: GivenStep | Step | None
+    tolerance: Duration | None
+    require: Require | None
+    where: Where | None
+    closed: Side
+    unmatched: Unmatched
+    is_whole: bool  # whether spans reach to the end of the run, their stop: the longest one there may be
+
+    is_masked: bool = False  # `where` was booleans of the rows of one stash, which are not kept
+
+    @property
+    def horizon(self) -> int:
+        """Slots of a window from the anchor on."""
+        return max([0, *(span.stop for span in self.spans)])
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether some slots of windows may have no row."""
+        is_padded = self.min_history is not None or self.min_horizon is not None
+        return self.gaps == "mask" or is_padded or any(span.draw is not None for span in self.spans)
+
+    def history(self, at: Any) -> int:
+        """Slots before the anchor. Without spans in slots a window is one row, or with `at=` a point in time."""
+        return max([0 if self.spans or at is not None else 1, *(-span.start for span in self.spans)])
+
+    def check(self, stash: Stash, at: Any) -> None:
+        """Raise `ValueError` for arguments that contradict each other, the stash, or points in time."""
+        if stash.known is not None and (at is None or self.spans):
+            raise ValueError(
+                f"Rows with known times, {stash.known_name!r}, are versions of a time, which cannot be anchors or fill "
+                "slots. Give the times to look from as at=, with spans in time alone, ts.During(...), or take the "
+                "stash as a table of other windows, tables=."
+            )
+        if at is None and (self.closed, self.unmatched) != ("left", "error"):
+            raise ValueError(
+                "closed= and unmatched= must be given with at=. For a span in time, see closed= of ts.During."
+            )
+        strides = dict.fromkeys(self.strides.given, True)
+        if at is not None:
+            _refuse(
+                {"where": self.where is not None} | strides,
+                "{} must be left out with at=, which has a row for each window. Choose rows of the frame.",
+            )
+        if self.is_whole:
+            _refuse(
+                strides | {"at": at is not None},
+                "A span to the end of its run makes one window a run, from its first slot on, so {} must be left out. "
+                "For several windows a run give its stop a number.",
+            )
+        if not self.spans:
+            slots = ("frequency", "tolerance", "min_history", "min_horizon")
+            _refuse(
+                {"gaps": self.gaps == "mask"} | {name: getattr(self, name) is not None for name in slots},
+                "{} is about slots, and windows of spans in time alone have none. Leave it out; for a least number of "
+                "rows see min_rows= of ts.During.",
+            )
+
+    def without_rows(self) -> "Arguments":
+        """The arguments without what belongs to the rows of one stash."""
+        kept = replace(self, frequency=None)  # that of the placement says what was found
+        return kept if self.where is None or isinstance(self.where, str) else replace(kept, where=None, is_masked=True)
+
+    def elsewhere(self, placement: Placement, at: Any, step: Step | None) -> "Arguments":
+        """The arguments for other data than that of a placement, with a step of time."""
+        if at is None and placement.points is not None:
+            raise ValueError("These windows are at given points, and other data have others. Give them as at=.")
+        if at is not None:
+            return replace(self, frequency=step, strides=Strides(), where=None, is_masked=False)
+        if self.is_masked:
+            raise ValueError(
+                "These windows were chosen by where= with booleans for the rows of their own stash, which other data "
+                "do not have. Load the booleans as a column, and name it as where=."
+            )
+        return replace(self, frequency=step)
+
+
+def check_stash(stash: object) -> None:
+    """Raise `TypeError` if `stash` is not a `Stash`."""
+    if not isinstance(stash, Stash):
+        raise TypeError(
+            f"stash must be a stash, ts.load(...), got {type_text(stash)}. For data of several machines, use "
+            "ts.cluster.windows(...)."
+        )
 
 
 def windows_of(
@@ -51,17 +150,24 @@ def windows_of(
     runs = stash_runs(stash, arguments.gaps, arguments.frequency, arguments.tolerance, counted=bool(arguments.spans))
     if arguments.is_whole:
         wide = to_width(arguments.spans, stash, runs, chosen, masked=arguments.gaps == "mask", is_kept=may_forecast)
-        arguments = replace(arguments, spans=wide, stride=wide[0].stop)
+        arguments = replace(arguments, spans=wide, strides=Strides(wide[0].stop))
     unplaced = replace(_unplaced(arguments, stash, runs, at, tables), chosen=chosen)
     judged = required(unplaced, arguments.require)
     if at is not None:
         placement = at_points(unplaced, at, arguments.closed, judged, arguments.unmatched)
     else:
-        placement = _all_windows(unplaced, runs, judged, arguments.stride, may_forecast=may_forecast)
+        placement = _all_windows(unplaced, runs, judged, may_forecast=may_forecast)
         placement = placement if chosen is None else of_entities(placement, chosen)
         placement = enough_rows(anchored(placement, arguments.where)) if len(placement) else placement
     _check_reach(placement)
     return placement
+
+
+def _refuse(given: Mapping[str, bool], text: str) -> None:
+    """Raise `ValueError` for the first argument that is given although others exclude it."""
+    for name, is_given in given.items():
+        if is_given:
+            raise ValueError(text.format(f"{name}="))
 
 
 def _unplaced(arguments: Arguments, stash: Stash, runs: Runs, at: Any, tables: Mapping[str, Stash]) -> Placement:
@@ -79,20 +185,20 @@ def _unplaced(arguments: Arguments, stash: Stash, runs: Runs, at: Any, tables: M
         fills=slot_fills(stash, arguments.spans, slots) if arguments.may_be_empty else None,
         intervals=no_intervals(),
         time_spans=time_spans(stash, arguments.in_time, tables, side),
-        align=checked_align(stash, arguments.align, in_steps=bool(arguments.spans) and arguments.gaps != "ignore"),
+        strides=checked_strides(
+            arguments.strides, stash, in_steps=bool(arguments.spans) and arguments.gaps != "ignore"
+        ),
         is_whole=arguments.is_whole,
     )
 
 
-def _all_windows(
-    placement: Placement, runs: Runs, judged: Sequence[Required], stride: int, *, may_forecast: bool
-) -> Placement:
+def _all_windows(placement: Placement, runs: Runs, judged: Sequence[Required], *, may_forecast: bool) -> Placement:
     """Every window that lacks no required value; raises `NoWindowError`, and warns if many windows are lost.
 
     With `may_forecast`, none is needed if a run holds the history of a window that starts after it, or if only the
     horizons lack required values.
     """
-    starts, stops = run_edges(placement.slots)
+    stride, (starts, stops) = placement.strides.stride, run_edges(placement.slots)
     counts = windows_in(stops - starts, placement.length, stride)
     every = replace(placement, intervals=intervals(starts, counts, stride))
     if not len(every):
@@ -106,8 +212,8 @@ def _all_windows(
         if may_forecast:
             return on_stride
         raise NoWindowError(
-            f"align= keeps the windows whose anchor is a whole number of strides from it; with stride {stride}"
-            f"{align_text(on_stride)} there is none. Give another time, a lower stride=, or align='end'."
+            f"Windows are counted by strides, and with stride {stride}{align_text(on_stride)} no run has one: "
+            f"{on_stride.strides.remedy}."
         )
     kept = replace(on_stride, intervals=complete(on_stride, judged, may_forecast=may_forecast))
     if not len(kept):
@@ -172,7 +278,7 @@ def latest_windows(arguments: Arguments, placement: Placement, of: str | None) -
     check_intervals(placement, "latest", "Give the times at which to forecast as at=.")
     check_divisible(placement, "latest")
     slots = with_tail(placement.slots, placement.stash, placement.horizon)
-    every = replace(placement, slots=slots, cover=None)
+    every = replace(placement, slots=slots, strides=Strides(), cover=None)
     newest = latest(every, required(every, arguments.require), of)
     found = enough_rows(replace(every, fills=slot_fills(placement.stash, placement.spans, slots), intervals=newest))
     _check_reach(found, placement.horizon - 1)
@@ -187,7 +293,7 @@ def covering_windows(
     if arguments.require is not None or any(time_span.min_rows for time_span in placement.time_spans):
         warnings.warn("cover shows every row, so require= and min_rows= leave out no window.", stacklevel=3)
     _, tail = lead_and_tail(arguments.min_history, arguments.min_horizon, placement.history, placement.horizon)
-    every = replace(placement, align="start", fills=placement.fills if arguments.may_be_empty else None)
+    every = replace(placement, strides=Strides(), fills=placement.fills if arguments.may_be_empty else None)
     if tail != placement.slots.tail:  # those of `latest` have another one
         every = replace(every, slots=with_tail(placement.slots, placement.stash, tail))
     return covering(every, span, start, stop)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,6 +19,9 @@ from tensorstash.windows.intervals import Intervals, locate
 from tensorstash.windows.points import Points
 from tensorstash.windows.slots import Slots, nearest_rows, run_edges, run_rows, times_at
 from tensorstash.windows.time_spans import Candidates, TimeSpan
+
+if TYPE_CHECKING:
+    from tensorstash.windows.strides import Strides
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +43,10 @@ class Placement:
     horizon: int  # slots from the anchor on
     slots: Slots
     fills: Mapping[str, torch.Tensor] | None  # the value of empty slots by column; `None`: every slot is a row
+    strides: "Strides"  # how windows were counted, where a stride counts them
     intervals: Intervals  # of the slots at which windows start; empty for windows at given points
     points: Points | None = None
     time_spans: tuple[TimeSpan, ...] = ()  # the spans in time
-    align: str | int = "start"  # from where the stride was counted; an integer is a time
     chosen: Bools | None = None  # `(entities,)`, those that windows may be of; `None`: all
     is_whole: bool = False  # whether each window holds a whole run
     cover: Cover | None = None  # what they show once; `None`: they are not of `cover`

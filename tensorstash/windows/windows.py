@@ -14,8 +14,6 @@ from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.public import members
 from tensorstash.stash.stash import Stash
 from tensorstash.windows import splits
-from tensorstash.windows.align import Align
-from tensorstash.windows.arguments import Arguments, check_stash
 from tensorstash.windows.at import Unmatched
 from tensorstash.windows.chain import Chain
 from tensorstash.windows.contents import Contents
@@ -28,12 +26,20 @@ from tensorstash.windows.gaps import Gaps
 from tensorstash.windows.identity import fingerprint
 from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.latest import last_rows, last_values
-from tensorstash.windows.making import arguments_on, covering_windows, latest_windows, windows_of
+from tensorstash.windows.making import (
+    Arguments,
+    arguments_on,
+    check_stash,
+    covering_windows,
+    latest_windows,
+    windows_of,
+)
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.predictions import to_frame
 from tensorstash.windows.require import Require
 from tensorstash.windows.selection import Where
 from tensorstash.windows.spans import make_spans, slot_count
+from tensorstash.windows.strides import Align, Strides
 from tensorstash.windows.tables import checked_tables
 from tensorstash.windows.whole import with_ends
 
@@ -152,8 +158,7 @@ class Windows:
             in_time=in_time,
             min_history=min_history,
             min_horizon=1 if is_whole and min_horizon is None else min_horizon,
-            stride=slot_count(1, stride, "stride"),
-            align=align,
+            strides=Strides(slot_count(1, stride, "stride"), align),
             gaps=one_of(gaps, get_args(Gaps), "gaps"),
             frequency=frequency,
             tolerance=tolerance,
@@ -168,7 +173,7 @@ class Windows:
     def _set(self, arguments: Arguments, placement: Placement) -> None:
         self._arguments = replace(arguments.without_rows(), spans=placement.spans)  # whole series are as wide as these
         self.stash, self.spans = placement.stash, placement.shown
-        self.history, self.horizon, self.stride = placement.history, placement.horizon, arguments.stride
+        self.history, self.horizon, self.stride = placement.history, placement.horizon, arguments.strides.stride
         self.placement = placement  # where these windows are; read by the other rooms
         self.contents = Contents(Chain((placement,)))  # a mix of one
 

@@ -156,7 +156,7 @@ def test_nodes_with_other_tables_are_told(path: Path) -> None:
     told = [
         RankCounts(node, 2, shared_fingerprint(windows), counts_of_node(windows)) for node, windows in enumerate(own)
     ]
-    with pytest.raises(ValueError, match=like("the same spans, stride, align, calendar and tables, got")):
+    with pytest.raises(ValueError, match=like("windows of the same arguments, columns and tables, got")):
         count_of_each_shard(told, 6)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from tests import everywhere
 from tests.differential import cuts, orders, transforms
 from tests.differential.clocks import CLOCKS
 from tests.differential.library import member, ts
@@ -179,6 +180,18 @@ def mixed(record: Record, rng: Random, folder: Path) -> tuple[Any, Loaded]:
         more["epoch_size"] = rng.randint(1, 80)
     record.has("mix", *arguments, *more)
     return ts.Mix(parts, **more), first
+
+
+def everywhere_case(record: Record, rng: Random, _: Path) -> None:
+    """Two kinds of windows at once, of those that everything which samples is tested with."""
+    chosen = rng.choices([*everywhere.ARGUMENTS], k=2)
+    record.has(*chosen)
+    one, other = (everywhere.ARGUMENTS[kind]() for kind in chosen)
+    windows = everywhere.plain(everywhere.stash_of(), **one | other)
+    cuts.views(record, rng, windows)
+    cuts.frame_of(record, rng, windows)
+    arguments = {"shuffle": rng.random() < 0.7} | orders.options(rng) | orders.loader_options(rng, record)
+    orders.passes(record, rng, loader_of(windows, arguments), lambda: orders.layout(rng))
 
 
 def torch_case(record: Record, rng: Random, folder: Path) -> None:

@@ -24,7 +24,7 @@ def calls(rng: Random, loaded: Loaded, windows: Any) -> dict[str, Call]:
     """Valid calls by name: a function, its positional arguments and its keywords."""
     spans = {"past": ("y", -2, 0), "next": ("y", 0, 1)}
     short: dict[str, Any] = {"history": 3, "horizon": 1, "min_history": 2, "min_horizon": 1, "stride": 2}
-    short |= {"align": "start", "gaps": "ignore", "columns": ["y"], "require": ["y"]}
+    short |= {"gaps": "ignore", "columns": ["y"], "require": ["y"]}
     short |= {"frequency": None, "tolerance": None, "where": None}
     in_loader: dict[str, Any] = {"shuffle": True, "seed": 3, "num_replicas": 2, "rank": 1, "tail": "keep", "steps": 2}
     loader = in_loader | {"with_ids": True, "with_valid": True, "transform": [], "prefetch": 0, "resident": False}
@@ -37,11 +37,11 @@ def calls(rng: Random, loaded: Loaded, windows: Any) -> dict[str, Call]:
         "load": (ts.load, ({"y": [1.0, 2.0, 3.0], "t": [1, 2, 3], "e": [0, 0, 1]},), _load_arguments()),
         "Windows": (ts.Windows, (stash,), short),
         "Windows, spans": (ts.Windows, (stash,), {"spans": spans, "gaps": "ignore", "require": ["past"]}),
-        "Windows, other": (ts.Windows, (stash,), {"history": 2, "gaps": "ignore", name: wrong[name]}),
+        "Windows, other": (ts.Windows.thing, (stash,), {"history": 2, "gaps": "ignore", name: wrong[name]}),
         "Loader": (ts.Loader, (windows, 4), loader),
         "Loader, ids": (ts.Loader, (windows, 4), {"order": [0]}),
         "Loader, weights": (ts.Loader, (windows, 4), {"order": ts.Weighted(weights)}),
-        "Loader, other": (ts.Loader, (windows, 4), {name: wrong[name]}),
+        "Loader, other": (ts.Loader.thing, (windows, 4), {name: wrong[name]}),
         "Sampler": (ts.Sampler, (20, 3), in_loader | {"global_batch_size": None}),
         "Mix": (ts.Mix, ({"a": windows},), {"weights": {"a": 1.0}, "epoch_size": 5}),
         "During": (

@@ -86,23 +86,34 @@ def test_the_library_is_called_with_its_own_words() -> None:
     assert member_of(spoken.Pack("y", length=4), "length", words) == 4
 
 
-def test_the_earlier_side_is_not_given_what_it_does_not_have() -> None:
-    new = New("Windows", "stride_offset", same=0), New("ByTime")
-    here, earlier = Words("here", (), new), Words("earlier", (), new)
-    assert here.arguments("Windows", {"stride_offset": 3}) == {"stride_offset": 3}
-    assert here.name("ByTime") == "ByTime"
-    assert earlier.arguments("Windows", {"stride": 2, "stride_offset": 0}) == {"stride": 2}
-    with pytest.raises(NotThereError, match=r"\AWindows stride_offset\Z"):
-        earlier.arguments("Windows", {"stride_offset": 3})
-    with pytest.raises(NotThereError, match=r"\AByTime\Z"):
-        earlier.name("ByTime")
+def test_what_the_earlier_commit_does_not_have_follows_from_its_package() -> None:
+    """This package stands for the earlier one."""
+    here, earlier = Spoken(ts, Words("here")), Spoken(ts, Words("earlier"))
+    stash = earlier.load({"y": [1.0, 2.0]})
+    for made in (
+        lambda: earlier.Windows(stash, 1, stride_by=3),
+        lambda: earlier.ByNothing,
+        lambda: earlier.Windows.split_nothing,
+        lambda: member_of(stash, "nothing", Words("earlier")),
+    ):
+        with pytest.raises(NotThereError, match=r"\A(Windows stride_by|ByNothing|\w+\.(split_)?nothing)\Z"):
+            made()
+    assert len(earlier.Windows(stash, 1, stride=1)) == len(here.Windows(stash, 1, stride=1)) == 2
+    with pytest.raises(TypeError):
+        here.Windows(stash, 1, stride_by=3)
+    with pytest.raises(AttributeError):
+        _ = here.ByNothing
 
 
 def test_new_values_of_a_keyword_are_not_given_to_the_earlier_side() -> None:
-    earlier = Words("earlier", (), [New("Windows", "require", when=is_mapping)])
-    assert earlier.arguments("Windows", {"require": ["y"]}) == {"require": ["y"]}
+    lines = [New("Windows", "require", when=is_mapping)]
+    stash = ts.load({"y": [1.0, 2.0]})
+    for require in (["y"], {"y": 0.5}):
+        assert len(Spoken(ts, Words("here", (), lines)).Windows(stash, 1, require=require)) == 2
+    earlier = Spoken(ts, Words("earlier", (), lines))
+    assert len(earlier.Windows(stash, 1, require=["y"])) == 2
     with pytest.raises(NotThereError, match=r"\AWindows require\Z"):
-        earlier.arguments("Windows", {"require": {"y": 0.5}})
+        earlier.Windows(stash, 1, require={"y": 0.5})
 
 
 def test_a_case_that_the_earlier_side_does_not_have_is_not_compared_with_it() -> None:

@@ -14,16 +14,15 @@ A commit that renames a public word adds one line to `RENAMED`, the old word bef
 
 The script may use either word of a line: each side gets its own. What it records has the new ones on both sides.
 
-A commit that adds a public word which the script shall draw adds one line to `NEW`:
+What the earlier commit does not have, a name, a member or a keyword, follows from the commit itself: a case that uses
+it runs here alone, and the two versions of this checkout, with the kernel and without, are still compared. So a case
+has a new keyword only where its value is not the default. A commit that gives an argument new values which the script
+shall draw adds one line to `NEW`:
 
-    New("Windows", "stride_offset", same=0),                     # a keyword; 0 is what windows were before
-    New("Windows", "require", when=is_mapping),                  # new values of a keyword
-    New("ByTime"),                                               # a class or function
-
-The earlier commit is not given a new keyword that has the value `same`. A case with any other value, or with a new
-name, runs here alone: the two versions of this checkout, with the kernel and without, are still compared.
+    New("Windows", "require", when=is_mapping),
 """
 
+import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -44,6 +43,11 @@ def is_ids(value: object) -> bool:
 def is_mapping(value: object) -> bool:
     """Whether a value is a mapping."""
     return isinstance(value, Mapping)
+
+
+def is_list(value: object) -> bool:
+    """Whether a value is a list."""
+    return isinstance(value, list)
 
 
 def _always(_: object) -> bool:
@@ -95,12 +99,11 @@ class Field:
 
 @dataclass(frozen=True)
 class New:
-    """A public word that the earlier commit does not have."""
+    """Values of an argument that the earlier commit does not take."""
 
     of: str  # a function, class or method by its dotted path in `ts`
-    argument: str | None = None  # a keyword of it; `None`: the whole of it is new
-    same: Any = None  # the value of the keyword with which all is as before
-    when: Callable[[Any], bool] = _always  # for which of its values it is new
+    argument: str | int  # or its position
+    when: Callable[[Any], bool]
 
 
 class NotThereError(Exception):
@@ -112,19 +115,10 @@ Line = Name | Argument | Member | Entry | Field
 RENAMED: tuple[Line, ...] = ()
 
 NEW: tuple[New, ...] = (
-    New("Windows", "align", same="start"),
     New("Windows", "require", when=is_mapping),
-    New("PerEntity"),
-    New("Windows.split_last"),
-    New("Windows.cover"),
-    New("Windows", "max_slots", same=None),
-    New("Windows.of"),
-    New("Windows.folds", "per"),
-    New("Windows.folds", "of"),
-    New("load", "frequency"),
-    New("cluster.windows", "align", same="start"),
+    New("Windows", "frequency", when=is_list),
     New("cluster.windows", "require", when=is_mapping),
-    New("cluster.windows", "max_slots", same=None),
+    New("calendar", 0, when=lambda field: field == "time"),
 )
 
 # keys of states that the earlier commit does not have, and why they came; neither side shows them
@@ -143,17 +137,15 @@ class Words:
     """The words of one side."""
 
     def __init__(self, side: Side, renamed: Collection[Line] = RENAMED, new: Collection[New] = NEW) -> None:
-        self._side = side
+        self.side = side
         self._renamed = renamed
-        self._absent = new if side == "earlier" else ()
+        self._new = new
 
     def _own(self, line: Line) -> str:
-        return line.new if self._side == "here" else line.old
+        return line.new if self.side == "here" else line.old
 
     def name(self, path: str) -> str:
         """The last part of the dotted path of a public name."""
-        if any(line.of == path and line.argument is None for line in self._absent):
-            raise NotThereError(path)
         for line in self._renamed:
             if isinstance(line, Name) and path in (line.old, line.new):
                 return self._own(line).rpartition(".")[2]
@@ -166,12 +158,12 @@ class Words:
 
     def arguments(self, path: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Keywords of a function or class."""
-        lines = {line.argument: line for line in self._absent if line.of == path and line.argument is not None}
-        absent = {name: line.same for name, line in lines.items() if name in given and line.when(given[name])}
-        if odd := [name for name, value in given.items() if name in absent and value != absent[name]]:
-            raise NotThereError(f"{path} {odd[0]}")
-        given = {name: value for name, value in given.items() if name not in absent}
         return {self._argument(path, name, value): value for name, value in given.items()}
+
+    def new_values(self, path: str, given: Mapping[str | int, Any]) -> list[str | int]:
+        """Keywords, or positions, with values that the earlier commit does not take."""
+        lines = [line for line in self._new if line.of == path and line.argument in given]
+        return [line.argument for line in lines if line.when(given[line.argument])]
 
     def _argument(self, path: str, name: str, value: Any) -> str:
         for line in self._renamed:
@@ -204,6 +196,13 @@ class Words:
         return value
 
 
+def found(thing: Any, own: str, words: Words, path: str) -> Any:
+    """A part of the library by its own name."""
+    if words.side == "earlier" and not hasattr(thing, own):
+        raise NotThereError(path)
+    return getattr(thing, own)
+
+
 class Spoken:
     """A module, class or function of the library, addressed in the words of the script."""
 
@@ -214,16 +213,22 @@ class Spoken:
 
     def __getattr__(self, name: str) -> "Spoken":
         path = f"{self._path}.{name}".lstrip(".")
-        return Spoken(getattr(self.thing, self._words.name(path)), self._words, path)
+        return Spoken(found(self.thing, self._words.name(path), self._words, path), self._words, path)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Call it, with its own words for the keywords."""
-        return self.thing(*arguments, **self._words.arguments(self._path, named))
+        own = self._words.arguments(self._path, named)
+        if self._words.side == "earlier":
+            odd = self._words.new_values(self._path, dict(enumerate(arguments)) | named)
+            odd += own.keys() - inspect.signature(self.thing).parameters
+            if odd:
+                raise NotThereError(f"{self._path} {odd[0]}")
+        return self.thing(*arguments, **own)
 
 
 def member_of(thing: Any, name: str, words: Words) -> Any:
     """A method or attribute of an object of the library."""
     kinds = [kind.__name__ for kind in type(thing).__mro__]
-    found = getattr(thing, words.member(kinds, name))
-    paths = (f"{words.shown_name(kind)}.{plain(name)}" for kind in kinds)
-    return Spoken(found, words, next(paths)) if callable(found) else found
+    path = f"{words.shown_name(kinds[0])}.{plain(name)}"
+    one = found(thing, words.member(kinds, name), words, path)
+    return Spoken(one, words, path) if callable(one) else one

@@ -58,6 +58,12 @@ def described(documented: Any, *heads: str) -> dict[str, str]:
     return found
 
 
+def described_arguments(documented: Any) -> dict[str, str]:
+    """What a docstring says of arguments, by itself or by naming whose arguments the others are."""
+    others = re.search(r"other arguments are those of `ts\.(\w+)`", inspect.getdoc(documented) or "")
+    return (described(getattr(ts, others[1]), "Args") if others else {}) | described(documented, "Args")
+
+
 def arguments(called: Any) -> dict[str, inspect.Parameter]:
     function = getattr(called, "__func__", called)
     return {k: v for k, v in inspect.signature(function).parameters.items() if k not in ("self", "cls")}
@@ -82,9 +88,9 @@ def is_said(text: str, default: Any) -> bool:
 
 def faults_of(name: str, documented: Any, parameters: dict[str, inspect.Parameter]) -> list[str]:
     """What the docstring of a function or a constructor lacks."""
-    said = described(documented, "Args")
+    said, own = described_arguments(documented), described(documented, "Args")
     lacking = [f"{name}({one}=) is not described" for one in parameters.keys() - said.keys()]
-    unknown = [f"{name}({one}=) does not exist" for one in said.keys() - parameters.keys()]
+    unknown = [f"{name}({one}=) does not exist" for one in own.keys() - parameters.keys()]
     silent = [
         f"{name}({one}=) does not say what {parameter.default!r} means"
         for one, parameter in parameters.items()
@@ -141,6 +147,22 @@ def test_what_a_docstring_lacks_is_named() -> None:
         "f(third=) is described elsewhere",
     ]
     assert described(lacking, "Args")["second"] == "a text that goes on in a second line."
+
+
+def test_a_docstring_may_say_whose_the_other_arguments_are() -> None:
+    def windows(stash: ts.Stash, history: int | None = None, made_up: int = 0) -> None:
+        """What. The other arguments are those of `ts.Windows`.
+
+        Args:
+            stash: another one.
+            fifth: a number.
+        """
+
+    assert described_arguments(windows)["stash"] == "another one."
+    assert faults_of("f", windows, arguments(windows)) == [
+        "f(made_up=) is not described",
+        "f(fifth=) does not exist",
+    ]
 
 
 def test_pages_leave_out_what_only_other_rooms_use() -> None:

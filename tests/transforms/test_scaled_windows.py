@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import pickle
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.errors import ColumnError, DataError, SchemaError
+from tests.everywhere import DAYS, KINDS, plain, stash_of, windows_of
 from tests.oracle_load import like
 from tests.transforms.test_scaled_stash import bits
-from tests.windows.test_everywhere import DAYS, ORDERS, WINDOWS, plain, stash_of
+from tests.windows.test_everywhere import ORDERS
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.* entit",
@@ -61,7 +63,7 @@ def beside_itself(stash: ts.Stash) -> ts.Windows:
     return plain(stash, spans=spans, tables={"same": stash}, frequency=DAYS)
 
 
-WAYS: dict[str, Callable[[ts.Stash], ts.Windows]] = WINDOWS | {
+WAYS: dict[str, Callable[[ts.Stash], ts.Windows]] = {kind: partial(windows_of, kind) for kind in KINDS} | {
     "at points": at_points,
     "stretches": lambda stash: plain(stash, spans={"own": ts.During("x", -9, 0, max_rows=4, age=True)}, frequency=None),
     "versions": with_versions,

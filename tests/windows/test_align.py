@@ -72,7 +72,9 @@ def test_windows_are_counted_from_where_align_says(table: Table, made: tuple[dic
         return
     expected = aligned_windows(stash, case, align)
     if not expected:
-        with pytest.raises(ts.errors.NoWindowError, match=r"^(Windows need \d+|align= keeps the windows whose anchor)"):
+        with pytest.raises(
+            ts.errors.NoWindowError, match=r"^(Windows need \d+|Windows are counted by strides, and with)"
+        ):
             ts.Windows(stash, **case, align=align)
         return
 
@@ -157,7 +159,9 @@ def test_calendar_steps_are_counted_across_gaps(
     expected = [k for run in runs for k in run[1:] if (k - at) % stride == 0]
     arguments: dict[str, Any] = {"history": 1, "horizon": 1, "gaps": how, "frequency": frequency, "stride": stride}
     if not expected:
-        with pytest.raises(ts.errors.NoWindowError, match=r"^(Windows need \d+|align= keeps the windows whose anchor)"):
+        with pytest.raises(
+            ts.errors.NoWindowError, match=r"^(Windows need \d+|Windows are counted by strides, and with)"
+        ):
             ts.Windows(stash, **arguments, align=moment)
         return
 
@@ -267,12 +271,13 @@ def test_the_newest_window_of_each_run_is_there_even_without_a_whole_horizon() -
 
 def test_series_without_an_anchor_are_told() -> None:
     stash = ts.load(shops((40, 3)), ["y"], entity="e", time="t")
-    with pytest.warns(
-        UserWarning, match=like("1 without an anchor at a stride from the time of align= ... such as 'b'")
-    ):
+    with pytest.warns(UserWarning, match=like("1 without a window that the stride counts (lower ... such as 'b'")):
         windows = ts.Windows(stash, 1, 1, stride=10, align=0)
     assert windows.per_entity()["count"].tolist() == [3, 0]
-    with pytest.raises(ts.errors.NoWindowError, match=like("with stride 1000 from 500 there is none")):
+    with pytest.raises(
+        ts.errors.NoWindowError,
+        match=like("with stride 1000 from 500 no run has one: lower stride=, or leave out align=."),
+    ):
         ts.Windows(stash, 1, 1, stride=1000, align=500)
     assert not len(windows.on(ts.load(shops((2, 2)), ["y"], entity="e", time="t")))
 

@@ -9,68 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 import torch
 
 import tensorstash as ts
 from tests import kernel, oracle, processes
+from tests.everywhere import KINDS, stash_of, windows_of
 from tests.late_device import LateCopies
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* entities have no", "ignore:.*Gaps cost", "ignore:Gaps make")
-
-LENGTHS = {"ash": 23, "birch": 40, "cedar": 17, "elm": 31, "fir": 7}
-SPANS: dict[str, Any] = {"past": ("y", -4, 0), "target": ("y", 0, 2)}
-SHORT: dict[str, Any] = {"past": ("y", -2, 0), "target": ("y", 0, 1)}
-DAYS = [day for day in range(0, 60) if day % 7 < 5 and day != 17]  # without weekends and a holiday
-PRICES = {"t": [*range(0, 60, 3)], "price": [*map(float, range(20))]}
-
-
-def stash_of(dtype: torch.dtype | None = None) -> ts.Stash:
-    frames = []
-    for k, (name, n) in enumerate(LENGTHS.items()):
-        t = np.array(DAYS)[: n + 1]
-        t = np.delete(t, 9) if n > 9 else t[:n]
-        values = np.where(t % 11 == 3, np.nan, 1000.0 * k + t)
-        frames.append(pl.DataFrame({"tree": [name] * len(t), "t": t, "y": values, "z": 1000.0 * k - t}))
-    columns = {"y": "y", "x": ["y", "z"], "day": ts.calendar("time")}
-    return ts.load(pl.concat(frames), columns, entity="tree", time="t", dtype=dtype)
-
-
-def plain(stash: ts.Stash, **more: Any) -> ts.Windows:
-    arguments: dict[str, Any] = {"spans": SPANS, "frequency": 1} | more
-    return ts.Windows(stash, **arguments)
-
-
-def with_tables(stash: ts.Stash) -> ts.Windows:
-    spans = SPANS | {"price": ts.During("price", -9, 0, max_rows=3, table="prices")}
-    tables = {"prices": ts.load(PRICES, ["price"], time="t")}
-    return plain(stash, spans=spans, tables=tables, frequency=DAYS, stride=2, align="end")
-
-
-WINDOWS: dict[str, Callable[[ts.Stash], ts.Windows]] = {
-    "from the end": lambda stash: plain(stash, spans=SHORT, stride=2, align="end"),
-    "common origins": lambda stash: plain(stash, spans=SHORT, stride=2, align=8),
-    "common origins over gaps": lambda stash: plain(stash, stride=3, align=8, gaps="mask", min_horizon=1),
-    "shares": lambda stash: plain(stash, gaps="mask", require={"past": 0.75, "target": 0.5}),
-    "rows": lambda stash: plain(stash, gaps="mask", require={"y": "rows"}, min_history=1),
-    "a calendar": lambda stash: plain(stash, frequency=DAYS),
-    "a calendar with empty slots": lambda stash: plain(
-        stash, frequency=DAYS, gaps="mask", spans=SPANS | {"day": ("day", 0, 2)}
-    ),
-    "a calendar and shares": lambda stash: plain(stash, frequency=DAYS, gaps="mask", require={"x": 0.8}, align=12),
-    "each variate": lambda stash: plain(
-        stash, frequency=DAYS, spans={"x": (ts.each("x"), -4, 0)}, stride=2, align="end"
-    ),
-    "drawn": lambda stash: plain(stash, frequency=DAYS, spans={"past": ("y", ts.Draw(-6, -2), 0), "next": ("y", 0, 1)}),
-    "tables": with_tables,
-    "chosen": lambda stash: plain(stash, frequency=DAYS, stride=2, align="end").of(["birch", "ash", "elm"]),
-    "covering": lambda stash: plain(stash, frequency=DAYS, gaps="mask", min_history=0, min_horizon=1).cover("target"),
-    "whole series": lambda stash: plain(
-        stash, frequency=DAYS, spans={"past": ("y", 0, None), "x": ("x", 0, None)}, max_slots=60
-    ),
-    "the last of each": lambda stash: plain(stash, frequency=DAYS, gaps="mask").split_last(9, 5)[1],
-}
 
 ORDERS: dict[str, Callable[[ts.Windows], dict[str, Any]]] = {
     "in order": lambda _: {},
@@ -117,13 +64,13 @@ def check_batch(windows: ts.Windows, batch: dict[str, torch.Tensor], *, drawn: b
 @pytest.mark.device
 @pytest.mark.parametrize("way", kernel.WAYS)
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("kind", WINDOWS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_batches_hold_each_window_of_an_epoch_once(
     kind: str, order: str, way: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On one rank; and begun on two ranks, then resumed on three."""
     kernel.take(way, monkeypatch)
-    windows = WINDOWS[kind](stash_of())
+    windows = windows_of(kind, stash_of())
     arguments = {"device": device} | ORDERS[order](windows)
     if kind in UNPACKED and order == "packed":
         pytest.skip("these windows have no span of this name, or of one length, to pack")
@@ -153,29 +100,29 @@ def test_batches_hold_each_window_of_an_epoch_once(
 @pytest.mark.device
 @pytest.mark.parametrize("resident", [False, True])
 @pytest.mark.parametrize("order", [order for order in ORDERS if order != "resident"])
-@pytest.mark.parametrize("kind", WINDOWS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_batches_on_a_device_have_the_bits_of_the_host(
     kind: str, order: str, resident: bool, device: torch.device
 ) -> None:
     if order == "packed" and (resident or kind in UNPACKED):
         pytest.skip("these windows have no span to pack, or packing, which is done on the host, would not see it")
-    windows = WINDOWS[kind](stash_of())
+    windows = windows_of(kind, stash_of())
     check_on_device(windows, ORDERS[order](windows), device, resident=resident)
 
 
 @pytest.mark.device
 @pytest.mark.parametrize("resident", [False, True])
-@pytest.mark.parametrize("kind", WINDOWS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_mixes_on_a_device_have_the_bits_of_the_host(kind: str, resident: bool, device: torch.device) -> None:
     stash = stash_of()
-    mix = ts.Mix({"one": WINDOWS[kind](stash), "other": WINDOWS[kind](stash_of())})
+    mix = ts.Mix({"one": windows_of(kind, stash), "other": windows_of(kind, stash_of())})
     check_on_device(mix, {"shuffle": True}, device, resident=resident)
 
 
-@pytest.mark.parametrize("kind", WINDOWS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_components_of_a_mix_hold_the_same(kind: str) -> None:
     stash = stash_of()
-    one, other = WINDOWS[kind](stash), WINDOWS[kind](stash)
+    one, other = windows_of(kind, stash), windows_of(kind, stash)
     for batch in loader_of(ts.Mix({"one": one, "other": other}), {"shuffle": True}):
         source = batch["source"]
         for k, windows in enumerate((one, other)):
@@ -193,14 +140,14 @@ def _first_batches(windows: list[ts.Windows]) -> list[Any]:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_other_processes_make_the_same_batches(method: str, processes_from_the_template: None) -> None:
-    windows = [make(stash_of()) for make in WINDOWS.values()]
+    windows = [windows_of(kind, stash_of()) for kind in KINDS]
     assert processes.in_child(method, _first_batches, windows) == _first_batches(windows)
 
 
 @pytest.mark.usefixtures("shm")
 def test_fingerprints_tell_them_apart_and_pickles_keep_them() -> None:
     stash = stash_of().share("trees")
-    windows = {kind: make(stash) for kind, make in WINDOWS.items() if kind != "tables"}  # whose table is private
+    windows = {kind: windows_of(kind, stash) for kind in KINDS if kind != "tables"}  # whose table is private
     prints = {kind: part.fingerprint() for kind, part in windows.items()}
     assert len({*map(str, prints.values())}) == len(prints)
     for kind, part in windows.items():

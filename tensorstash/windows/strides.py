@@ -1,6 +1,6 @@
-"""`align=`: from where the stride of windows is counted."""
+"""`stride=` and `align=`: which windows of each run are counted."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,31 +16,48 @@ from tensorstash.windows.splits import Moment
 
 Align = Literal["start", "end"] | Moment
 
-_WORDS = ("start", "end")
-_FARTHEST = 1 << 62  # ticks
+
+@dataclass(frozen=True)
+class Strides:
+    """Which windows of each run are counted: arguments of `Windows`, by whose names fingerprints have them."""
+
+    stride: int = 1
+    align: Align = "start"  # a time is in ticks once it is checked
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The arguments that are not their default, by name."""
+        return {name: value for name, value in vars(self).items() if str(value) != str(getattr(Strides, name))}
+
+    @property
+    def remedy(self) -> str:
+        """What lets other windows count, as the end of a sentence."""
+        return f"lower stride=, or leave out {' and '.join(f'{name}=' for name in self.given if name != 'stride')}"
 
 
-def checked_align(stash: Stash, align: Any, *, in_steps: bool) -> str | int:
-    """A word of `align=`, or its time in ticks; `in_steps`: whether windows count steps of time."""
+def checked_strides(strides: Strides, stash: Stash, *, in_steps: bool) -> Strides:
+    """Strides whose time is one of the stash, in ticks; `in_steps`: whether windows count steps of time."""
+    align: Any = strides.align
     if isinstance(align, str) and not any(map(str.isdigit, align)):
-        if align in _WORDS:
-            return align
-        raise ValueError(f'align must be "start", "end" or a time, got {shown(align)}.')
-    if stash.time is None or not in_steps:
+        if align not in ("start", "end"):
+            raise ValueError(f'align must be "start", "end" or a time, got {shown(align)}.')
+    elif stash.time is None or not in_steps:
         raise ValueError(
             f"align= at a time counts steps of time, got {shown(align)}; there are none with gaps='ignore', without "
             "times, and of spans in time alone. Take align='end'."
         )
-    return stash.clock.parse(align, "align")
+    else:
+        align = stash.clock.parse(align, "align")
+    return Strides() if strides.stride == 1 else replace(strides, align=align)  # each window is counted
 
 
 def aligned(placement: Placement) -> Placement:
     """The windows counted from where `align=` says, of those that are counted from the first window of each run."""
-    stride, (starts, stops) = placement.intervals.stride, run_edges(placement.slots)
-    if placement.align == "start" or stride == 1:
+    stride, align, (starts, stops) = placement.strides.stride, placement.strides.align, run_edges(placement.slots)
+    if align == "start":
         return placement
-    if isinstance(placement.align, int):
-        origin = _slots_at(placement, placement.align) - placement.history - placement.label_offset
+    if isinstance(align, int):
+        origin = _slots_at(placement, align) - placement.history - placement.label_offset
     else:
         origin = np.maximum(stops - placement.slots.tail - placement.length, starts)
     first = starts + (origin - starts) % stride
@@ -49,10 +66,10 @@ def aligned(placement: Placement) -> Placement:
 
 def align_text(placement: Placement) -> str:
     """Where windows are aligned, as the end of a text."""
-    if placement.align == "start" or placement.intervals.stride == 1:
+    align = placement.strides.align
+    if align == "start":
         return ""
-    time = placement.align
-    return f" from {placement.stash.clock.format(time) if isinstance(time, int) else 'the end of each run'}"
+    return f" from {placement.stash.clock.format(align) if isinstance(align, int) else 'the end of each run'}"
 
 
 def _slots_at(placement: Placement, moment: int) -> Int64s:
@@ -65,7 +82,7 @@ def _slots_at(placement: Placement, moment: int) -> Int64s:
         )
     first, last = (int(time) for time in placement.stash.time_range if time is not None)
     low, high = min(first, moment) - 3 * step.most_ticks, max(last, moment) + 3 * step.most_ticks
-    if high - low > _FARTHEST or low < -1 << 63 or high >= 1 << 63:
+    if high - low > 1 << 62 or low < -1 << 63 or high >= 1 << 63:
         raise ValueError(
             f"align= must lie within 2**62 ticks of the times, which go from {clock.format(first)} to "
             f"{clock.format(last)}, got {clock.format(moment)}. Give a time that is nearer."
