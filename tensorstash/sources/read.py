@@ -32,8 +32,8 @@ class Wanted:
 
     def among(self, names: Iterable[str]) -> list[str]:
         """Select the wanted columns among `names`, in order."""
-        wanted = self.names
-        return [name for name in names if wanted is None or name in wanted or may_mention(self.mentions, name)]
+        wanted, text = self.names, self.mentions
+        return [name for name in names if wanted is None or name in wanted or (text and may_mention(text, name))]
 
 
 def check_unique(names: Sequence[str], wanted: Wanted, where: str) -> None:
