@@ -1,8 +1,7 @@
-"""What several commands take: the source, its columns and their roles; and sizes and durations as people write them."""
+"""What several commands take: the source, its columns and their roles; and sizes as people write them."""
 
 import re
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import click
@@ -42,16 +41,6 @@ def nbytes(text: str) -> int:
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
-def age(text: str) -> timedelta:
-    """A duration such as "12h"."""
-    from tensorstash.common.frequency import duration
-
-    try:
-        return duration(text, "older_than")
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} is not a duration such as 15m, 12h or 7d.") from error
-
-
 def arguments(options: dict[str, Any]) -> tuple[str | list[str], dict[str, Any]]:
     """The source and the other arguments of `load` and `plan` that the options stand for."""
     import torch  # imported here, because most commands do not need it
@@ -67,13 +56,11 @@ def label_completion(_context: click.Context, _option: click.Parameter, text: st
     return sorted({line["label"] for line in shared.lines() if line["label"].startswith(text)})
 
 
-known_option = click.option("--known", metavar="COLUMN", help="The column that says when a row became known.")
-
-
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the arguments that say what is loaded."""
     forms = "a,b for two columns, x=a,b for a pack named x, y=a for another name; may be given several times"
     for decorate in (
+        click.option("--known", metavar="COLUMN", help="The column that says when a row became known."),
         click.option("--dtype", type=click.Choice(_FLOATS), help="Cast the floating columns."),
         click.option(
             "--static",
