@@ -90,10 +90,8 @@ def ls(as_json: bool) -> None:
     elif not segments:
         click.echo(f"No shared segments in {shared_path()}.")
     else:
-        head = ("label", "key", "size", "rows", "columns", "created", "users")
-        click.echo(
-            aligned([head, *map(_cells, segments)], right=("size", "rows", "columns", "users"), cuttable=("key",))
-        )
+        head = ("label", "key", "size", "created", "users")
+        click.echo(aligned([head, *map(_cells, segments)], right=("size", "users")))
 
 
 @_command("rm", "nyc-weather", "train valid")
@@ -298,5 +296,5 @@ def _facts(planned: "Plan") -> dict[str, Any]:
 
 def _cells(line: dict[str, Any]) -> tuple[str, ...]:
     created = line["created"].astimezone().strftime("%Y-%m-%d %H:%M")
-    rows, columns, users = ("?" if line[name] is None else f"{line[name]:,}" for name in ("rows", "columns", "users"))
-    return line["label"], line["key"], size_text(line["bytes"]), rows, columns, created, users
+    users = "?" if line["users"] is None else f"{line['users']:,}"
+    return line["label"], line["key"], size_text(line["bytes"]), created, users
