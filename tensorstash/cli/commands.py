@@ -205,7 +205,6 @@ def inspect(as_json: bool, **options: Any) -> None:
 @click.option(
     "--gaps", type=click.Choice(["split", "ignore"]), default="split", show_default=True, help="As in ts.Windows."
 )
-@_as_json("Print a JSON array of objects.")
 def bench_command(
     *,
     history: int,
@@ -215,7 +214,6 @@ def bench_command(
     seconds: float,
     frequency: str | None,
     gaps: "Gaps",
-    as_json: bool,
     **options: Any,
 ) -> None:
     """Compare batches of FILE with those of a DataLoader.
@@ -233,12 +231,8 @@ def bench_command(
     stash = load(source, **given)
     step = int(frequency) if frequency is not None and frequency.isdecimal() else frequency
     windows = Windows(stash, history=history, horizon=horizon, gaps=gaps, frequency=step)
-    if not as_json:
-        click.echo(f"loaded in {time.perf_counter() - start:.2f} s, {len(windows):,} windows\n{stash}\n")
+    click.echo(f"loaded in {time.perf_counter() - start:.2f} s, {len(windows):,} windows\n{stash}\n")
     results = bench(windows, batch_size, workers, seconds)
-    if as_json:
-        click.echo(json.dumps(results, indent=2))
-        return
     lines = [("", "first batch", "windows/s", "range")]
     for one in results:
         first, speed, *ends = one["seconds_to_first_batch"], one["windows_per_second"], one["slowest"], one["fastest"]

@@ -245,9 +245,6 @@ def test_what_is_printed_as_json_can_be_read(tmp_path: Path) -> None:
     assert (planned["rows"], [column["column"] for column in planned["columns"]]) == (3, ["u"])
     assert planned["bytes"] == sum(column["bytes"] for column in planned["columns"]) == 24
     assert planned["times"] is None
-    options = ["--history", "1", "--horizon", "0", "--seconds", "0.1", "--workers", "1", "--json"]
-    results = json.loads(run("bench", path, "--columns", "u", *options))
-    assert [result["way"] for result in results] == ["tensorstash", "DataLoader, 0 workers", "DataLoader, 1 workers"]
 
 
 def test_bench_takes_the_step_of_time_and_ignores_gaps(tmp_path: Path) -> None:
