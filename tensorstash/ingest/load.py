@@ -218,7 +218,7 @@ def load(
             it such a file is an error.
         timeout: with `share=` or `file=`, seconds to wait for another process that loads; `None` waits until it
             is done.
-        progress: show a bar, in rows; `None` shows it when the output is a terminal or a notebook.
+        progress: show a bar, in rows and MB/s; `None` shows it when the output is a terminal or a notebook.
 
     Returns:
         A `Stash` whose rows are grouped by entity, the entities in ascending order, and ordered by time; for the order

@@ -1,5 +1,6 @@
 """A plan: what a load will hold and what it will cost, shown before it is loaded."""
 
+import html
 import os
 import warnings
 from functools import cached_property
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorstash.columns.column import Column
 from tensorstash.common.checks import flag
+from tensorstash.common.html import table
 from tensorstash.common.keywords import made_by, suggests_keywords
 from tensorstash.common.public import members
 from tensorstash.common.text import aligned
@@ -115,7 +117,7 @@ class Plan:
             overwrite: with `file=`, replace a file that another load or program made, which is else an error.
             timeout: with `share=` or `file=`, seconds to wait for another process that loads; `None` waits until it is
                 done.
-            progress: show a bar, in rows; `None` shows it when the output is a terminal or a notebook.
+            progress: show a bar, in rows and MB/s; `None` shows it when the output is a terminal or a notebook.
 
         Raises:
             SourceError: the source has changed since the plan looked at it. Others: `ts.load`.
@@ -153,6 +155,11 @@ class Plan:
     def lines(self) -> list[tuple[str, ...]]:
         """A line of cells for each column, under the head `plan_text.HEAD`."""
         return [*map(cells, self.facts)]
+
+    def _repr_html_(self) -> str:
+        caption, *others = html.escape(repr(self)).splitlines()
+        notes = "".join(f"<p>{line}</p>" for line in others[len(self.lines) + 1 :])
+        return f"<p><b>Plan</b>: {caption}</p>{table(HEAD, self.lines)}{notes}"
 
     __dir__ = members
 

@@ -1,5 +1,6 @@
-"""A stash as text, from the header alone."""
+"""A stash as text and as HTML, from the header alone."""
 
+import html
 from collections.abc import Sequence
 from textwrap import indent
 from typing import TYPE_CHECKING
@@ -7,15 +8,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tensorstash.common.dtypes import Int64s
+from tensorstash.common.html import table
 from tensorstash.common.text import aligned, counted
 
 if TYPE_CHECKING:
     from tensorstash.stash.stash import Stash
 
+_MOST_COLUMNS = 100  # in a notebook
+
 
 def as_text(stash: "Stash") -> str:
     """What `print` shows."""
     return f"Stash: {_caption(stash)}\n" + indent(aligned(_lines(stash)), "  ")
+
+
+def as_html(stash: "Stash") -> str:
+    """What a notebook shows: the same as a table."""
+    head, *body = _lines(stash)
+    more = f"<p>and {len(body) - _MOST_COLUMNS:,} more columns</p>" if len(body) > _MOST_COLUMNS else ""
+    return f"<p><b>Stash</b>: {html.escape(_caption(stash))}</p>{table(head, body[:_MOST_COLUMNS])}{more}"
 
 
 def entity_text(stash: "Stash", entity: int) -> str:

@@ -21,7 +21,7 @@ from tensorstash.segments.on_disk import save
 from tensorstash.segments.publish import share_copy
 from tensorstash.segments.segment import Segment
 from tensorstash.stash.header import checked_offsets, info_of, read_names, times_checksum
-from tensorstash.stash.printed import as_text
+from tensorstash.stash.printed import as_html, as_text
 from tensorstash.stash.without_rows import without_rows
 
 if TYPE_CHECKING:
@@ -454,6 +454,9 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def __repr__(self) -> str:
         return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
 
 def entity_number(numbers: Mapping[Any, int], name: Any) -> int:

@@ -1,16 +1,29 @@
-"""Windows as text."""
+"""Windows as text, and as HTML with their spans."""
+
+import html
 
 import numpy as np
 
 from tensorstash.common.calendar import Calendar
+from tensorstash.common.html import table
 from tensorstash.common.text import counted
 from tensorstash.windows.align import align_text
 from tensorstash.windows.placement import Placement
+
+_MOST_SPANS = 20
 
 
 def as_text(placement: Placement) -> str:
     """Windows as one line of text."""
     return f"Windows: {_caption(placement)}; {', '.join(f'{name}={what}' for name, what in _spans(placement))}"
+
+
+def as_html(placement: Placement) -> str:
+    """The text, with a table of the spans."""
+    spans = _spans(placement)
+    more = f"<p>and {len(spans) - _MOST_SPANS:,} more spans</p>" if len(spans) > _MOST_SPANS else ""
+    rows = table(("span", "column and slots"), spans[:_MOST_SPANS])
+    return f"<p><b>Windows</b>: {html.escape(_caption(placement))}</p>{rows}{more}"
 
 
 def _caption(placement: Placement) -> str:

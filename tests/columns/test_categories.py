@@ -245,6 +245,7 @@ def test_unknown_is_shown_where_a_vocabulary_was_given() -> None:
         ["c", "int32", "category", "(3,)", "0.0", "1", "1"],
         ["d", "int32", "category", "(3,)", "0.0", "1"],
     ]
+    assert "<th>unknown</th>" in stash._repr_html_()
     assert "unknown" not in repr(ts.load(source, ["d"]))
 
 

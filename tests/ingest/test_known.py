@@ -393,6 +393,7 @@ def test_a_stash_without_rows_has_no_known_time(tmp_path: Path, label: str) -> N
         assert (held.known_range, held.known_clock) == ((None, None), Clock("us", None))
         assert held.to_polars().schema["known"] == pl.Datetime("us")
         assert "known from" not in repr(held)
+        assert "0 entities" in held._repr_html_()
 
 
 def test_a_stash_without_known_times_says_so() -> None:
@@ -434,6 +435,7 @@ def test_a_stash_shows_when_its_rows_became_known() -> None:
     stash = ts.load(RUNS, ["wind"], known=AFTER, **KEYS)
     shown = "valid 2024-01-01 07:00:00 to 2024-01-01 08:00:00, known from 2024-01-01 05:00:00 to 2024-01-01 11:00:00"
     assert shown in repr(stash)
+    assert shown in stash._repr_html_()
     assert [line.split()[:4] for line in repr(stash).splitlines()[-2:]] == [
         ["valid", "int64", "time", "us"],
         ["known", "int64", "known", "us"],

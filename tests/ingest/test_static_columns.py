@@ -387,6 +387,8 @@ Stash: 5 rows, 3 entities (plant), 0.0 MB
   region  int32 static category  (3,)    0.0  1
   pack    float64 static         (3, 2)  0.0  1"""
     )
+    line = "<tr><td>region</td><td>int32 static category</td><td>(3,)</td><td>0.0</td><td>1</td></tr>"
+    assert line in stash._repr_html_()
 
 
 # Files and processes

@@ -232,6 +232,15 @@ Stash: 0 rows, 0.0 MB
     assert repr(ts.load(empty, ["y"], entity="e", time="t")).startswith("Stash: 0 rows, 0 entities (e), 0.0 MB\n")
 
 
+def test_an_html_repr_says_the_same_and_escapes_names() -> None:
+    stash = ts.load({"<b>": [1.0, None], "e": ["x", "y"]}, ["<b>"], entity="e")
+    assert stash._repr_html_() == (
+        "<p><b>Stash</b>: 2 rows, 2 entities (e), 0.0 MB</p><table>"
+        "<tr><th>column</th><th>dtype</th><th>shape</th><th>MB</th><th>missing</th></tr>"
+        "<tr><td>&lt;b&gt;</td><td>float64</td><td>(2,)</td><td>0.0</td><td>1</td></tr></table>"
+    )
+
+
 @pytest.mark.parametrize(
     ("ticks", "unit", "shown"),
     [
@@ -249,6 +258,7 @@ def test_a_time_of_any_size_can_be_printed(ticks: list[int], unit: str, shown: s
     assert re.fullmatch(r"Stash: 2 rows, 0\.0 MB, t (.+ to .+)", caption)
     if shown is not None:
         assert caption.endswith(f"t {shown}")
+    assert caption.removeprefix("Stash: ") in stash._repr_html_()
 
 
 def test_printing_reads_no_data(tmp_path: Path) -> None:
@@ -268,7 +278,7 @@ def resident(path):
     return next(int(line.split()[1]) for line in lines[at:] if line.startswith("Rss:"))
 
 stash = ts.open(sys.argv[1])
-shown = repr(stash)
+shown = repr(stash) + stash._repr_html_()
 print(resident(sys.argv[1]), "1,048,576 rows, 1,049 entities (e)" in shown, stash.rows, stash.nbytes)
 stash["y"].sum()
 print(resident(sys.argv[1]) >= 8 * 1024)

@@ -67,6 +67,7 @@ def test_it_is_a_stash_like_any(tmp_path: Path, shm: Path) -> None:
     assert bits(pickle.loads(pickle.dumps(opened))) == bits(reference)
     assert bits(reference.share("reference")) == bits(reference)
     assert "0 rows, 3 entities" in repr(reference)
+    assert reference._repr_html_()
     assert reference.to_polars().shape == (0, 16)
     assert reference.describe(["x0", "size"])["count"].to_list() == [0, 3]
     assert reference.series("shop-000001")["x0"].tolist() == []
