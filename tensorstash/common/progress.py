@@ -1,5 +1,6 @@
 """The progress of a load: a bar for its user."""
 
+import time
 import warnings
 from threading import RLock
 
@@ -41,11 +42,15 @@ class Progress:
         """Advance the bar until `values` are done."""
         self._values = max(values, 1)
         self._lock = RLock()
-        self._done = 0
+        self._done = self._nbytes = 0
+        self._began = time.monotonic()
         self._bar = bar
 
-    def add(self, values: int) -> None:
-        """Count values that have been written."""
+    def add(self, values: int, nbytes: int) -> None:
+        """Count values, of `nbytes` bytes, that have been written."""
         with self._lock:
             self._done += values
+            self._nbytes += nbytes
+            speed = self._nbytes / max(time.monotonic() - self._began, 1e-6) / 1e6
+            self._bar.set_postfix_str(f"{speed:,.0f} MB/s", refresh=False)
             self._bar.update(self._bar.total * self._done / self._values - self._bar.n)

@@ -61,7 +61,7 @@ def _each_batch(
         for row, batch in read_bundle(bundle, names):
             go_on()
             yield work(bundle[0].place, row, dict(zip(names, batch.columns)), columns)
-            progress.add(batch.num_rows * len(members))
+            progress.add(batch.num_rows * len(members), batch.nbytes)
 
 
 def each_or_all(bundle: Bundle, work: Callable[[Bundle], Result]) -> list[Result]:

@@ -30,10 +30,11 @@ def test_progress_is_shown_when_asked_for(
     assert out == ""
     assert ("100%" in err) == shown
     assert ("2.00/2.00" in err) == shown
+    assert (" MB/s" in err) == shown
 
 
 @pytest.mark.parametrize("progress", [None, False])
-def test_a_bar_in_rows_is_shown_in_a_terminal_unless_it_is_switched_off(progress: bool | None) -> None:
+def test_a_bar_in_rows_and_megabytes_is_shown_in_a_terminal_unless_it_is_switched_off(progress: bool | None) -> None:
     program = f"import tensorstash as ts; ts.load({{'a': [1.0] * 500_000, 'b': [2] * 500_000}}, progress={progress})"
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
@@ -50,6 +51,7 @@ def test_a_bar_in_rows_is_shown_in_a_terminal_unless_it_is_switched_off(progress
         assert b"loading: 100%" in shown
         assert b"500k/500k" in shown
         assert b" rows/s" in shown
+        assert b" MB/s" in shown
     else:
         assert shown == b""
 
