@@ -4,6 +4,8 @@ import os
 from functools import partial
 from hashlib import blake2b
 
+import numpy as np
+
 from tensorstash.cluster.manifest import INDEX, NAME, ShardRecord, from_json, key_of
 from tensorstash.cluster.node import node_of
 from tensorstash.cluster.shards import Shards, assign
@@ -82,10 +84,19 @@ def open(  # noqa: A001  its name is ts.cluster.open
             stash = Stash(obtain(copy, partial(_fetch, store, record), timeout))
         if stash.segment.key != key_of(manifest.arguments, part):
             raise _wrong(store, record, "is a shard of something else")
+        if (stash.rows, len(stash.offsets) - 1) != (record.rows, record.entities):
+            raise _wrong(store, record, f"has {stash.rows:,} rows, and its manifest says {record.rows:,}")
         return stash
 
     held = assign([shard.rows for shard in manifest.shards], count)[number]
     index = opened(manifest.index, INDEX, "index")
+    shard, rows, listed = index["shard"].numpy(), index["rows"].numpy(), len(manifest.shards)
+    counted = np.bincount(shard, minlength=listed).tolist(), np.bincount(shard, rows, minlength=listed).tolist()
+    if [*zip(*counted)] != [(record.entities, record.rows) for record in manifest.shards]:  # of all nodes
+        raise SegmentError(
+            f"{where} is not a whole manifest: the rows and entities of its shards are not those of its index. Make "
+            "the shards again: ts.cluster.shard(...)."
+        )
     stashes = {k: opened(manifest.shards[k], k, k) for k in held}
     return Shards(manifest, number, count, origin, stashes, index)
 

@@ -296,6 +296,19 @@ def test_a_manifest_that_is_no_manifest(own: Path, text: str) -> None:
         ts.cluster.open(own)
 
 
+def test_the_records_of_other_nodes_are_compared_with_the_index(own: Path) -> None:
+    """An entity more in one shard and one less in another would give all between them the names of others."""
+    first, second = ts.cluster.open(own, 0, 2).held[:2]
+
+    def moved(fields: dict[str, Any]) -> None:
+        fields["shards"][first]["entities"] += 1
+        fields["shards"][second]["entities"] -= 1
+
+    changed(own, moved, seal)
+    with pytest.raises(ts.errors.SegmentError, match="rows and entities of its shards are not those of its index"):
+        ts.cluster.open(own, 1, 2)
+
+
 def test_a_damaged_shard(own: Path, shm: Path) -> None:
     """A copy is compared with its checksum; of a mapped file only the size and the header."""
     damage(own / "shard-00002.safetensors")
