@@ -105,7 +105,7 @@ def save_picture(latest: ts.Windows, forecast: pl.DataFrame, path: Path) -> None
     """The forecasts behind the last days of the data."""
     figure, axes = plt.subplots(3, sharex=True, sharey=True, figsize=(7.5, 7), layout="constrained")
     for k, airport in enumerate(forecast.partition_by("origin", maintain_order=True)):
-        ts.plot.forecast(latest[k]["past"][-SHOWN:, 0], None, airport, axes=axes[k])
+        ts.plot.forecast(latest[k]["past"][-SHOWN:, 0], prediction=airport, axes=axes[k])
         axes[k].set_ylabel(f"{airport['origin'][0]}, °F")
         axes[k].label_outer()
     figure.savefig(path, dpi=200)

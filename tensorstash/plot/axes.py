@@ -18,6 +18,10 @@ WIDTH = 7.5  # inches of a figure: its letters are as large as those of a page o
 # lines differ in lightness, and then in dashes; all stand out from a white ground and from a black one
 COLOURS = ("#1f6ba8", "#d9702a", "#9cc3e0")
 DASHES = ("-", "--", ":", "-.")
+# of the ticks of an axis whose finest step is a year, a month, a day, an hour, a minute, a second
+_DATES = ("%Y", "%b", "%-d %b", "%H:%M", "%H:%M", "%S.%f")
+_BEGINS = ("", "%Y", "%-d %b", "%-d %b", "%H:%M", "%H:%M")  # a year that begins, a day, a minute
+_BESIDE = ("", "%Y", "%Y", "%-d %b %Y", "%-d %b %Y", "%-d %b %Y %H:%M")  # what the ticks leave out
 
 
 def pyplot(name: str, *axes: object) -> Any:
@@ -57,7 +61,8 @@ def label_times(axes: Any, name: str, clock: Clock) -> None:
     by_month = not 10 < high - low < 41
     locator = AutoDateLocator(tz=drawn, interval_multiples=by_month)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, drawn))  # type: ignore[no-untyped-call]
+    formats: Any = {"formats": [*_DATES], "zero_formats": [*_BEGINS], "offset_formats": [*_BESIDE]}
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, drawn, **formats))  # type: ignore[no-untyped-call]
 
 
 def time_axis(stash: Stash, edges: Int64s) -> NDArray[Any]:

@@ -84,15 +84,15 @@ ORIGINS = WINDOWS.to_frame([0, 1], torch.zeros(2, 4), origin=True)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: ts.plot.forecast(torch.zeros(1), None, TWO), "one window ... take to_frame(origin=True)"),
-        (lambda: ts.plot.forecast(torch.zeros(1), None, ENTITIES), "of one entity ... Filter the frame"),
+        (lambda: ts.plot.forecast(torch.zeros(1), prediction=TWO), "one window ... take to_frame(origin=True)"),
+        (lambda: ts.plot.forecast(torch.zeros(1), prediction=ENTITIES), "of one entity ... Filter the frame"),
         (
-            lambda: ts.plot.forecast(torch.zeros(1), None, pl.concat([ORIGINS, ORIGINS])),
+            lambda: ts.plot.forecast(torch.zeros(1), prediction=pl.concat([ORIGINS, ORIGINS])),
             "the rows of one window",
         ),
         (
             lambda: ts.plot.forecast(torch.zeros(1), torch.zeros(4), ORIGINS),
-            "a value for each time of the frame, 5; truth has 4",
+            "a value for each time of the horizon, 5; ... truth has 4",
         ),
     ],
 )

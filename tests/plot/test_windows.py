@@ -84,17 +84,13 @@ def test_training_parts_have_one_hue_and_test_parts_another() -> None:
     assert all(colour[1:3] > colour[5:] for colour in colours["test"])  # orange
 
 
-def frame_of(values: Any, *names: str) -> pl.DataFrame:
-    """What `to_frame` returns of one window, whose times are 0, 1, ..."""
-    values = np.asarray(values, np.float64).reshape(len(values), -1)
-    names = names or tuple(f"q{k}" for k in range(values.shape[1]))
-    return pl.DataFrame({"day": np.arange(len(values))} | dict(zip(names, values.T)))
-
-
 def test_of_many_quantiles_the_legend_names_the_widest_and_the_narrowest_band() -> None:
-    legend = ts.plot.forecast(torch.zeros(2), None, frame_of([range(9)] * 3)).get_legend()
+    legend = ts.plot.forecast(torch.zeros(2), quantiles=torch.arange(9.0).expand(3, 9)).get_legend()
     assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == ["history", "prediction", "q0 to q8", "q3 to q5"]
+    assert [text.get_text() for text in legend.get_texts()][2:] == [
+        "quantiles 1 to 9",
+        "quantiles 4 to 6",
+    ]
     wide, narrow = legend.get_patches()
     assert wide.get_alpha() == pytest.approx(0.2)
     assert narrow.get_alpha() == pytest.approx(1 - 0.8**4)
@@ -123,8 +119,9 @@ def test_other_parts_are_refused() -> None:
 
 def test_a_forecast_shows_history_truth_bands_and_the_middle_quantile() -> None:
     history, truth = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([4.0, 5.0])
-    axes = ts.plot.forecast(history, truth, frame_of([range(1, 6), range(2, 7)], *"abcde"))
-    past, future, line = axes.lines
+    quantiles = torch.tensor([[1.0, 2.0, 3.0, 4.0, 5.0], [2.0, 3.0, 4.0, 5.0, 6.0]])
+    axes = ts.plot.forecast(history, truth, None, quantiles)
+    past, future, line, _anchor = axes.lines
     assert (np.asarray(past.get_xdata()).tolist(), np.asarray(past.get_ydata()).tolist()) == ([-3, -2, -1], [1, 2, 3])
     assert (np.asarray(future.get_xdata()).tolist(), np.asarray(future.get_ydata()).tolist()) == ([-1, 0, 1], [3, 4, 5])
     assert (np.asarray(line.get_xdata()).tolist(), np.asarray(line.get_ydata()).tolist()) == ([0, 1], [3, 4])
@@ -134,24 +131,23 @@ def test_a_forecast_shows_history_truth_bands_and_the_middle_quantile() -> None:
         "history",
         "truth",
         "prediction",
-        "a to e",
-        "b to d",
+        "quantiles 1 to 5",
+        "quantiles 2 to 4",
     ]
 
 
 def test_a_forecast_of_a_model_on_given_axes() -> None:
     _, given = plt.subplots()
-    past = torch.tensor([1.0, 2.0], requires_grad=True).to(torch.bfloat16)
-    for history in (torch.zeros(0), past):
-        axes = ts.plot.forecast(history, None, frame_of([1.0, 2.0]), axes=given)
-        assert axes is given
-        assert [np.asarray(line.get_ydata()).tolist() for line in axes.lines[-2:]] == [history.tolist(), [1, 2]]
+    prediction = torch.tensor([1.0, 2.0], requires_grad=True).to(torch.bfloat16)
+    axes = ts.plot.forecast(torch.zeros(0), prediction=prediction, axes=given)
+    assert axes is given
+    assert [np.asarray(line.get_ydata()).tolist() for line in axes.lines[:2]] == [[], [1, 2]]
 
 
 def test_the_legend_on_axes_of_a_grid_does_not_lie_on_their_title() -> None:
     figure, grid = plt.subplots(2, 3, layout="constrained")
     for axes in grid.ravel():
-        ts.plot.forecast(torch.arange(9.0), torch.zeros(3), frame_of(np.ones(3)), axes=axes)
+        ts.plot.forecast(torch.arange(9.0), torch.zeros(3), torch.ones(3), axes=axes)
         axes.set_title("plant 1")
     figure.canvas.draw()
     for axes in grid.ravel():
@@ -161,44 +157,40 @@ def test_the_legend_on_axes_of_a_grid_does_not_lie_on_their_title() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: ts.plot.forecast([1.0]), "history ... got a list"),  # type: ignore[arg-type]
         (
-            lambda: ts.plot.forecast([1.0], None, frame_of([1, 2])),  # type: ignore[arg-type]
-            "history ... got a list",
-        ),
-        (
-            lambda: ts.plot.forecast(torch.zeros(2, 3), None, frame_of([1, 2])),
+            lambda: ts.plot.forecast(torch.zeros(2, 3)),
             "history ... got (2, 3)",
         ),
         (
-            lambda: ts.plot.forecast(torch.zeros(2), torch.zeros(3), frame_of([1, 2])),
-            "a value for each time of the frame, 2; truth has 3",
+            lambda: ts.plot.forecast(torch.zeros(2), quantiles=torch.zeros(2)),
+            "quantiles ... got (2,)",
         ),
         (
-            lambda: ts.plot.forecast(torch.zeros(2), None, frame_of([[1, 2], [2, 1]])),
+            lambda: ts.plot.forecast(torch.zeros(2), torch.zeros(3), torch.zeros(4)),
+            "prediction has 4, truth has 3",
+        ),
+        (
+            lambda: ts.plot.forecast(torch.zeros(2), quantiles=torch.tensor([[2.0, 1.0]])),
             "must ascend ... quantiles.sort(-1).values",
         ),
     ],
 )
-def test_values_that_do_not_fit_are_refused(call: Callable[[], object], message: str) -> None:
+def test_tensors_that_do_not_fit_are_refused(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=like(message)):
         call()
 
 
-def test_tensors_are_no_predictions() -> None:
-    with pytest.raises(TypeError, match=like("prediction must be a frame of Windows.to_frame")):
-        ts.plot.forecast(torch.zeros(2), None, torch.zeros(3))  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("name", ["windows", "forecast"])
 def test_without_matplotlib_the_error_names_the_extra(name: str) -> None:
-    given: Any = [ts.Windows(gappy(), history=1)] if name == "windows" else [torch.zeros(2), None, frame_of([1, 2])]
+    given: Any = {"a": ts.Windows(gappy(), history=1)} if name == "windows" else torch.zeros(2)
     with (
         mock.patch.dict(sys.modules, {"matplotlib.pyplot": None}),
         pytest.raises(
             ImportError, match=rf"^ts\.plot\.{name} draws with matplotlib: pip install 'tensorstash\[plot\]'\.$"
         ),
     ):
-        getattr(ts.plot, name)(*given)
+        getattr(ts.plot, name)(given)
 
 
 def test_a_forecast_of_a_frame_stands_at_its_times() -> None:
@@ -217,12 +209,12 @@ def test_a_forecast_of_a_frame_stands_at_its_times() -> None:
     assert np.array_equal(np.asarray(line.get_xdata()), days[4:6])
     assert np.asarray(line.get_ydata()).tolist() == [5.0, 5.5]
     assert axes.get_xlabel() == "day"
-    axes = ts.plot.forecast(batch["y"][0, :3], None, windows.to_frame([1], ahead[..., 0]))
+    axes = ts.plot.forecast(batch["y"][0, :3], prediction=windows.to_frame([1], ahead[..., 0]))
     assert np.asarray(axes.lines[1].get_ydata()).tolist() == [4.0, 4.0]
     with pytest.raises(ValueError, match=like("the rows of one window")):
-        ts.plot.forecast(torch.zeros(1), None, windows.to_frame([1, 0], ahead[[0, 0], :, 0]))
-    axes = ts.plot.forecast(batch["y"][0, :3], None, windows.to_frame([1], ahead[..., 0]).to_pandas())
+        ts.plot.forecast(torch.zeros(1), prediction=windows.to_frame([1, 0], ahead[[0, 0], :, 0]))
+    axes = ts.plot.forecast(batch["y"][0, :3], prediction=windows.to_frame([1], ahead[..., 0]).to_pandas())
     assert np.asarray(axes.lines[1].get_ydata()).tolist() == [4.0, 4.0]
     assert np.array_equal(np.asarray(axes.lines[1].get_xdata()), days[4:6])
     with pytest.raises(ValueError, match=like("a frame of Windows.to_frame")):
-        ts.plot.forecast(torch.zeros(1), None, pl.DataFrame({"y": [1, 2]}))
+        ts.plot.forecast(torch.zeros(1), prediction=pl.DataFrame({"y": [1, 2]}))

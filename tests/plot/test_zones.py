@@ -66,6 +66,24 @@ def test_the_dates_of_a_picture_are_in_the_zone_which_its_label_names(picture: s
         assert text == f"{moment.astimezone(ZoneInfo(zone or 'UTC')):%H:%M}"
 
 
+@pytest.mark.parametrize(
+    ("step", "count", "shown", "beside"),
+    [
+        ("1h", 40, ["1 Oct", "12:00", "2 Oct", "12:00"], "2 Oct 2013"),
+        ("1d", 40, ["1 Oct", "8 Oct", "1 Nov"], "2013"),
+        ("1mo", 9, ["Oct", "Nov", "2014"], ""),
+    ],
+)
+def test_dates_are_written_as_people_write_them(step: str, count: int, shown: list[str], beside: str) -> None:
+    times = pl.datetime_range(datetime(2013, 10, 1), datetime(2099, 1, 1), step, eager=True)[:count]
+    stash = ts.load(pl.DataFrame({"t": times, "y": np.arange(float(count))}), time="t")
+    axes = ts.plot.series(stash, None, ["y"])[0]
+    axes.figure.canvas.draw()
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert [text for text in labels if text in shown] == shown
+    assert axes.xaxis.get_major_formatter().get_offset() == beside
+
+
 @pytest.mark.parametrize("start", [datetime(2023, 2, 20), datetime(2024, 2, 20), datetime(2023, 12, 21)])
 @pytest.mark.parametrize("days", [9, 12, 18, 24, 30, 36, 60])
 def test_the_labels_of_days_do_not_overlap_where_a_month_ends(days: int, start: datetime) -> None:
