@@ -1,4 +1,4 @@
-"""The command line: look at sources, load them, manage shared segments, and describe this machine.
+"""The command line: look at sources, load and shard them, manage shared segments, and describe this machine.
 
 The commands import what is slow to import, such as torch, only where they need it.
 """
@@ -13,11 +13,11 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from tensorstash.cli.options import arguments, label_completion, nbytes, with_options
+from tensorstash.cli.options import arguments, known_option, label_completion, nbytes, with_options
 from tensorstash.common.text import aligned, size_text
 from tensorstash.errors import TensorstashError
 from tensorstash.segments import shared
@@ -59,8 +59,8 @@ def _say(kind: str, color: str, message: object) -> None:
 def commands() -> None:
     """Batches of time series for PyTorch, from Parquet, CSV and Arrow files that are loaded once into memory.
 
-    Look at a file (inspect, bench), or load its columns into memory that all processes of this machine share (load).
-    Shared columns are segments, which lie in TENSORSTASH_DIR, or else in
+    Look at a file (inspect, bench), load its columns into memory that all processes of this machine share (load), or
+    cut it for several machines (shard). Shared columns are segments, which lie in TENSORSTASH_DIR, or else in
     /dev/shm/tensorstash-UID, until they are removed (ls, prune, rm) or the machine restarts.
 
     In Python, import tensorstash as ts: ts.load, ts.Windows and ts.Loader make the batches.
@@ -90,8 +90,10 @@ def ls(as_json: bool) -> None:
     elif not segments:
         click.echo(f"No shared segments in {shared_path()}.")
     else:
-        head = ("label", "key", "size", "created", "users")
-        click.echo(aligned([head, *map(_cells, segments)], right=("size", "users")))
+        head = ("label", "key", "size", "rows", "columns", "created", "users")
+        click.echo(
+            aligned([head, *map(_cells, segments)], right=("size", "rows", "columns", "users"), cuttable=("key",))
+        )
 
 
 @_command("rm", "nyc-weather", "train valid")
@@ -134,6 +136,7 @@ def prune(older_than: str | None, max_bytes: int | None) -> None:
     "'data/*.parquet' --columns x=temp,dewp,humid --columns y=temp --file weather.safetensors",
 )
 @with_options
+@known_option
 @click.option(
     "--share", metavar="LABEL", shell_complete=label_completion, help="The label. Default: the name of the first file."
 )
@@ -161,18 +164,58 @@ def load_command(share: str | None, file: str | None, overwrite: bool, **options
 
 
 @_command(
+    "shard",
+    "'data/*.parquet' --columns temp,humid --entity origin --time time_hour --to shards/weather",
+    "s3://raw/weather --entity origin --time time_hour --to s3://bucket/weather --shards 256",
+)
+@with_options
+@click.option(
+    "--to",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    required=True,
+    help="A directory, or the URL of one in an object store.",
+)
+@click.option("--shards", metavar="N", type=int, default=64, show_default=True, help="How many shards.")
+@click.option(
+    "--engine", type=click.Choice(["ray"]), help="Make the shards on a Ray cluster. Default: on this machine."
+)
+def shard_command(*, to: str, shards: int, engine: Literal["ray"] | None, **options: Any) -> None:
+    """Cut columns by entity into shards for several machines.
+
+    Shards are stash files with a manifest. A killed command resumes when it is run again. In Python,
+    ts.cluster.open(DIR) opens the shards of a node.
+    """
+    from tensorstash.cluster.make_shards import shard
+    from tensorstash.sources.file import without_secrets
+
+    source, chosen = arguments(options)
+    if chosen["entity"] is None:
+        raise click.UsageError("Shards are of entities. Name the entity column: --entity COLUMN.")
+    start = time.perf_counter()
+    manifest = shard(source, to=to, shards=shards, engine=engine, **chosen)
+    size = size_text(sum(record.bytes for record in manifest.shards))
+    rows = [record.rows for record in manifest.shards]
+    click.echo(
+        f"{without_secrets(to)}: {len(rows):,} shards of {min(rows):,} to {max(rows):,} rows, {size}, ready in "
+        f"{time.perf_counter() - start:.2f} s"
+    )
+
+
+@_command(
     "inspect",
     "weather.parquet",
     "weather.parquet --columns temp,humid --entity origin --time time_hour --dtype float16",
     "weather.parquet --entity origin --time time_hour --json | jq .times.gaps",
 )
 @with_options
+@known_option
 @_as_json("Print a JSON object; sizes are in bytes.")
 def inspect(as_json: bool, **options: Any) -> None:
     """Show a file's columns, its size in memory, and its gaps in time.
 
     It shows rows, types and sizes, for which it reads only schemas and footers, and, with --time, the
-    zone, frequency and gaps, for which it reads the columns of time and entity.
+    zone, frequency, gaps and duplicates, for which it reads the columns of time and entity.
     """
     from tensorstash.cli.times import lines_of, times_of
     from tensorstash.ingest.load import plan
@@ -205,6 +248,7 @@ def inspect(as_json: bool, **options: Any) -> None:
 @click.option(
     "--gaps", type=click.Choice(["split", "ignore"]), default="split", show_default=True, help="As in ts.Windows."
 )
+@_as_json("Print a JSON array of objects.")
 def bench_command(
     *,
     history: int,
@@ -214,6 +258,7 @@ def bench_command(
     seconds: float,
     frequency: str | None,
     gaps: "Gaps",
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Compare batches of FILE with those of a DataLoader.
@@ -231,8 +276,12 @@ def bench_command(
     stash = load(source, **given)
     step = int(frequency) if frequency is not None and frequency.isdecimal() else frequency
     windows = Windows(stash, history=history, horizon=horizon, gaps=gaps, frequency=step)
-    click.echo(f"loaded in {time.perf_counter() - start:.2f} s, {len(windows):,} windows\n{stash}\n")
+    if not as_json:
+        click.echo(f"loaded in {time.perf_counter() - start:.2f} s, {len(windows):,} windows\n{stash}\n")
     results = bench(windows, batch_size, workers, seconds)
+    if as_json:
+        click.echo(json.dumps(results, indent=2))
+        return
     lines = [("", "first batch", "windows/s", "range")]
     for one in results:
         first, speed, *ends = one["seconds_to_first_batch"], one["windows_per_second"], one["slowest"], one["fastest"]
@@ -241,7 +290,8 @@ def bench_command(
 
 
 @_command("info", "")
-def info() -> None:
+@_as_json("Print a JSON object.")
+def info(as_json: bool) -> None:
     """Print what to put into a bug report.
 
     Versions, the native kernel and why it is used or not, free memory, the directory of shared segments, whether
@@ -268,7 +318,15 @@ def info() -> None:
         "huge pages": "; ".join(f"{path.name}: {path.read_text().strip()}" for path in _HUGE_PAGES if path.exists()),
         "threads": f"{torch.get_num_threads()} of torch, on {cores} cores",
     }
-    click.echo(aligned([*lines.items()]))
+    if not as_json:
+        click.echo(aligned([*lines.items()]))
+        return
+    numbers = {
+        "memory": {"free_bytes": memory.free, "where": memory.where, "bytes": psutil.virtual_memory().total},
+        "shared": {"free_bytes": room.free, "where": str(folder), "bytes": room.total, "segments": str(path)},
+        "threads": {"torch": torch.get_num_threads(), "cores": cores},
+    }
+    click.echo(json.dumps(lines | numbers, indent=2))
 
 
 # Printing
@@ -290,5 +348,5 @@ def _facts(planned: "Plan") -> dict[str, Any]:
 
 def _cells(line: dict[str, Any]) -> tuple[str, ...]:
     created = line["created"].astimezone().strftime("%Y-%m-%d %H:%M")
-    users = "?" if line["users"] is None else f"{line['users']:,}"
-    return line["label"], line["key"], size_text(line["bytes"]), created, users
+    rows, columns, users = ("?" if line[name] is None else f"{line[name]:,}" for name in ("rows", "columns", "users"))
+    return line["label"], line["key"], size_text(line["bytes"]), rows, columns, created, users

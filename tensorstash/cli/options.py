@@ -56,11 +56,13 @@ def label_completion(_context: click.Context, _option: click.Parameter, text: st
     return sorted({line["label"] for line in shared.lines() if line["label"].startswith(text)})
 
 
+known_option = click.option("--known", metavar="COLUMN", help="The column that says when a row became known.")
+
+
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the arguments that say what is loaded."""
     forms = "a,b for two columns, x=a,b for a pack named x, y=a for another name; may be given several times"
     for decorate in (
-        click.option("--known", metavar="COLUMN", help="The column that says when a row became known."),
         click.option("--dtype", type=click.Choice(_FLOATS), help="Cast the floating columns."),
         click.option(
             "--static",

@@ -13,15 +13,19 @@ from typing import TYPE_CHECKING, Any
 from tensorstash.common.checks import amount
 from tensorstash.errors import SegmentError
 from tensorstash.segments.directory import (
+    Directory,
+    Name,
     check_label,
     names,
     not_a_file,
     open_directory,
+    open_segment,
     remove_unused,
     segments_in,
     status_of,
     unlink,
 )
+from tensorstash.segments.format import parse
 
 if TYPE_CHECKING:
     import polars as pl
@@ -38,20 +42,20 @@ def list() -> "pl.DataFrame":  # noqa: A001  its name is ts.shared.list
     """The shared segments of this user on this machine, the oldest first.
 
     Returns:
-        A polars frame of `label`, `key`, `bytes`, `created` in UTC, and `users`: how many times it is attached now. A
-        stash that a process has inherited or got through `multiprocessing` counts once, together with that of the
-        process it came from. Processes in other containers do not count. `users` is null where the system does not
-        list its locks.
+        A polars frame of `label`, `key`, `bytes`, `rows`, `columns` (both null if the segment is damaged or cannot be
+        read), `created` in UTC, and `users`: how many times it is attached now. A stash that a process has inherited
+        or got through `multiprocessing` counts once, together with that of the process it came from. Processes in
+        other containers do not count. `users` is null where the system does not list its locks.
 
     Example:
         >>> import tensorstash as ts
         >>> ts.shared.list().columns
-        ['label', 'key', 'bytes', 'created', 'users']
+        ['label', 'key', 'bytes', 'rows', 'columns', 'created', 'users']
     """
     import polars as pl
 
-    schema = {"label": pl.String, "key": pl.String, "bytes": pl.Int64, "created": pl.Datetime("us", "UTC")}
-    return pl.DataFrame(lines(), schema | {"users": pl.Int64})
+    schema = {"label": pl.String, "key": pl.String, "bytes": pl.Int64, "rows": pl.Int64, "columns": pl.Int64}
+    return pl.DataFrame(lines(), schema | {"created": pl.Datetime("us", "UTC"), "users": pl.Int64})
 
 
 def lines() -> builtins.list[dict[str, Any]]:
@@ -63,11 +67,25 @@ def lines() -> builtins.list[dict[str, Any]]:
                 "label": name.label,
                 "key": name.key,
                 "bytes": status.st_size,
+                **_shape(directory, name),
                 "created": datetime.fromtimestamp(status.st_mtime_ns / 1e9, timezone.utc),
                 "users": None if users is None else users[status.st_dev, status.st_ino],
             }
             for name, status in segments_in(directory)
         ]
+
+
+def _shape(directory: Directory, name: Name) -> dict[str, int | None]:
+    with suppress(SegmentError):
+        if (fd := open_segment(directory, name)) is not None:
+            try:
+                metadata = parse(fd, directory.join(name), name.label).metadata
+            finally:
+                os.close(fd)
+            match metadata:
+                case {"rows": rows, "columns": [*columns]} if type(rows) is int and 0 <= rows < 1 << 63:
+                    return {"rows": rows, "columns": len(columns)}
+    return {"rows": None, "columns": None}
 
 
 def _users() -> Counter[tuple[int, int]] | None:

@@ -64,7 +64,7 @@ def test_a_segment_outlives_the_process_that_loads_it() -> None:
     listed = start("ls", "--json")
     assert listed.returncode == 0
     (found,) = json.loads(listed.stdout)
-    assert (found["label"], found["users"]) == ("weather", 1)
+    assert (found["label"], found["rows"], found["columns"], found["users"]) == ("weather", 26115, 2, 1)
     removed = start("rm", "weather")
     assert (removed.returncode, removed.stdout) == (0, f"removed {Path(str(stash.path)).name}\n")
     assert stash.rows == 26115
@@ -134,9 +134,9 @@ def test_ls_says_what_is_there(shm: Path) -> None:
     large, small = (ts.shared.list()[k].to_dicts()[0] for k in (0, 1))
     created = large["created"].astimezone().strftime("%Y-%m-%d %H:%M")
     assert run("ls").splitlines() == [
-        "label           key                  size  created           users",
-        f"large           {large['key']}    16 MB  {created}      1",
-        f"a-longer-label  {small['key']}  {small['bytes'] / 1000:.1f} kB  {created}      0",
+        "label           key          size       rows  columns  created           users",
+        f"large           {large['key'][:7]}…    16 MB  2,000,000        1  {created}      1",
+        f"a-longer-label  {small['key'][:7]}…  {small['bytes'] / 1000:.1f} kB          1        2  {created}      0",
     ]
     found = json.loads(run("ls", "--json"))
     assert [list(line) for line in found] == [ts.shared.list().columns] * 2
@@ -150,7 +150,7 @@ def test_ls_shows_a_damaged_segment(shm: Path) -> None:
     (path,) = shm.iterdir()
     path.chmod(0o600)
     path.write_bytes(b"nonsense")
-    assert run("ls").splitlines()[1].split()[2:4] == ["8", "bytes"]
+    assert run("ls").splitlines()[1].split()[2:6] == ["8", "bytes", "?", "?"]
 
 
 def test_rm_removes_what_is_there_and_names_what_is_not(
@@ -245,6 +245,13 @@ def test_what_is_printed_as_json_can_be_read(tmp_path: Path) -> None:
     assert (planned["rows"], [column["column"] for column in planned["columns"]]) == (3, ["u"])
     assert planned["bytes"] == sum(column["bytes"] for column in planned["columns"]) == 24
     assert planned["times"] is None
+    options = ["--history", "1", "--horizon", "0", "--seconds", "0.1", "--workers", "1", "--json"]
+    results = json.loads(run("bench", path, "--columns", "u", *options))
+    assert [result["way"] for result in results] == ["tensorstash", "DataLoader, 0 workers", "DataLoader, 1 workers"]
+    machine = json.loads(run("info", "--json"))
+    assert machine.keys() >= {"tensorstash", "kernel"}
+    assert machine["threads"] == {"torch": torch.get_num_threads(), "cores": len(os.sched_getaffinity(0))}
+    assert 0 < machine["memory"]["free_bytes"] <= machine["memory"]["bytes"]
 
 
 def test_bench_takes_the_step_of_time_and_ignores_gaps(tmp_path: Path) -> None:
@@ -304,6 +311,7 @@ def test_errors_of_every_type_are_lines(
         (["load", "f", "--dtype", "int8"], "Invalid value for '--dtype': 'int8' is not one of "),
         (["load", "f", "--colums", "a"], "No such option"),
         (["lod"], "No such command 'lod'."),
+        (["shard", "f", "--to", "x"], "Shards are of entities. Name the entity column: --entity COLUMN."),
     ],
 )
 def test_wrong_usage_is_one_line_with_status_2(
@@ -338,6 +346,7 @@ def test_the_shell_completes_labels_and_files() -> None:
     assert completed("load", "x.csv", "--share", "s") == [("plain", "sales")]
     for before in (["load"], ["inspect", "a.parquet"], ["load", "x", "--file"]):
         assert completed(*before, "ex") == [("file", "ex")]
+    assert completed("shard", "x", "--to", "ex") == [("dir", "ex")]
 
 
 def test_info_says_what_matters_on_this_machine(shm: Path) -> None:
@@ -360,7 +369,7 @@ def test_info_knows_a_directory_that_is_not_there(monkeypatch: pytest.MonkeyPatc
         assert f"free in {tmp_path}, of" in run("info")
 
 
-@pytest.mark.parametrize("command", ["info", "ls", "rm", "prune", "load", "inspect", "bench"])
+@pytest.mark.parametrize("command", ["info", "ls", "rm", "prune", "load", "shard", "inspect", "bench"])
 def test_help_has_examples_that_are_read(command: str) -> None:
     """Each example is a line that the command's own parser takes."""
     printed = run(command, "--help")
@@ -388,7 +397,7 @@ def test_the_commands_of_the_guide_run(shm: Path) -> None:
             stash = ts.load(WEATHER, columns, entity="origin", time="time_hour", share="nyc-weather")
             assert stash.path == str(path)
             del stash
-    assert sorted(printed) == NAMES
+    assert sorted([*printed, "shard"]) == NAMES  # shards have a page of their own
     (shown,) = re.findall(r"^```text\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     assert without_free(printed["inspect"]) == without_free(shown)
     assert printed["ls"].splitlines()[1].startswith("nyc-weather ")
@@ -403,3 +412,15 @@ def without_free(text: str) -> str:
 def test_the_script_is_the_command_line() -> None:
     assert 'tensorstash = "tensorstash.__main__:main"' in (ROOT / "pyproject.toml").read_text().splitlines()
     assert re.fullmatch(r".*, version \d+\.\d+\.\d+\n", run("--version"))
+
+
+def test_shards_are_made_and_found(tmp_path: Path) -> None:
+    source, to = table(tmp_path), str(tmp_path / "to")
+    options = ["--columns", "u", "--entity", "e", "--time", "t", "--to", to, "--shards", "2"]
+    pattern = rf"{re.escape(to)}: 2 shards of (\d) to (\d) rows, [\d.,]+ kB, "
+    for _ in range(2):
+        assert re.fullmatch(rf"{pattern}ready in \d+\.\d\d s\n", run("shard", source, *options))
+    assert ts.cluster.open(to).manifest.rows == 3
+    refusal = invoke("shard", source, "--to", to)
+    assert refusal.exit_code == 2
+    assert "Name the entity column: --entity COLUMN." in refusal.output

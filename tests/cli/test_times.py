@@ -1,7 +1,6 @@
 """What `tensorstash inspect` says of the times of a file, beside a loop over its rows."""
 
 import json
-import re
 from collections import Counter
 from datetime import datetime, timedelta, timezone
 from itertools import pairwise
@@ -20,15 +19,16 @@ def times_in(path: Path, *options: str) -> dict[str, Any]:
     return json.loads(run("inspect", str(path), "--time", "t", *options, "--json"))["times"]
 
 
-def slow_times(rows: set[tuple[str, int]]) -> dict[str, Any]:
+def slow_times(rows: list[tuple[str, int]]) -> dict[str, Any]:
     """The same by looking at one row after the other."""
     series: dict[str, list[int]] = {}
-    for entity, time in sorted(rows):
+    for entity, time in rows:
         series.setdefault(entity, []).append(time)
-    steps = Counter(after - before for times in series.values() for before, after in pairwise(times))
+    distinct = {entity: sorted(set(times)) for entity, times in series.items()}
+    steps = Counter(after - before for times in distinct.values() for before, after in pairwise(times))
     frequency = min(steps, key=lambda step: (-steps[step], step)) if steps else None
     runs = []
-    for times in series.values():
+    for times in distinct.values():
         runs.append(1)
         for before, after in pairwise(times):
             if after - before == frequency:
@@ -39,16 +39,17 @@ def slow_times(rows: set[tuple[str, int]]) -> dict[str, Any]:
         "entities": len(series),
         "frequency": None if frequency is None else str(frequency),
         "gaps": len(runs) - len(series),
+        "duplicates": len(rows) - sum(map(len, distinct.values())),
         "longest_run": max(runs),
         "shortest_run": min(runs),
     }
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.sets(st.tuples(st.sampled_from("abc"), st.integers(0, 12)), min_size=1, max_size=25))
-def test_frequency_and_gaps_are_those_of_a_loop(tmp_path: Path, rows: set[tuple[str, int]]) -> None:
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 12)), min_size=1, max_size=25))
+def test_frequency_gaps_and_duplicates_are_those_of_a_loop(tmp_path: Path, rows: list[tuple[str, int]]) -> None:
     path = tmp_path / "rows.parquet"
-    pl.DataFrame([*rows], {"e": pl.String, "t": pl.Int64}, orient="row").with_columns(y=0.0).write_parquet(path)
+    pl.DataFrame(rows, {"e": pl.String, "t": pl.Int64}, orient="row").with_columns(y=0.0).write_parquet(path)
     found = times_in(path, "--columns", "y", "--entity", "e")
     expected = slow_times(rows)
     assert {name: found[name] for name in expected} == expected
@@ -56,10 +57,11 @@ def test_frequency_and_gaps_are_those_of_a_loop(tmp_path: Path, rows: set[tuple[
 
 
 def test_the_oracle_counts() -> None:
-    assert slow_times({("a", 1), ("a", 2), ("a", 3), ("a", 7), ("b", 1)}) == {
+    assert slow_times([("a", 1), ("a", 2), ("a", 2), ("a", 3), ("a", 7), ("b", 1)]) == {
         "entities": 2,
         "frequency": "1",
         "gaps": 1,
+        "duplicates": 1,
         "longest_run": 3,
         "shortest_run": 1,
     }
@@ -80,18 +82,20 @@ def test_the_zone_and_the_numbers_are_plain_values(tmp_path: Path, zone: str | N
     assert planned["bytes"] == 4 * (8 + 4 + 8)
     assert (planned["skipped"], planned["notes"]) == ([], [])
     assert planned["times"] | {"unit": "us"} == {
+        "column": "t",
         "unit": "us",
         "zone": zone,
+        "entity": [],
         "entities": 1,
         "frequency": "1h",
         "gaps": 1,
         "most_common_gaps": {"3h": 1},
+        "duplicates": 0,
         "longest_run": 3,
         "shortest_run": 1,
     }
     lines = run("inspect", str(path), "--time", "t").partition("times:\n")[2].splitlines()
-    assert [line.split(maxsplit=1) for line in lines[:4]] == [
-        ["unit", "us"],
+    assert [line.split(maxsplit=1) for line in lines[:3]] == [
         ["zone", zone or "none"],
         ["entities", "1"],
         ["frequency", "1h"],
@@ -109,42 +113,46 @@ def test_times_of_csv_are_read_as_a_load_reads_them(tmp_path: Path) -> None:
     path = tmp_path / "days.csv"
     path.write_text("shop,day,sold\nA,2024-01-01,1\nA,2024-01-02,2\nA,2024-01-04,3\nB,2024-01-01,4\n")
     found = json.loads(run("inspect", str(path), "--time", "day", "--entity", "shop", "--json"))["times"]
-    assert found["entities"] == 2
+    assert (found["column"], found["entity"], found["entities"]) == ("day", ["shop"], 2)
     assert (found["frequency"], found["gaps"], found["most_common_gaps"]) == ("1d", 1, {"2d": 1})
 
 
 def lines_in(path: Path, *options: str) -> dict[str, str]:
     """The printed lines on the times, by their first words."""
     printed = run("inspect", str(path), "--columns", "y", "--time", "t", *options).partition("times:\n")[2]
-    return dict(re.split(r" {2,}", line.strip(), maxsplit=1) for line in printed.splitlines())
+    return {line[2:22].strip(): line[22:] for line in printed.splitlines()}
 
 
-def test_gaps_are_printed_with_their_numbers(tmp_path: Path) -> None:
-    hours = [k for k in range(2000) if k not in (5, 9, 10)]
+def test_gaps_and_duplicates_are_printed_with_their_numbers(tmp_path: Path) -> None:
+    hours = [k for k in range(20) if k not in (5, 9, 10)]
     frame = pl.DataFrame({"e": ["a", "b"] * len(hours), "t": [hour for hour in hours for _ in "ab"]})
     frame.with_columns(y=0.0).write_parquet(tmp_path / "hours.parquet")
     assert lines_in(tmp_path / "hours.parquet", "--entity", "e") == {
-        "unit": "none",
-        "zone": "none",
+        "zone": "none, the times are integers",
         "entities": "2",
         "frequency": "1",
-        "gaps": "4",
-        "most common gaps": "2 of 2, 2 of 3",
-        "shortest run": "3",
-        "longest run": "1,989",
+        "gaps": "4, by their steps: 2 of 2, 2 of 3",
+        "duplicates": "none",
+        "rows without a gap": "3 to 9",
     }
+    lines = lines_in(tmp_path / "hours.parquet")
+    assert lines["duplicates"] == "17 rows with the time of the row before: name the column of --entity"
+    assert (lines["frequency"], lines["gaps"]) == ("1", "2, by their steps: 1 of 2, 1 of 3")
 
 
 def test_a_load_that_would_be_refused_says_why(tmp_path: Path) -> None:
-    path = tmp_path / "bad.parquet"
-    for times, why in (([1, None, 3], "null"), ([1, 1, 3], "has t 1 in source rows 0")):
-        pl.DataFrame({"t": times, "y": [0.0, 1.0, 2.0]}).write_parquet(path)
-        assert why in run("inspect", str(path), "--time", "t").partition("times:\n  load  refused\n  why   ")[2]
-        assert why in json.loads(run("inspect", str(path), "--time", "t", "--json"))["times"]["why"]
+    path = tmp_path / "nulls.parquet"
+    pl.DataFrame({"t": [1, None, 3], "y": [0.0, 1.0, 2.0]}).write_parquet(path)
+    assert "\n  load  refused\n  why   " in run("inspect", str(path), "--time", "t")
+    assert "null" in json.loads(run("inspect", str(path), "--time", "t", "--json"))["times"]["refused"]
 
 
-def test_versions_of_a_time_have_no_gaps(tmp_path: Path) -> None:
-    frame = pl.DataFrame({"e": ["a", "a", "b"], "t": [1, 1, 1], "k": [5, 6, 5], "y": [0.0, 1.0, 2.0]})
-    frame.write_parquet(tmp_path / "runs.parquet")
-    lines = lines_in(tmp_path / "runs.parquet", "--entity", "e", "--known", "k")
-    assert lines == {"unit": "none", "zone": "none", "entities": "2"}
+def test_with_known_times_the_order_of_rows_is_printed(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"e": ["a", "a", "b"], "t": [1, 2, 1], "k": [5, 5, 5], "y": [0.0, 1.0, 2.0]})
+    for runs, order in (
+        (frame, "k and then by t"),
+        (frame.with_columns(k=pl.Series([5, 6, 7]), t=1), "t and then by k"),
+    ):
+        runs.write_parquet(tmp_path / "runs.parquet")
+        printed = run("inspect", str(tmp_path / "runs.parquet"), "--entity", "e", "--time", "t", "--known", "k")
+        assert f"order of rows  {order}\n" in printed

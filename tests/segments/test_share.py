@@ -207,11 +207,15 @@ def test_segments_are_listed_with_their_users() -> None:
         "label": pl.String,
         "key": pl.String,
         "bytes": pl.Int64,
+        "rows": pl.Int64,
+        "columns": pl.Int64,
         "created": pl.Datetime("us", "UTC"),
         "users": pl.Int64,
     }
     assert frame["label"].to_list() == ["one", "two"]
     assert frame["users"].to_list() == [1, 3]
+    assert frame["rows"].to_list() == [3, 3]
+    assert frame["columns"].to_list() == [2, 2]
     assert one.path is not None
     assert one.path.endswith(f"/one-{frame['key'][0]}")
     assert frame["bytes"][0] == os.path.getsize(one.path)
@@ -228,7 +232,7 @@ def test_a_damaged_segment_is_listed_and_refused_with_the_remedy(shm: Path) -> N
     gc.collect()
     os.chmod(path, 0o600)
     path.write_bytes(path.read_bytes()[:-1])
-    assert ts.shared.list().select("label", "users").rows() == [("bad", 0)]
+    assert ts.shared.list().select("label", "rows", "columns", "users").rows() == [("bad", None, None, 0)]
     message = (
         rf"\A{path} is not a whole stash: its header cannot be read .*\. Remove it: ts\.shared\.remove\('bad'\)\.\Z"
     )

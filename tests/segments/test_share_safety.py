@@ -126,7 +126,7 @@ def test_what_is_no_file_of_ours_is_never_followed(shm: Path, tmp_path: Path) ->
         make(path)
         with pytest.raises(ts.errors.SegmentError, match=foreign(path, "it is not a regular file")):
             small()
-        assert ts.shared.list()["label"].to_list() == ["small"]
+        assert ts.shared.list()["rows"].to_list() == [None]
         path.unlink() if path.is_fifo() else path.rmdir()
     lock = Path(f"{path}.lock")
     os.mkfifo(lock)
@@ -150,7 +150,8 @@ def test_a_link_is_removed_itself_and_never_what_it_points_to(shm: Path, tmp_pat
         for target in (tmp_path / "target", tmp_path / "nowhere", tmp_path):
             for suffix in ("", ".lock", f".tmp.{'1' * 16}"):
                 Path(f"{path}{suffix}").symlink_to(target)
-            assert ts.shared.list()["label"].to_list() == ["small"]
+            listed = ts.shared.list()
+            assert (listed["label"].to_list(), listed["rows"].to_list()) == (["small"], [None])
             assert way() == [path.name]
             assert not [*shm.iterdir()]
     assert sorted(tmp_path.iterdir()) == [tmp_path / "target"]
@@ -199,7 +200,7 @@ UNREADABLE = """
 import os, sys, tensorstash as ts
 closed, other = ts.load({"y": [1.0]}, share="closed"), ts.load({"y": [2.0]}, share="open")
 os.chmod(closed.path, 0)
-print(ts.shared.list()["label"].to_list())
+print(ts.shared.list().select("label", "rows").rows())
 for attempt in (lambda: ts.attach("closed"), lambda: ts.load({"y": [1.0]}, share="closed")):
     try:
         attempt()
@@ -221,7 +222,7 @@ def test_a_segment_that_cannot_be_read_is_listed_and_named(shm: Path) -> None:
         "A segment is a regular file that tensorstash made and you can read; PATH is not one: it is closed to you. "
         "Remove it."
     )
-    expected = ["['closed', 'open']", message, message, "[] 1 [2.0]"]
+    expected = ["[('closed', None), ('open', 1)]", message, message, "[] 1 [2.0]"]
     assert done.stdout.splitlines() == expected
 
 
