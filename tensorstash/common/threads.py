@@ -29,8 +29,9 @@ def in_threads(
 ) -> Generator[Result]:
     """Yield the results of all jobs in order, with at most one more job submitted than there are threads.
 
-    There are as many threads as `at_a_time` says, else `threads()`. Each job is given a function to call from time to time. It raises `Stopped` once another job has failed or the
-    caller has closed the iterator, so that neither waits for long. A single job runs in the thread of the caller.
+    There are as many threads as `at_a_time` says, else `threads()`. Each job is given a function to call from time to
+    time. It raises `Stopped` once another job has failed or the caller has closed the iterator, so that neither waits
+    for long. A single job runs in the thread of the caller.
     """
     if len(jobs) == 1:  # to start a thread and to wait for it takes as long as a small job
         yield work(jobs[0], lambda: None)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorstash.common.calendar import GivenStep
 from tensorstash.common.checks import names_in
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.text import counted
@@ -30,20 +31,23 @@ def coverage(
     stash: Stash,
     *,
     columns: Sequence[str] | None = None,
+    frequency: GivenStep | None = None,
     axes: "Axes | None" = None,
 ) -> "Axes":
     """Draw which times each entity covers: a lane per entity, with gaps and missing values.
 
-    Time is cut into at most 500 bins, none shorter than a step of time: that of the load, else the most common one. A bin is marked if any of its rows has a
-    missing value (NaN, or code -1) in one of the columns, if some of its time steps are missing, or if it has no row.
-    Bins before the first row of an entity and after its last row are white. Of more than 200 entities, 200 at equal
-    distances are drawn. The axis shows dates in the zone of the times, or without a time column counts the rows of each
-    entity.
+    Time is cut into at most 500 bins, none shorter than a step of time. A
+    bin is marked if any of its rows has a missing value (NaN, or code -1) in one of the columns, if some of its time
+    steps are missing, or if it has no row. Bins before the first row of an entity and after its last row are white. Of
+    more than 200 entities, 200 at equal distances are drawn. The axis shows dates in the zone of the times, or without
+    a time column counts the rows of each entity.
 
     Args:
         stash: the stash whose rows are drawn.
         columns: the columns whose missing values are marked. `None` takes all, without those that are missing in most
             rows, which the legend counts: they would mark everything.
+        frequency: the step of time, such as "1h", or a calendar, all times that exist; `None` takes that of the load,
+            else the most common step.
         axes: the axes to draw on; `None` makes a figure.
 
     Returns:
@@ -66,7 +70,7 @@ def coverage(
     check_stash(stash)
     chosen = chosen_entities(stash, _MOST_ENTITIES)
     names = _dense(stash) if columns is None else names_in(columns, "columns")
-    states, edges = _coverage(stash, chosen, names)
+    states, edges = _coverage(stash, chosen, names, frequency)
     axes = entity_lanes(plt, axes, stash, chosen, _MOST_NAMES)
     colours = plt.matplotlib.colors.ListedColormap([*_STATES])
     axes.pcolormesh(
@@ -89,19 +93,23 @@ def _dense(stash: Stash) -> list[str]:
     return [name for name, tensor in stash.items() if 2 * stash.about(name).missing <= tensor.numel()] or [*stash]
 
 
-def _coverage(stash: Stash, chosen: Int64s, names: Sequence[str]) -> tuple[NDArray[np.uint8], Int64s]:
+def _coverage(
+    stash: Stash, chosen: Int64s, names: Sequence[str], frequency: GivenStep | None = None
+) -> tuple[NDArray[np.uint8], Int64s]:
     """The state of every bin of the chosen entities, `(entities, bins)`, and the `(bins + 1,)` edges of the bins."""
     offsets = stash.offsets.numpy()
     if stash.time is None:
+        if frequency is not None:
+            raise ValueError("frequency must be left out for a stash without times.")
         times = np.arange(stash.rows) - np.repeat(offsets[:-1], np.diff(offsets))
         runs = entity_runs(offsets)
     else:
         times = stash.time.numpy()
-        runs = find_runs(offsets, times, stash.clock, step_of(stash, None, None))
+        runs = find_runs(offsets, times, stash.clock, step_of(stash, frequency, None))
     first, last = (int(times.min()), int(times.max())) if stash.rows else (0, 0)
     step = 1 if runs.frequency is None else runs.frequency.least_ticks
     bins = min(_BINS, (last - first) // step + 1)
-    edges = np.array([first + k * (last - first + step) // bins for k in range(bins + 1)])  # the product may be large
+    edges = np.array([first + k * (last - first + step) // bins for k in range(bins + 1)])  # exact in Python's integers
     states = np.zeros((len(chosen), bins), np.uint8)
     incomplete = [missing for name in names if (missing := missing_rows(stash, name)) is not None]
     for state, entity in zip(states, chosen):

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tensorstash.common.calendar import GivenStep
 from tensorstash.common.checks import names_in, shown
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.plot.axes import COLOURS, DASHES, WIDTH, check_stash, label_times, legend_beside, pyplot, time_axis
@@ -27,13 +28,13 @@ def series(
     *,
     start: Moment | None = None,
     stop: Moment | None = None,
+    frequency: GivenStep | None = None,
     axes: "Sequence[Axes] | None" = None,
 ) -> "list[Axes]":
     """Draw columns over time, each column in its own axes, with one line for each entity and each number of a pack.
 
-    A line is broken where values (NaN, infinite, or code -1) are missing, or time steps, by the frequency of the load,
-    else by the most common step; a value alone between breaks is a dot. Codes are drawn as steps, labelled with the
-    names of a small vocabulary.
+    A line is broken where time steps or values (NaN, infinite, or code -1) are missing; a value alone between breaks
+    is a dot. Codes are drawn as steps, labelled with the names of a small vocabulary.
 
     Args:
         stash: the stash that holds the columns.
@@ -42,6 +43,8 @@ def series(
         start: the first time that is drawn: a text such as "2024-01-31", a date or datetime, or an integer in the unit
             of the times. `None`: that of the first row.
         stop: the time before which drawing stops, written likewise. `None`: the last row is drawn too.
+        frequency: the step of time, such as "1h", or a calendar, all times that exist; a missing step is a gap. `None`
+            takes that of the load, else the most common step.
         axes: axes to draw on, one for each column; `None` makes a figure.
 
     Returns:
@@ -71,7 +74,7 @@ def series(
     all_series = [stash.series(one) for one in entities]
     for name in names:
         stash[name]  # raises ColumnError before anything is drawn
-    drawn = [_rows_drawn(stash, series, start, stop) for series in all_series]
+    drawn = [_rows_drawn(stash, series, start, stop, frequency) for series in all_series]
     if not axes:
         size = (WIDTH, 0.8 + 1.6 * len(names))
         grid = pyplot("series").subplots(len(names), squeeze=False, sharex=True, figsize=size, layout="constrained")
@@ -100,7 +103,11 @@ def _axes_of(axes: "Sequence[Axes] | None", count: int) -> "list[Axes]":
 
 
 def _rows_drawn(
-    stash: Stash, series: dict[str, torch.Tensor], start: Moment | None, stop: Moment | None
+    stash: Stash,
+    series: dict[str, torch.Tensor],
+    start: Moment | None,
+    stop: Moment | None,
+    frequency: GivenStep | None,
 ) -> tuple[slice, Int64s, Bools]:
     """The rows of a series between `start` and `stop`, their times, and which rows follow a gap."""
     if stash.time is None:
@@ -111,7 +118,7 @@ def _rows_drawn(
     times = series[str(stash.time_name)].numpy()
     if not len(times):
         raise ValueError("A series is drawn from its rows, and this entity has none. Choose another entity.")
-    gaps, step = np.zeros(len(times), np.bool_), step_of(stash, None, None)
+    gaps, step = np.zeros(len(times), np.bool_), step_of(stash, frequency, None)
     gaps[find_runs(np.array([0, len(times)]), times, stash.clock, step).first] = True
     low = 0 if start is None else int(np.searchsorted(times, stash.clock.parse(start, "start=")))
     high = len(times) if stop is None else int(np.searchsorted(times, stash.clock.parse(stop, "stop=")))

@@ -126,8 +126,8 @@ def _room_for(nbytes: int) -> Iterator[None]:
     except OSError as error:
         kind = NoMemoryError if error.errno in _FULL else SegmentError
         raise kind(
-            f"A stash needs room for all its bytes; {size_text(nbytes)} cannot be written: {error.strerror}. Make room, "
-            "or load fewer columns or a narrower dtype."
+            f"A stash needs room for all its bytes; {size_text(nbytes)} cannot be written: {error.strerror}. Make "
+            "room, or load fewer columns or a narrower dtype."
         ) from error
 
 

@@ -78,7 +78,7 @@ def _figures(stash: "Stash", name: str, by: str | None) -> Figures:
         column = Values(column.numbers, is_code if column.valid is None else column.valid & is_code)
     with np.errstate(invalid="ignore", over="ignore"):  # infinite values have no mean
         count, low, high = extremes(column, rows)
-        figures = {"count": count, "missing": sizes[:, None] - count}
+        figures: Figures = {"count": count, "missing": sizes[:, None] - count}
         if stash.about(name).is_coded:
             return figures
         _, mean, variance = moments(column, rows)

@@ -48,7 +48,8 @@ def _lines(stash: "Stash") -> list[tuple[str, ...]]:
 
     The numbers of unknown values are shown if a column was given a vocabulary.
     """
-    info, lines = stash.info, [("column", "dtype", "shape", "MB", "missing", "unknown")]
+    info = stash.info
+    lines: list[tuple[str, ...]] = [("column", "dtype", "shape", "MB", "missing", "unknown")]
 
     def add(name: str, tensor: str, words: Sequence[str | None], missing: str, unknown: str) -> None:
         entry = stash.segment.entries[tensor]
@@ -57,7 +58,8 @@ def _lines(stash: "Stash") -> list[tuple[str, ...]]:
 
     for column in (*info.columns, *info.static):
         words = ("static" if column in info.static else None, None if column.kind == "number" else column.kind)
-        add(column.name, column.name, words, f"{column.missing:,}", "" if column.unknown is None else f"{column.unknown:,}")
+        unknown = "" if column.unknown is None else f"{column.unknown:,}"
+        add(column.name, column.name, words, f"{column.missing:,}", unknown)
     for tensor, role, times in (("__time", "time", info.time), ("__known", "known", info.known)):
         if times is not None:
             add(times.source, tensor, (role, times.unit, times.zone), "0", "")

@@ -377,7 +377,7 @@ def test_only_the_times_asked_for_are_drawn_on_the_given_axes() -> None:
     (axes,) = ts.plot.series(plain, None, ["y"])
     assert (axes.get_xlabel(), axes.get_title("left")) == ("row of the entity", "")
     np.testing.assert_array_equal(axes.lines[0].get_data(), [[0, 1, 2], [1, 2, 3]])
-    (axes,) = ts.plot.series(ts.load({"t": [5, 6, 8], "y": [1, 2, 3]}, time="t", frequency=1), None, ["y"], start=6)
+    (axes,) = ts.plot.series(ts.load({"t": [5, 6, 8], "y": [1, 2, 3]}, time="t"), None, ["y"], start=6, frequency=1)
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), [2, np.nan, 3])
 
 

@@ -72,8 +72,8 @@ def test_a_file_system_that_fills_up_during_a_load_is_an_error_that_leaves_nothi
     done = processes.run(FILLS_UP, how, order, named, mount=(shm, size))
     assert done.returncode == 0, done.stderr
     message, left, later = done.stdout.splitlines()
-    needed = r"A stash needs room for all its bytes; [\d.]+ [kM]B cannot be written: No space left on device\. Make room, "
-    assert re.fullmatch(needed + r"or load fewer columns or a narrower dtype\.", message)
+    needed = r"A stash needs room for all its bytes; [\d.]+ [kM]B cannot be written: No space left on device\. "
+    assert re.fullmatch(needed + r"Make room, or load fewer columns or a narrower dtype\.", message)
     assert left == "[] 0"
     assert later == "1250000.0"
 

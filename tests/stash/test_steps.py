@@ -28,7 +28,7 @@ def test_steps_are_counted_as_by_a_loop(sizes: list[int], block: int, seed: int)
         assert count_steps(times, last) == slow_steps(times.tolist(), {*last.tolist()})
 
 
-@given(SIZES.filter(lambda sizes: max(sizes) > 1), st.sampled_from([1, 7, 256]), st.integers(1, 3), st.integers(0, 1 << 32))
+@given(SIZES.filter(lambda of: max(of) > 1), st.sampled_from([1, 7, 256]), st.integers(1, 3), st.integers(0, 1 << 32))
 def test_the_first_rows_do_not_decide_the_frequency(sizes: list[int], block: int, most: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     change = rng.integers(0, sum(sizes) + 1)  # other steps before it than behind it
