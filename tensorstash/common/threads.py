@@ -2,9 +2,8 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
 from threading import Event
 from typing import TypeVar
 
@@ -24,14 +23,11 @@ def threads() -> int:
     return max(1, min(os.cpu_count() or 1, _MOST_THREADS))
 
 
-def in_threads(
-    jobs: Sequence[Job], work: Callable[[Job, Callable[[], None]], Result], at_a_time: int | None = None
-) -> Generator[Result]:
+def in_threads(jobs: Sequence[Job], work: Callable[[Job, Callable[[], None]], Result]) -> Iterator[Result]:
     """Yield the results of all jobs in order, with at most one more job submitted than there are threads.
 
-    There are as many threads as `at_a_time` says, else `threads()`. Each job is given a function to call from time to
-    time. It raises `Stopped` once another job has failed or the caller has closed the iterator, so that neither waits
-    for long. A single job runs in the thread of the caller.
+    Each job is given a function to call from time to time. It raises `Stopped` once another job has failed or the
+    caller has closed the iterator, so that neither waits for long. A single job runs in the thread of the caller.
     """
     if len(jobs) == 1:  # to start a thread and to wait for it takes as long as a small job
         yield work(jobs[0], lambda: None)
@@ -43,12 +39,11 @@ def in_threads(
             raise Stopped
 
     waiting: deque[Future[Result]] = deque()
-    most = at_a_time or threads()
-    pool = ThreadPoolExecutor(max(1, min(most, len(jobs))), "tensorstash-load")
+    pool = ThreadPoolExecutor(max(1, min(threads(), len(jobs))), "tensorstash-load")
     try:
         for job in jobs:
             waiting.append(pool.submit(work, job, go_on))
-            if len(waiting) > most:
+            if len(waiting) > threads():
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
@@ -64,6 +59,9 @@ def map_in_threads(
 
     After a second a bar counts the jobs; `progress` is that of `ts.load`.
     """
-    results = in_threads(jobs, lambda job, _: work(job), at_a_time)
-    with closing(results):
-        return [*Bar(results, what, len(jobs), delay=DELAY, disable=None if progress is None else not progress)]
+    pool = ThreadPoolExecutor(max(1, min(at_a_time, len(jobs))), "tensorstash-look")
+    hidden = None if progress is None else not progress
+    try:
+        return [*Bar(pool.map(work, jobs), what, len(jobs), delay=DELAY, disable=hidden)]
+    finally:
+        pool.shutdown(cancel_futures=True)
