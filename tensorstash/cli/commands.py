@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from tensorstash.cli.options import age, arguments, known_option, label_completion, nbytes, with_options
+from tensorstash.cli.options import arguments, known_option, label_completion, nbytes, with_options
 from tensorstash.common.text import aligned, size_text
 from tensorstash.errors import TensorstashError
 from tensorstash.segments import shared
 from tensorstash.segments.directory import shared_path
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from tensorstash.ingest.plan import Plan
     from tensorstash.windows.gaps import Gaps
 
@@ -116,14 +114,14 @@ def rm(labels: tuple[str, ...]) -> None:
 
 
 @_command("prune", "--older-than 1d", "--max-bytes 10GB")
-@click.option("--older-than", metavar="DURATION", type=age, help="Remove segments older than this, such as 12h or 7d.")
+@click.option("--older-than", metavar="DURATION", help="Remove segments older than this, such as 12h or 7d.")
 @click.option(
     "--max-bytes",
     metavar="SIZE",
     type=nbytes,
     help="Remove until all remaining segments, including those in use, take at most this size, such as 10GB or 8GiB.",
 )
-def prune(older_than: "timedelta | None", max_bytes: int | None) -> None:
+def prune(older_than: str | None, max_bytes: int | None) -> None:
     """Remove segments that no process uses.
 
     The oldest are removed first. Without options, only the leftovers of killed processes are removed.

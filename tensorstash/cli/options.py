@@ -1,8 +1,7 @@
-"""What several commands take: the source, its columns and their roles; and sizes and durations as people write them."""
+"""What several commands take: the source, its columns and their roles; and sizes as people write them."""
 
 import re
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import click
@@ -40,16 +39,6 @@ def nbytes(text: str) -> int:
     if match is None:
         raise click.BadParameter(f"{text!r} is not a size such as 500MB, 10GB or 8GiB.")
     return int(float(match[1]) * _UNITS[match[2].lower()])
-
-
-def age(text: str) -> timedelta:
-    """A duration such as "12h"."""
-    from tensorstash.common.frequency import duration
-
-    try:
-        return duration(text, "older_than")
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} is not a duration such as 15m, 12h or 7d.") from error
 
 
 def arguments(options: dict[str, Any]) -> tuple[str | list[str], dict[str, Any]]:

@@ -44,7 +44,6 @@ class ShardTable:
 class Remainder:
     """What the nodes have left to show when a leg begins, and in how many steps."""
 
-    held: Sequence[Sequence[int]]  # the shards of each node
     shown: Sequence[int]  # windows of each shard that earlier legs have shown
     left: Sequence[int]  # windows of each shard that are still to be shown
     totals: Sequence[int]  # windows that each node has left
@@ -64,7 +63,7 @@ def remainder(table: ShardTable, shown: Sequence[int], nodes: int, size: int) ->
     held = table.holds(nodes)
     left = [count - before for count, before in zip(table.windows, shown)]
     totals = [sum(left[shard] for shard in shards) for shards in held]
-    return Remainder(held, shown, left, totals, -(-max(totals, default=0) // size))
+    return Remainder(shown, left, totals, -(-max(totals, default=0) // size))
 
 
 def fold(table: ShardTable, legs: Legs) -> list[int]:
@@ -77,7 +76,7 @@ def fold(table: ShardTable, legs: Legs) -> list[int]:
                 f"A leg must have at most as many steps as are left, {part.steps:,} for {leg.nodes} nodes with "
                 f"{leg.ranks} ranks and batches of {leg.batch_size}, got {leg.steps:,} in the state."
             )
-        for shards, total in zip(part.held, part.totals):
+        for shards, total in zip(table.holds(leg.nodes), part.totals):
             if total:
                 mixed = tree([part.left[shard] for shard in shards])
                 for shard, taken in zip(shards, counts(mixed, shown_after(leg.steps, total, part.steps))):

@@ -102,11 +102,9 @@ def open(  # noqa: A001  its name is ts.cluster.open
 
 
 def _check_size(store: Store, record: ShardRecord) -> None:
-    size = store.size(record.file)
-    if size is None:
-        raise _wrong(store, record, "does not exist")
-    if size != record.bytes:
-        raise _wrong(store, record, f"has {size:,} bytes, and its manifest says {record.bytes:,}")
+    if (size := store.size(record.file)) != record.bytes:
+        has = "does not exist" if size is None else f"has {size:,} bytes, and its manifest says {record.bytes:,}"
+        raise _wrong(store, record, has)
 
 
 def _fetch(store: Store, record: ShardRecord, target: UnpublishedFile) -> None:

@@ -51,14 +51,10 @@ def of_node(
     for shard, part in parts.items():
         stash, spans = part.stash, spans_of(part, columns)
         names = dict.fromkeys([*spans.values(), *columns])
-        if static := [name for name in names if name in stash.static]:
+        if other := [name for name in names if name in stash.static or stash_with(part, name) is not stash]:
             raise ValueError(
-                f"Shards have no statistics of static columns; {static[0]!r} is one. Scale it before the load."
-            )
-        if apart := [name for name in names if stash_with(part, name) is not stash]:
-            raise ValueError(
-                f"A row of a table may be seen by windows of several shards; {apart[0]!r} is a column of a table. Fit "
-                "a scaler on the table."
+                f"Shards have statistics of the columns of their rows; {other[0]!r} is a static column, or one of a "
+                "table, whose rows several shards may see. Scale it before the load, or fit a scaler on the table."
             )
         packs = {name: tuple(stash[name].shape[1:]) for name in names}
         if not len(part):

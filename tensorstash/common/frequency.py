@@ -161,12 +161,12 @@ def is_zero(length: object) -> bool:
     return isinstance(length, str) and _ZERO.fullmatch(length) is not None
 
 
-def duration(text: str, what: str) -> timedelta:
-    """A fixed duration as polars writes it; `what` is the argument that it was given for."""
+def duration(length: timedelta | str, what: str) -> timedelta:
+    """A fixed duration of at least 0, as polars writes it; `what` is the argument that it was given for."""
     try:
-        return timedelta(microseconds=_ticks(text, Clock("us", None), what))
+        return timedelta(microseconds=_ticks(length, Clock("us", None), what))
     except OverflowError:
-        raise ValueError(f"{what} must be at most {timedelta.max.days} days, got {text!r}.") from None
+        raise ValueError(f"{what} must be at most {timedelta.max.days} days, got {length!r}.") from None
 
 
 def inferred(step: int, clock: Clock, tolerance: Duration | None) -> list[Frequency]:

@@ -1,4 +1,4 @@
-"""Shared by all plots: colours, axes of time and bins of ticks."""
+"""Shared by all plots: colours, axes of time, lanes of entities and legends."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,6 @@ from tensorstash.common.checks import shown
 from tensorstash.common.clock import Clock, zone_of
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.text import type_text
-from tensorstash.errors import DataError
 from tensorstash.stash.printed import entity_text
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
@@ -50,18 +49,11 @@ def check_stash(stash: object) -> None:
 
 
 def label_times(axes: Any, name: str, clock: Clock) -> None:
-    """Label an axis with the name of its times, and with their dates in their zone, which are drawn in UTC.
-
-    A file of another machine may name a zone that this one does not know: UTC is shown then.
-    """
-    zone = clock.zone
-    try:
-        drawn = zone_of(zone)
-    except DataError:
-        zone, drawn = "UTC", zone_of(None)
-    axes.set_xlabel(name if zone is None else f"{name} ({zone})")
+    """Label an axis with the name of its times, and with their dates in their zone, which are drawn in UTC."""
+    axes.set_xlabel(name if clock.zone is None else f"{name} ({clock.zone})")
     if clock.unit is None:
         return
+    drawn = zone_of(clock.zone)
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     low, high = axes.get_xlim()  # days
@@ -79,17 +71,6 @@ def time_axis(stash: Stash, edges: Int64s) -> NDArray[Any]:
     return edges if unit is None else edges.astype(f"datetime64[{'D' if unit == 'd' else unit}]")
 
 
-def cuts_of(length: int, bins: int) -> Int64s:
-    """`k * length // bins` for k in 0..bins, without the product, which overflows with nanoseconds."""
-    k, (whole, rest) = np.arange(bins + 1), divmod(length, bins)
-    return k * whole + k * rest // bins
-
-
-def bin_of(edges: Int64s, times: Int64s) -> Int64s:
-    """The bin of each time."""
-    return np.searchsorted(edges, times, "right") - 1
-
-
 def entity_lanes(plt: Any, axes: Any, stash: Stash, chosen: Int64s, most_names: int) -> Any:
     """Axes with a lane for each entity, of which at most `most_names` are named; `None` makes a new figure."""
     if axes is None:
@@ -102,9 +83,6 @@ def entity_lanes(plt: Any, axes: Any, stash: Stash, chosen: Int64s, most_names: 
     return axes
 
 
-def legend_above(axes: Any, handles: Sequence[Any]) -> None:
-    """A legend of up to four handles in a line above the axes."""
-    if handles:
-        lines = -(-len(handles) // 4)  # a wider legend would leave no room for the axes
-        columns = -(-len(handles) // lines)
-        axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, frameon=False)
+def legend_beside(axes: Any, handles: Sequence[Any]) -> None:
+    """A legend to the right of the axes, where it covers neither data nor a title."""
+    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)

@@ -10,16 +10,7 @@ from tensorstash.common.calendar import GivenStep
 from tensorstash.common.checks import names_in
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.text import counted
-from tensorstash.plot.axes import (
-    bin_of,
-    check_stash,
-    cuts_of,
-    entity_lanes,
-    label_times,
-    legend_above,
-    pyplot,
-    time_axis,
-)
+from tensorstash.plot.axes import check_stash, entity_lanes, label_times, legend_beside, pyplot, time_axis
 from tensorstash.stash.missing import missing_rows
 from tensorstash.stash.printed import chosen_entities
 from tensorstash.stash.stash import Stash
@@ -45,11 +36,11 @@ def coverage(
 ) -> "Axes":
     """Draw which times each entity covers: a lane per entity, with gaps and missing values.
 
-    Time is cut into at most 500 bins, none shorter than a step of time. A bin is marked if any of its rows has a
-    missing value (NaN, or code -1) in one of the columns, if some of its time steps are missing, or if it has no row.
-    Bins before the first row of an entity and after its last row are white. Of more than 200 entities, 200 at equal
-    distances are drawn. The axis shows dates in the zone of the times, or without a time column counts the rows of each
-    entity.
+    Time is cut into at most 500 bins, none shorter than a step of time. A
+    bin is marked if any of its rows has a missing value (NaN, or code -1) in one of the columns, if some of its time
+    steps are missing, or if it has no row. Bins before the first row of an entity and after its last row are white. Of
+    more than 200 entities, 200 at equal distances are drawn. The axis shows dates in the zone of the times, or without
+    a time column counts the rows of each entity.
 
     Args:
         stash: the stash whose rows are drawn.
@@ -91,9 +82,9 @@ def coverage(
             axes.axhline(edge, color="white")
     label_times(axes, stash.time_name or "row of the entity", stash.clock)
     sparse = len(stash) - len(names) if columns is None else 0
-    missing = f"a value missing (not of {counted(sparse, 'sparse column')})" if sparse else "a value missing"
+    missing = f"a value missing\n(not of {counted(sparse, 'sparse column')})" if sparse else "a value missing"
     labels = ("no rows", "complete", missing, "some steps missing", "gap in time")
-    legend_above(axes, [Patch(fc=_STATES[k], ec="grey", label=labels[k]) for k in np.unique(states)])
+    legend_beside(axes, [Patch(fc=_STATES[k], ec="grey", label=labels[k]) for k in np.unique(states)])
     return axes
 
 
@@ -118,7 +109,7 @@ def _coverage(
     first, last = (int(times.min()), int(times.max())) if stash.rows else (0, 0)
     step = 1 if runs.frequency is None else runs.frequency.least_ticks
     bins = min(_BINS, (last - first) // step + 1)
-    edges = first + cuts_of(last - first + step, bins)
+    edges = np.array([first + k * (last - first + step) // bins for k in range(bins + 1)])  # exact in Python's integers
     states = np.zeros((len(chosen), bins), np.uint8)
     incomplete = [missing for name in names if (missing := missing_rows(stash, name)) is not None]
     for state, entity in zip(states, chosen):
@@ -126,7 +117,7 @@ def _coverage(
         entity_times = times[rows]
         if not len(entity_times):
             continue
-        bins_of_rows = bin_of(edges, entity_times)
+        bins_of_rows = _bin_of(edges, entity_times)
         state[bins_of_rows[0] : bins_of_rows[-1] + 1] = _COMPLETE
         for missing in incomplete:
             state[bins_of_rows[missing(rows)]] = _MISSING
@@ -135,7 +126,12 @@ def _coverage(
         # a step shorter than the frequency also ends a run, and no time is missing then
         first_missing = np.minimum(entity_times[after - 1] + step, entity_times[after])
         last_missing = np.maximum(entity_times[after] - 1, first_missing)
-        for low, high in zip(bin_of(edges, first_missing), bin_of(edges, last_missing)):
+        for low, high in zip(_bin_of(edges, first_missing), _bin_of(edges, last_missing)):
             state[low : high + 1] = _GAP
         state[bins_of_rows[state[bins_of_rows] == _GAP]] = _PART
     return states, edges
+
+
+def _bin_of(edges: Int64s, times: Int64s) -> Int64s:
+    """The bin of each time."""
+    return np.searchsorted(edges, times, "right") - 1

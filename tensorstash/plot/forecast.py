@@ -50,7 +50,7 @@ def forecast(
             values, or its quantiles if it has several, and their times.
         quantiles: `(horizon, n)`, ascending along the last dimension. A band lies between the first and the last one,
             a darker one between the second and the last but one, and so on. `None`: no band, unless a frame has some.
-        axes: the axes to draw on, with the legend inside; `None` makes a figure, with the legend above the axes.
+        axes: the axes to draw on; `None` makes a figure.
 
     Returns:
         The axes.
@@ -85,7 +85,6 @@ def forecast(
         raise ValueError(f"There must be a value for each time of the horizon, {len(times)}; {listed}.")
     if frame_rows is not None:  # the history is spaced as the first two times
         before = times[0] + (times[1] - times[0]) * before
-    is_given = axes is not None  # they may have a title, on which a legend above them would lie
     if axes is None:
         _, axes = plt.subplots(figsize=(WIDTH, 3), layout="constrained")
     axes.plot(before, past, color=_TRUTH, linewidth=1, label="history")
@@ -104,8 +103,7 @@ def forecast(
     else:
         label_times(axes, frame_rows.name, frame_rows.clock)
     handles = [*axes.get_legend_handles_labels()[0], *_bands(ahead.get("quantiles"), frame_rows)]
-    above: Any = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": len(handles)}
-    axes.legend(handles=handles, frameon=False, **({"loc": "best", "fontsize": "small"} if is_given else above))
+    axes.legend(handles=handles, loc="best", fontsize="small", frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return axes
 

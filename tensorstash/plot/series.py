@@ -8,19 +8,9 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.calendar import GivenStep
-from tensorstash.common.checks import is_listed, names_in, shown
+from tensorstash.common.checks import names_in, shown
 from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.plot.axes import (
-    COLOURS,
-    DASHES,
-    WIDTH,
-    bin_of,
-    check_stash,
-    cuts_of,
-    label_times,
-    pyplot,
-    time_axis,
-)
+from tensorstash.plot.axes import COLOURS, DASHES, WIDTH, check_stash, label_times, legend_beside, pyplot, time_axis
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import find_runs, step_of
 from tensorstash.windows.splits import Moment
@@ -28,7 +18,6 @@ from tensorstash.windows.splits import Moment
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_PIXELS = 1000  # across the axes of a figure of usual width
 _MOST_NAMES = 20  # a larger vocabulary is not written along an axis
 
 
@@ -45,9 +34,7 @@ def series(
     """Draw columns over time, each column in its own axes, with one line for each entity and each number of a pack.
 
     A line is broken where time steps or values (NaN, infinite, or code -1) are missing; a value alone between breaks
-    is a dot. If there are more rows than pixels, only the first, last, smallest and largest value of each pixel are
-    drawn, which gives the same picture (Jugel et al., "M4: A Visualization-Oriented Time Series Data Aggregation",
-    2014). Codes are drawn as steps, labelled with the names of a small vocabulary.
+    is a dot. Codes are drawn as steps, labelled with the names of a small vocabulary.
 
     Args:
         stash: the stash that holds the columns.
@@ -111,8 +98,7 @@ def _axes_of(axes: "Sequence[Axes] | None", count: int) -> "list[Axes]":
     given = [*axes] if isinstance(axes, (list, tuple, np.ndarray)) else []
     pyplot("series", *given)
     if axes is not None and len(given) != count:
-        got = len(given) if given or is_listed(axes) else shown(axes)
-        raise ValueError(f"axes must be a list of axes, one for each column, got {got} for {count} columns.")
+        raise ValueError(f"axes must be a list of axes, one for each of {count} columns, got {shown(axes)}.")
     return given
 
 
@@ -163,7 +149,7 @@ def _draw(
         axes.plot(time_axis(stash, moments), drawn, dashes, linewidth=1, color=colour, drawstyle=steps, label=label)
         axes.plot(time_axis(stash, moments[alone]), drawn[alone], ".", markersize=3, color=colour)
     if of or flat.shape[1] > 1:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+        legend_beside(axes, axes.get_legend_handles_labels()[0])
     if info.kind == "category" and len(stash.vocabulary(name)) <= _MOST_NAMES:
         labels = [*map(str, stash.vocabulary(name)), *(["(unknown)"] if info.unknown else [])]
         axes.set_yticks(range(len(labels)), labels)
@@ -178,25 +164,9 @@ def _line(times: Int64s, values: NDArray[np.float64], gaps: Bools) -> tuple[Int6
     opens[1:] |= ~finite[:-1]
     piece = np.cumsum(opens)[finite]
     times, values = times[finite], values[finite]
-    if len(times) > 4 * _PIXELS:
-        kept = _visible(times, values)
-        piece, times, values = piece[kept], times[kept], values[kept]
     new = np.flatnonzero(np.diff(piece)) + 1
     ends = np.concatenate([[0], new, [len(piece)]])
     alone = ends[:-1][np.diff(ends) == 1]
     # a NaN has the last time of its piece: steps would be drawn up to a later time
     places = alone + np.searchsorted(new, alone, "right")
     return np.insert(times, new, times[new - 1]), np.insert(values, new, np.nan), places
-
-
-def _visible(times: Int64s, values: NDArray[np.float64]) -> Int64s:
-    """The indices of the first, last, smallest and largest point in each pixel."""
-    edges = times[0] + cuts_of(int(times[-1]) - int(times[0]) + 1, _PIXELS)
-    pixel = bin_of(edges, times)
-    first = np.flatnonzero(np.diff(pixel, prepend=-1))
-    sizes = np.diff(first, append=len(pixel))
-    kept = [first, first + sizes - 1]
-    for extreme in (np.minimum, np.maximum):
-        same = np.flatnonzero(values == np.repeat(extreme.reduceat(values, first), sizes))
-        kept.append(same[np.flatnonzero(np.diff(pixel[same], prepend=-1))])
-    return np.unique(np.concatenate(kept))

@@ -8,7 +8,7 @@ import numpy as np
 from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.text import type_text
-from tensorstash.plot.axes import entity_lanes, label_times, legend_above, pyplot, time_axis
+from tensorstash.plot.axes import entity_lanes, label_times, legend_beside, pyplot, time_axis
 from tensorstash.stash.printed import chosen_entities
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.extent import extent, slot_times
@@ -71,7 +71,7 @@ def windows(parts: Windows | Mapping[str, Windows], *, axes: "Axes | None" = Non
     axes.set_ylim(len(chosen), 0)
     label_times(axes, stash.time_name or "row of the stash", stash.clock)
     labels = [f"{name}: {len(part):,} windows" for name, part in parts.items()]
-    legend_above(axes, [Patch(fc=colour, label=label) for colour, label in zip(colours, labels)])
+    legend_beside(axes, [Patch(fc=colour, label=label) for colour, label in zip(colours, labels)])
     return axes
 
 
@@ -80,13 +80,11 @@ def _stash_of(parts: object) -> Stash:
         raise ValueError(
             f"parts must be windows, or a mapping such as {{'train': train, 'valid': valid}}, got {shown(parts)}."
         )
-    for name, part in parts.items():
-        if not isinstance(part, Windows):
-            raise ValueError(f"Each part must be a Windows; {name!r} is {type_text(part)}.")
-    first, *others = parts.values()
-    if any(part.stash is not first.stash for part in others):
-        raise ValueError("Parts must be windows of one stash; these are of several. Draw each stash separately.")
-    return first.stash
+    stashes = [part.stash if isinstance(part, Windows) else None for part in parts.values()]
+    if stashes[0] is None or any(stash is not stashes[0] for stash in stashes):
+        kinds = ", ".join(f"{name!r} is {type_text(part)}" for name, part in parts.items())
+        raise ValueError(f"Each part must be a Windows, all of one stash; {kinds}. Draw each stash separately.")
+    return stashes[0]
 
 
 def _covered(placement: Placement) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:

@@ -108,40 +108,35 @@ class Draft:
 
 
 def resize(fd: int, nbytes: int) -> None:
-    """Truncate or extend a file; `NoMemoryError` if that fails."""
-    with _whole(nbytes):
+    """Truncate or extend a file; `NoMemoryError` if there is no room for it."""
+    with _room_for(nbytes):
         os.ftruncate(fd, nbytes)
 
 
 def _allocate(fd: int, start: int, nbytes: int) -> None:
     if nbytes and hasattr(os, "posix_fallocate"):
-        with _whole(nbytes):
+        with _room_for(nbytes):
             os.posix_fallocate(fd, start, nbytes)
 
 
 @contextmanager
-def _whole(nbytes: int) -> Iterator[None]:
+def _room_for(nbytes: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise NoMemoryError(
-            f"A stash is allocated as a whole; {size_text(nbytes)} cannot be: {error}. "
-            "Load fewer columns, or a narrower dtype."
+        kind = NoMemoryError if error.errno in _FULL else SegmentError
+        raise kind(
+            f"A stash needs room for all its bytes; {size_text(nbytes)} cannot be written: {error.strerror}. Make "
+            "room, or load fewer columns or a narrower dtype."
         ) from error
 
 
 def write(fd: int, data: memoryview, start: int) -> None:
     """Write all of `data` from byte `start` of the file on."""
     done = 0
-    try:
+    with _room_for(len(data)):
         while done < len(data):
             done += os.pwrite(fd, data[done:], start + done)
-    except OSError as error:
-        kind = NoMemoryError if error.errno in _FULL else SegmentError
-        raise kind(
-            f"A stash needs room for all its bytes; writing them failed: {error.strerror}. Make room, or load fewer "
-            "columns."
-        ) from error
 
 
 def _bytes(values: NDArray[Any]) -> memoryview:

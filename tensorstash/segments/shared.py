@@ -178,12 +178,6 @@ def prune(*, older_than: timedelta | str | None = None, max_bytes: int | None = 
 
 
 def _age(older_than: timedelta | str | None) -> timedelta | None:
-    if isinstance(older_than, str):
-        from tensorstash.common.frequency import duration  # here, because it imports numpy
+    from tensorstash.common.frequency import duration  # here, because it imports numpy
 
-        return duration(older_than, "older_than")
-    if not (older_than is None or isinstance(older_than, timedelta)):
-        raise TypeError(f"older_than must be a timedelta or a text such as '12h' or '7d', got {older_than!r}.")
-    if older_than is not None and older_than < timedelta(0):
-        raise ValueError(f"older_than must be >= 0, got {older_than!r}.")
-    return older_than
+    return None if older_than is None else duration(older_than, "older_than")

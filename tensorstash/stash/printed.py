@@ -1,6 +1,7 @@
 """A stash as text and as HTML, from the header alone."""
 
 import html
+from collections.abc import Sequence
 from textwrap import indent
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,6 @@ import numpy as np
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.html import table
 from tensorstash.common.text import aligned, counted
-from tensorstash.segments.format import Entry
 
 if TYPE_CHECKING:
     from tensorstash.stash.stash import Stash
@@ -43,41 +43,34 @@ def chosen_entities(stash: "Stash", most: int) -> Int64s:
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
 
 
-def _tensors(stash: "Stash") -> list[tuple[str, str, Entry, str, str]]:
-    """Of each column and of the times: the name, the type in words, the tensor, missing and unknown values."""
-    info, entries = stash.info, stash.segment.entries
-    lines = []
-    for column in (*info.columns, *info.static):
-        role = "static" if column in info.static else ""
-        kind = "" if column.kind == "number" else column.kind
-        unknown = "" if column.unknown is None else f"{column.unknown:,}"
-        lines.append((column.name, _words(role, kind), entries[column.name], f"{column.missing:,}", unknown))
-    for tensor, role, times in (("__time", "time", info.time), ("__known", "known", info.known)):
-        if times is not None:
-            lines.append((times.source, _words(role, times.unit, times.zone), entries[tensor], "0", ""))
-    return lines
-
-
-def _words(*words: str | None) -> str:
-    return " ".join(filter(None, words))
-
-
 def _lines(stash: "Stash") -> list[tuple[str, ...]]:
     """A head and a line for each tensor; the sizes add up to that of the caption.
 
     The numbers of unknown values are shown if a column was given a vocabulary.
     """
+    info = stash.info
     lines: list[tuple[str, ...]] = [("column", "dtype", "shape", "MB", "missing", "unknown")]
-    for name, words, entry, *counts in _tensors(stash):
-        dtype = _words(str(entry.dtype).removeprefix("torch."), words)
-        lines.append((name, dtype, str(entry.shape), f"{entry.nbytes / 1e6:,.1f}", *counts))
+
+    def add(name: str, tensor: str, words: Sequence[str | None], missing: str, unknown: str) -> None:
+        entry = stash.segment.entries[tensor]
+        dtype = " ".join(filter(None, (str(entry.dtype).removeprefix("torch."), *words)))
+        lines.append((name, dtype, str(entry.shape), f"{entry.nbytes / 1e6:,.1f}", missing, unknown))
+
+    for column in (*info.columns, *info.static):
+        words = ("static" if column in info.static else None, None if column.kind == "number" else column.kind)
+        unknown = "" if column.unknown is None else f"{column.unknown:,}"
+        add(column.name, column.name, words, f"{column.missing:,}", unknown)
+    for tensor, role, times in (("__time", "time", info.time), ("__known", "known", info.known)):
+        if times is not None:
+            add(times.source, tensor, (role, times.unit, times.zone), "0", "")
     return lines if any(line[-1] for line in lines[1:]) else [line[:-1] for line in lines]
 
 
 def _caption(stash: "Stash") -> str:
     count = stash.segment.entries["__offsets"].shape[0] - 1
     entities = f"{counted(count, 'entity')} ({', '.join(stash.entity_names)}), " if stash.entity_names else ""
-    nbytes = sum(entry.nbytes for _, _, entry, _, _ in _tensors(stash))
+    names = {"__time", "__known", *(column.name for column in (*stash.info.columns, *stash.info.static))}
+    nbytes = sum(entry.nbytes for name, entry in stash.segment.entries.items() if name in names)
     times = [stash.clock.format(end) for end in stash.time_range if end is not None]
     span = f", {stash.time_name} {' to '.join(times)}" if times else ""
     times = [stash.known_clock.format(end) for end in stash.known_range if end is not None]

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tensorstash.stash.stash import Stash
 
 _BLOCK = 1 << 18  # rows scanned at a time: the temporary arrays stay in the cache
-_SAMPLE = 1 << 16
-_SHORT = 256  # rows of a block of the sample
 _MOST_STEPS = 100_000  # distinct steps counted; beyond that the rarest are forgotten
 _MOST_TICKS = 1 << 62
 
@@ -83,52 +81,39 @@ def _within(inner: Int64s, start: int, stop: int) -> Int64s:
 
 
 def infer(times: Int64s, inner: Int64s, clock: Clock, tolerance: Duration | None) -> tuple[Frequency, Int64s]:
-    """The frequency that explains the most common step with the fewest gaps, and these gaps."""
+    """The frequency that explains the most common step with the fewest gaps, and these gaps.
+
+    A guess by the first rows that explains most steps is right, and saves a count of all.
+    """
     pairs = len(times) - 1 - len(inner)
-    guess = _most_common(times, inner, max(1, (len(times) - 1) // _SAMPLE))
+    guess = _most_common(times[: _BLOCK + 1], inner)
     tried = [(step, gaps_at(times, inner, step)) for step in inferred(guess, clock, tolerance)]
     best = min(tried, key=lambda pair: len(pair[1]))
-    if 2 * len(best[1]) < pairs or (exact := _most_common(times, inner, 1)) == guess:
+    if 2 * len(best[1]) < pairs or (exact := _most_common(times, inner)) == guess:
         return best
     tried = [(step, gaps_at(times, inner, step)) for step in inferred(exact, clock, tolerance)]
     return min(tried, key=lambda pair: len(pair[1]))
 
 
-def _most_common(times: Int64s, inner: Int64s, every: int) -> int:
-    """The most common step: of all steps, or of a sample of every n-th short block."""
-    counted = count_steps(times, inner, every)
+def _most_common(times: Int64s, inner: Int64s) -> int:
+    """The most common step; 1 if there is none."""
+    counted = count_steps(times, inner)
     del counted[0]  # the step between events of one time
-    if not counted:
-        return 1 if every == 1 else _most_common(times, inner, 1)
     # of equally common steps the smallest, so that the order in which they are counted does not matter
-    return min(counted, key=lambda step: (-counted[step], step))
+    return min(counted, key=lambda step: (-counted[step], step), default=1)
 
 
-def count_steps(times: Int64s, inner: Int64s, every: int) -> Counter[int]:
-    """How often each step occurs: of all steps, or of a sample of every n-th short block; the rarest may be left out.
+def count_steps(times: Int64s, inner: Int64s) -> Counter[int]:
+    """How often each step occurs; the rarest may be left out.
 
     `inner` are the rows whose step to the next one leads to another entity.
     """
-    if every > 1:
-        return _counted(_sampled(times, inner, every))
     counted: Counter[int] = Counter()
     for start in range(0, len(times) - 1, _BLOCK):
         stop = min(start + _BLOCK, len(times) - 1)
         steps = times[start + 1 : stop + 1] - times[start:stop]
-        counted.update(_counted(np.delete(steps, _within(inner, start, stop))))
+        values, counts = np.unique(np.delete(steps, _within(inner, start, stop)), return_counts=True)
+        counted.update(dict(zip(values.tolist(), counts.tolist())))
         if len(counted) > _MOST_STEPS:
             counted = Counter(dict(counted.most_common(_MOST_STEPS // 2)))
     return counted
-
-
-def _counted(steps: Int64s) -> Counter[int]:
-    values, counts = np.unique(steps, return_counts=True)
-    return Counter(dict(zip(values.tolist(), counts.tolist())))
-
-
-def _sampled(times: Int64s, inner: Int64s, every: int) -> Int64s:
-    """The steps of every n-th short block, all at once: at most twice `_SAMPLE`, whatever the number of rows."""
-    rows = np.add.outer(np.arange(0, len(times) - 1, _SHORT * every), np.arange(_SHORT)).reshape(-1)
-    rows = rows[rows < len(times) - 1]
-    rows = rows[np.append(inner, -1)[np.searchsorted(inner, rows)] != rows]
-    return times[rows + 1] - times[rows]

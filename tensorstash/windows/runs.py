@@ -99,7 +99,7 @@ def pairs_per_frequency(offsets: Int64s, times: Int64s, clock: Clock) -> dict[Fr
         return {}
     inner = runs.first[1:] - 1
     pairs = {}
-    for step, count in count_steps(times, inner, 1).most_common(_COMMONEST):
+    for step, count in count_steps(times, inner).most_common(_COMMONEST):
         for candidate in inferred(step, clock, None):
             if candidate not in pairs:
                 gaps = None if candidate.kind == "ticks" else gaps_at(times, inner, candidate)

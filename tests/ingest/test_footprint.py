@@ -152,8 +152,8 @@ except MemoryError as error:
 assert os.listdir("/proc/self/fd") == before
 """
     message = (
-        "NoMemoryError A stash is allocated as a whole; 8 MB cannot be: [Errno 27] File too large. Load fewer "
-        "columns, or a narrower dtype."
+        "NoMemoryError A stash needs room for all its bytes; 8 MB cannot be written: File too large. Make room, or "
+        "load fewer columns or a narrower dtype."
     )
     assert run_python(program) == message
 

@@ -109,7 +109,8 @@ def test_other_parts_are_refused() -> None:
     cases: list[tuple[Any, str]] = [
         ({}, "got {}"),
         ({"train": 5}, "'train' is an int"),
-        ({"a": one, "b": two}, "these are of several"),
+        ({"a": one, "b": 5}, "'b' is an int"),
+        ({"a": one, "b": two}, "all of one stash ... Draw each stash separately"),
     ]
     for parts, message in cases:
         with pytest.raises(ValueError, match=like(message)):

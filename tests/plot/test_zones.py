@@ -108,9 +108,8 @@ def test_a_forecast_across_a_change_of_the_clock_stands_at_equal_steps() -> None
     assert np.array_equal(np.asarray(truth.get_xdata(orig=True))[1:], at[6:])
 
 
-def test_a_zone_that_this_machine_does_not_know_is_shown_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zone_that_this_machine_does_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     stash = hourly("Asia/Kolkata")
     monkeypatch.setattr("tensorstash.common.clock.ZoneInfo", lambda name: {}[name])
-    axes = ts.plot.coverage(stash)
-    assert axes.get_xlabel() == "hour (UTC)"
-    assert all(text == f"{moment:%H:%M}" for text, moment in clocks(axes))
+    with pytest.raises(ts.errors.DataError, match=r"'Asia/Kolkata' is neither.*Install tzdata"):
+        ts.plot.coverage(stash)

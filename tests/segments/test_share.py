@@ -279,7 +279,7 @@ def test_collect_goes_by_age_and_size_and_leaves_what_is_used() -> None:
 def test_limits_that_are_none_are_refused_also_where_nothing_is_shared() -> None:
     for age in (5, 1.5, np.timedelta64(1, "h")):
         message = like(f"older_than ... got {age!r}")
-        with pytest.raises(TypeError, match=message):
+        with pytest.raises(ValueError, match=message):
             ts.shared.prune(older_than=age)  # type: ignore[arg-type]
     for most in ("1GB", True, [1]):
         with pytest.raises(ValueError, match=like(f"max_bytes ... number of bytes >= 0 ... {most!r}")):
@@ -287,7 +287,7 @@ def test_limits_that_are_none_are_refused_also_where_nothing_is_shared() -> None
     for less in (-1, float("nan")):
         with pytest.raises(ValueError, match=like(f"max_bytes ... 0 ... {less!r}")):
             ts.shared.prune(max_bytes=less)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=like(f"older_than ... {timedelta(-1)!r}")):
+    with pytest.raises(ValueError, match=like("older_than ... got '-1d'")):
         ts.shared.prune(older_than=timedelta(-1))
     with pytest.raises(ValueError, match=like("older_than ... got '99999999999w'")):
         ts.shared.prune(older_than="99999999999w")

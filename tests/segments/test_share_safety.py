@@ -387,8 +387,8 @@ except ts.errors.NoMemoryError as error:
 print(os.listdir(os.environ["TENSORSTASH_DIR"]))
 """
     message = (
-        r"A stash is allocated as a whole; 8 MB cannot be: \[Errno 27\] File too large\. Load fewer columns, or "
-        r"a narrower dtype\.\n\[\]"
+        r"A stash needs room for all its bytes; 8 MB cannot be written: File too large\. Make room, or load fewer "
+        r"columns or a narrower dtype\.\n\[\]"
     )
     for arguments in ([], ["named"]):
         assert re.fullmatch(message, run_python(program, *arguments))
