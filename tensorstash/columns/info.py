@@ -99,7 +99,7 @@ def _check_times(times: TimeInfo) -> None:
 def _column(header: object, part: str, tensors: Mapping[str, Any]) -> Column:
     fields = _fields(header, _column_hints(), f"a value in {part!r}")
     is_validity, buckets = fields.pop("is_validity"), fields.pop("buckets")
-    codec = Validity() if is_validity else Hashed(buckets) if fields["kind"] == "hashed" else PLAIN
+    codec = Validity() if is_validity else PLAIN if buckets is None else Hashed(buckets)
     fields["packed"] |= len(fields["members"]) > 1
     if (name := fields["name"]) not in tensors:
         raise ValueError(f"column {name!r} has no tensor")

@@ -11,7 +11,7 @@ from tensorstash.columns.codec import Ascending, Given, Hashed, Validity
 from tensorstash.columns.column import Column, fits
 from tensorstash.columns.names import check_name, field_of
 from tensorstash.columns.spec import ColumnSpec
-from tensorstash.columns.types import field_type, from_arrow, is_bfloat16, is_text, value_type
+from tensorstash.columns.types import field_type, from_arrow, is_text, value_type
 from tensorstash.common.checks import shown
 from tensorstash.common.clock import zone_of
 from tensorstash.common.dtypes import DTYPES
@@ -45,8 +45,8 @@ def resolve(
 def _validity(name: str, spec: ColumnSpec, parts: Sequence[Column]) -> Column:
     members = tuple(part.members[0] for part in parts)
     if not isinstance(spec.source, tuple):
-        return Column(name, members, torch.bool, parts[0].shape, codec=Validity(), bits=parts[0].bits)
-    if not parts or any(part.shape or part.bits for part in parts):
+        return Column(name, members, torch.bool, parts[0].shape, codec=Validity())
+    if not parts or any(part.shape for part in parts):
         raise SchemaError(
             f"A pack of masks is made of plain columns; {name!r} is made of {list(members)}. Take one mask for each "
             "column."
@@ -86,7 +86,7 @@ def _coded(what: str, name: str, spec: ColumnSpec, fields: Sequence[pa.Field]) -
 
 def _is_key(field: pa.Field) -> bool:
     """Whether values are text or integers, of which codes and entities are made."""
-    return is_text(field.type) or (pa.types.is_integer(value_type(field.type)) and not is_bfloat16(field))
+    return is_text(field.type) or pa.types.is_integer(value_type(field.type))
 
 
 def _pack(name: str, parts: list[Column]) -> Column:
@@ -149,7 +149,7 @@ def time_column(schema: pa.Schema, name: str, where: str, argument: str = "time"
                 "'+05:30', and which this machine does not know. Install tzdata, or convert the times to UTC."
             ) from error
         return column
-    if pa.types.is_integer(plain) and not is_bfloat16(field):
+    if pa.types.is_integer(plain):
         return Column(f"__{argument}", (field.name,), torch.int64)
     raise SchemaError(
         f"{argument}= must name a timestamp, date or integer column; {name!r} is {field_type(field)}. Convert it "

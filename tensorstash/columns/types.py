@@ -8,13 +8,13 @@ import torch
 from tensorstash.columns.codec import Ascending
 from tensorstash.columns.column import Column, Kind
 from tensorstash.columns.extensions import extension_of, is_opaque
-from tensorstash.common.dtypes import DTYPES, from_bfloat16
+from tensorstash.common.dtypes import DTYPES
 from tensorstash.errors import SchemaError
 
 _NUMBERS: dict[pa.DataType, torch.dtype] = {
     pa.from_numpy_dtype(numpy_name): dtype for dtype, (_, numpy_name) in DTYPES.items() if dtype != torch.bfloat16
 }
-# Arrow has no bfloat16: a field with this metadata holds its bits if it is uint16, and its values if it is float32.
+# Arrow has no bfloat16: a field of float32 with this metadata holds its values.
 BFLOAT16 = {b"tensorstash.dtype": b"bfloat16"}
 _KINDS_OF_TIME: tuple[Kind, ...] = ("timestamp", "date", "time", "duration")
 
@@ -52,8 +52,8 @@ def from_arrow(name: str, field: pa.Field) -> Column:
         item = from_arrow(name, pa.field(field.name, arrow.value_type, metadata=field.metadata))
         if item.kind == "number":
             return replace(item, shape=(arrow.list_size, *item.shape))
-    if marks_bfloat16(field) and arrow in (pa.uint16(), pa.float32()):
-        return Column(name, (field.name,), torch.bfloat16, bits=is_bfloat16(field))
+    if is_bfloat16(field) and arrow == pa.float32():
+        return Column(name, (field.name,), torch.bfloat16)
     if arrow in _NUMBERS:
         return Column(name, (field.name,), _NUMBERS[arrow])
     if pa.types.is_decimal(arrow):
@@ -101,31 +101,12 @@ def _inside(column: str, arrow: pa.DataType) -> str:
     return column
 
 
-def marks_bfloat16(field: pa.Field) -> bool:
-    """Whether a field says that it holds bfloat16."""
-    return field.metadata is not None and BFLOAT16.items() <= field.metadata.items()
-
-
 def is_bfloat16(field: pa.Field) -> bool:
-    """Whether an integer field, or one of lists of integers, holds the bits of bfloat16."""
-    arrow = field.type
-    while pa.types.is_fixed_size_list(arrow):
-        arrow = arrow.value_type
-    return marks_bfloat16(field) and not pa.types.is_floating(arrow)
+    """Whether a field of floats says that its values are of bfloat16."""
+    return field.metadata is not None and BFLOAT16.items() <= field.metadata.items()
 
 
 def field_type(field: pa.Field) -> str:
     """The type of a field for messages."""
     name, parameters = extension_of(field)
     return "bfloat16" if is_bfloat16(field) else f"{name} {parameters}".strip() or str(field.type)
-
-
-def from_bits(bits: pa.Array) -> pa.Array:
-    """bfloat16 bits as float32 values, because neither Arrow nor polars has bfloat16."""
-    if pa.types.is_fixed_size_list(bits.type):
-        size = bits.type.list_size
-        items = from_bits(bits.values.slice(bits.offset * size, len(bits) * size))
-        return pa.FixedSizeListArray.from_arrays(items, size, mask=bits.is_null() if bits.null_count else None)
-    mask = bits.is_null().to_numpy(zero_copy_only=False) if bits.null_count else None
-    plain = bits.fill_null(0).to_numpy(zero_copy_only=False)
-    return pa.array(from_bfloat16(plain), mask=mask)

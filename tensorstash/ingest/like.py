@@ -8,7 +8,7 @@ import pyarrow as pa
 import torch
 
 from tensorstash.columns.calendar import Moment
-from tensorstash.columns.codec import PLAIN, Ascending, Codec, Given, Unknown, Validity
+from tensorstash.columns.codec import Ascending, Given, Unknown
 from tensorstash.columns.column import Column
 from tensorstash.columns.expression import Formula, restored
 from tensorstash.columns.name_list import Names, Texts
@@ -68,22 +68,11 @@ def columns_like(like: Stash, dtype: torch.dtype | None) -> dict[str, ColumnSpec
             members if (moments and about.shape) or about.packed else members[0],
             dtype=kept if about.kind == "number" and not about.is_validity else None,
             fill=about.fill,
-            codec=_codec_like(like, about),
+            codec=about.codec if about.unknown is None else Given(like.names(about.name)),
             empty=about.empty,
             calendar=about.calendar,
         )
     return specs
-
-
-def _codec_like(like: Stash, about: Column) -> Codec:
-    if about.kind == "hashed" and about.buckets is None:
-        raise SchemaError(
-            f"A file of an earlier release does not say how many buckets {about.name!r} has. Give columns=, with "
-            "ts.hashed."
-        )
-    if about.kind == "category" and about.unknown is not None:
-        return Given(like.names(about.name))
-    return about.codec if about.kind == "hashed" or isinstance(about.codec, Validity) else PLAIN
 
 
 def check_columns_like(columns: tuple[Column, ...], like: Stash, dtype: torch.dtype | None, where: str) -> None:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.columns.codec import Ascending
-from tensorstash.columns.column import Column, ColumnCounts, with_counts
+from tensorstash.columns.column import Column, with_counts, with_more
 from tensorstash.columns.info import StashInfo, to_header
 from tensorstash.columns.number_texts import look_like_numbers
 from tensorstash.common.calendar import Calendar
@@ -36,8 +36,8 @@ from tensorstash.stash.stash import Stash
 _WORTH_A_THREAD = 1 << 20  # values: to decode fewer takes less time than to start a thread and wait for it
 
 
-# of a batch of a column: its name, the counts, and of a static column the rows that decide
-_Decoded = tuple[str, ColumnCounts, Deciding | None]
+# of a batch: a column with its counts, and of a static column the rows that decide
+_Decoded = tuple[Column, Deciding | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +136,17 @@ def _decode_columns(load: _Load, progress: Progress) -> tuple[list[Column], list
             members = [arrays[member] for member in column.members]
             values, nulls = load.decoders[column.name].decode(members, place)
             deciding = _put(load, column, row, values, moved)
-            found.append((column.name, ColumnCounts.of(values, column, nulls), deciding))
+            found.append((with_counts(column, values, nulls), deciding))
         return found
 
-    counts = {column.name: ColumnCounts.of(np.zeros(0), column) for column in (*choice.columns, *choice.static)}
+    whole: dict[str, Column] = {}
     settled = {c.name: Settled(c, choice.source, keys.entities, load.decoders[c.name]) for c in choice.static}
-    for name, of_batch, deciding in chain.from_iterable(each_batch(_jobs(choice), decode, progress)):
-        counts[name] += of_batch
+    for column, deciding in chain.from_iterable(each_batch(_jobs(choice), decode, progress)):
+        whole[column.name] = with_more(whole[column.name], column) if column.name in whole else column
         if deciding is not None:
-            settled[name].add(deciding)
-    columns = [with_counts(column, _renumber(load, column, counts[column.name])) for column in choice.columns]
-    return columns, [static.values(counts[name].nulls) for name, static in settled.items()]
+            settled[column.name].add(deciding)
+    columns = [_renumbered(load, whole.get(column.name) or with_counts(column, np.zeros(0))) for column in choice.columns]
+    return columns, [static.values(whole[name].nulls if name in whole else 0) for name, static in settled.items()]
 
 
 def _jobs(choice: Choice) -> list[Job]:
@@ -158,17 +158,17 @@ def _jobs(choice: Choice) -> list[Job]:
     return [(part, columns[share::shares]) for part in parts for share in range(shares)]
 
 
-def _renumber(load: _Load, column: Column, counts: ColumnCounts) -> ColumnCounts:
-    """Give the texts of a column their codes in ascending order; returns the counts of these."""
+def _renumbered(load: _Load, column: Column) -> Column:
+    """Give the texts of a column their codes in ascending order; returns it with the counts of these."""
     new_codes, draft = load.decoders[column.name].renumbering(), load.draft
     if new_codes is None:
-        return counts
-    renumbered = ColumnCounts(nulls=counts.nulls)
+        return column
+    column = with_counts(column, np.zeros(0), column.nulls)
     for start, stop in blocks(0, load.choice.rows):
         codes = new_codes[draft.read(column.name, start, stop - start)]
         draft.write(column.name, start, codes)
-        renumbered += ColumnCounts.of(codes, column)
-    return renumbered
+        column = with_more(column, with_counts(column, codes))
+    return column
 
 
 def _put(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.columns.column import Column, ColumnCounts
+from tensorstash.columns.column import Column, with_counts
 from tensorstash.common.dtypes import from_bfloat16
 from tensorstash.ingest.values import to_bfloat16, values
 
@@ -43,7 +43,7 @@ def test_an_instant_is_the_same_in_every_unit_or_refused(
             values([array], column, "here")
         return
     found, _ = values([array], column, "here")
-    stats = ColumnCounts.of(found, column)
+    stats = with_counts(column, found)
     assert found.tolist() == [whole_ for whole_, _ in exact]
     assert (stats.low, stats.high) == (min(found.tolist()), max(found.tolist()))
 
