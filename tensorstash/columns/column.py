@@ -13,12 +13,15 @@ from tensorstash.columns.codec import PLAIN, Codec, Given, Hashed, Validity
 from tensorstash.common.dtypes import from_bfloat16
 
 Kind = Literal["number", "category", "hashed", "timestamp", "date", "time", "duration"]
+Unit = Literal["s", "ms", "us", "ns", "d"]
 Number = float | int | bool
 Fill = Number | str
 
 
-def fits(value: Number, dtype: torch.dtype) -> bool:
-    """Whether a number is in the range of a dtype, and is an integer where the dtype is one."""
+def fits(value: Fill, dtype: torch.dtype) -> bool:
+    """Whether a value is a number in the range of a dtype, and an integer where the dtype is one."""
+    if isinstance(value, str):
+        return False
     if dtype.is_floating_point:
         return not torch.finfo(dtype).max < abs(value) < math.inf  # NaN is not in between either
     low, high = (0, 1) if dtype == torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
@@ -46,7 +49,7 @@ class Column:
     """The shape of one row."""
     kind: Kind = "number"
     """`"number"` (booleans too), `"category"` (codes of a vocabulary), `"hashed"`, or the kind of a time."""
-    unit: str | None = None
+    unit: Unit | None = None
     """The unit of a time: `"s"`, `"ms"`, `"us"`, `"ns"` or `"d"`."""
     zone: str | None = None
     """The time zone of timestamps."""
