@@ -110,25 +110,20 @@ def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.d
     if any(part.dtype.is_floating_point for part in parts) and dtype is not None:
         chosen = dtype
     if spec.dtype is not None:
-        if whole.kind == "category" and spec.dtype.is_floating_point:
-            raise SchemaError(
-                f"dtype= is for numbers; column {whole.name!r} is text. Load the numbers that its texts stand for, and "
-                f"NaN for other texts: ts.column(pl.col({whole.members[0]!r}).cast(pl.Float64, strict=False), "
-                "dtype=...)."
-            )
         if whole.kind != "number":
-            raise SchemaError(f"dtype= is for numbers; column {whole.name!r} is a {whole.kind}. Leave dtype= out.")
+            raise SchemaError(
+                f"dtype= is for numbers; column {whole.name!r} is a {whole.kind}. Leave dtype= out, or load the "
+                "numbers that its values stand for, and NaN for others: "
+                f"ts.column(pl.col({whole.members[0]!r}).cast(pl.Float64, strict=False), dtype=...)."
+            )
         chosen = spec.dtype
     if chosen not in DTYPES:
         raise SchemaError(f"A stash holds {', '.join(map(str, DTYPES))}; column {whole.name!r} asks for {chosen}.")
     for argument, value in (("fill", spec.fill), ("empty", spec.empty)):
-        if value is not None and isinstance(value, str) != (whole.kind == "category"):
-            raise ValueError(
-                f"{argument}= must be a value of its column; {whole.name!r} is a {whole.kind}, got {value!r}."
-            )
-        if value is not None and not isinstance(value, str) and not fits(value, chosen):
+        if value is not None and not (isinstance(value, str) if whole.kind == "category" else fits(value, chosen)):
+            kind = str(chosen) if whole.kind == "number" else f"a {whole.kind}"
             raise DataError(
-                f"{argument}= must be a value of its column; {whole.name!r} is {chosen}, which cannot hold {value!r}."
+                f"{argument}= must be a value of its column; {whole.name!r} is {kind}, which cannot hold {value!r}."
             )
     # a caller who names a dtype accepts its precision
     digits = whole.digits and dtype is None and spec.dtype is None
@@ -141,13 +136,7 @@ def time_column(schema: pa.Schema, name: str, where: str, argument: str = "time"
     plain = value_type(field.type)
     if pa.types.is_timestamp(plain) or pa.types.is_date(plain):
         column = from_arrow(f"__{argument}", field)
-        try:
-            zone_of(column.zone)
-        except DataError as error:  # such times could not be shown, nor split at a date
-            raise SchemaError(
-                f"{argument}={name!r} is in the zone {column.zone!r}, which is not an offset from UTC such as "
-                "'+05:30', and which this machine does not know. Install tzdata, or convert the times to UTC."
-            ) from error
+        zone_of(column.zone)  # times in a zone that is not known could not be shown, nor split at a date
         return column
     if pa.types.is_integer(plain):
         return Column(f"__{argument}", (field.name,), torch.int64)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import torch
 
 from tensorstash.columns.codec import Ascending
-from tensorstash.columns.column import Column, Kind
+from tensorstash.columns.column import Column, Kind, Unit
 from tensorstash.columns.extensions import extension_of, is_opaque
 from tensorstash.common.dtypes import DTYPES
 from tensorstash.errors import SchemaError
@@ -60,8 +60,8 @@ def from_arrow(name: str, field: pa.Field) -> Column:
         return Column(name, (field.name,), torch.float64, digits=True)
     kind = next((kind for kind in _KINDS_OF_TIME if getattr(pa.types, f"is_{kind}")(arrow)), None)
     if kind is not None:
-        unit, zone = "d" if kind == "date" else arrow.unit, getattr(arrow, "tz", None)
-        return Column(name, (field.name,), torch.int64, kind=kind, unit=unit, zone=zone)
+        unit: Unit = "d" if kind == "date" else arrow.unit
+        return Column(name, (field.name,), torch.int64, kind=kind, unit=unit, zone=getattr(arrow, "tz", None))
     raise unstorable(field)
 
 
@@ -78,27 +78,13 @@ def _conversion(field: pa.Field) -> str:
     arrow, column = field.type, f"pl.col({field.name!r})"
     if pa.types.is_null(arrow):
         return f"load {column}.cast(pl.Float64)"
-    if is_list(arrow) or pa.types.is_fixed_size_list(arrow):
-        return f"load one of its items: {_inside(column, arrow)}"
+    if (is_list(arrow) or pa.types.is_fixed_size_list(arrow)) and not arrow.value_type.num_fields:
+        return f"load one of its items: {column}.{'list' if is_list(arrow) else 'arr'}.get(0)"
     if pa.types.is_struct(arrow) and arrow.num_fields:
         return f"load its fields by their paths, such as {f'{field.name}.{arrow.field(0).name}'!r}"
-    if extension_of(field)[0].endswith(".wkb"):
-        return (
-            f"load the numbers of points, and convert other shapes first: {column}.bin.slice(5, 8).bin.reinterpret("
-            "dtype=pl.Float64) is x, and with 13 for 5 it is y"
-        )
     if not extension_of(field)[0] and arrow in (pa.binary(), pa.large_binary(), pa.binary_view()):
         return f"load {column}.cast(pl.String), if it is text in UTF-8"
     return "convert it before loading"
-
-
-def _inside(column: str, arrow: pa.DataType) -> str:
-    """The expression of the first value in lists and structs."""
-    if pa.types.is_struct(arrow) and arrow.num_fields:
-        return _inside(f"{column}.struct.field({arrow.field(0).name!r})", arrow.field(0).type)
-    if is_list(arrow) or pa.types.is_fixed_size_list(arrow):
-        return _inside(f"{column}.{'list' if is_list(arrow) else 'arr'}.get(0)", arrow.value_type)
-    return column
 
 
 def is_bfloat16(field: pa.Field) -> bool:
