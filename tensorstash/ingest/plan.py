@@ -1,6 +1,5 @@
 """A plan: what a load will hold and what it will cost, shown before it is loaded."""
 
-import html
 import os
 import warnings
 from functools import cached_property
@@ -9,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from tensorstash.columns.column import Column
 from tensorstash.common.checks import flag
-from tensorstash.common.html import table
 from tensorstash.common.keywords import made_by, suggests_keywords
 from tensorstash.common.public import members
 from tensorstash.common.text import aligned
@@ -155,11 +153,6 @@ class Plan:
     def lines(self) -> list[tuple[str, ...]]:
         """A line of cells for each column, under the head `plan_text.HEAD`."""
         return [*map(cells, self.facts)]
-
-    def _repr_html_(self) -> str:
-        caption, *others = html.escape(repr(self)).splitlines()
-        notes = "".join(f"<p>{line}</p>" for line in others[len(self.lines) + 1 :])
-        return f"<p><b>Plan</b>: {caption}</p>{table(HEAD, self.lines)}{notes}"
 
     __dir__ = members
 
