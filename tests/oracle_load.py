@@ -105,7 +105,7 @@ LISTS = [
     Kind("list_of_lists", pa.list_(pa.list_(pa.int64(), 3), 2), torch.int64, shape=(2, 3)),
 ]
 OTHERS = [
-    Kind("bfloat16", pa.float32(), torch.bfloat16),
+    Kind("bfloat16", pa.float32(), torch.bfloat16, polars=False),
     Kind("dictionary_of_int64", pa.dictionary(pa.int32(), pa.int64()), torch.int64),
 ]
 KINDS = [*NUMBERS, *TEXTS, *TIMES, *LISTS, *OTHERS]
