@@ -3,11 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from tensorstash.columns.codec import Ascending
 from tensorstash.columns.column import Column, with_counts, with_more
@@ -129,24 +127,31 @@ def _decode_columns(load: _Load, progress: Progress) -> tuple[list[Column], list
     names = [] if keys.places is None else [column.name for column in choice.columns]
     # memory is allocated in threads
     moved = dict(zip(names, in_threads(names, lambda name, _: draft.array(name))))
+    settled = {c.name: Settled(c, choice.source, keys.entities, load.decoders[c.name]) for c in choice.static}
 
     def decode(place: str, row: int, arrays: Arrays, columns: Sequence[Column]) -> list[_Decoded]:
         found = list[_Decoded]()
         for column in columns:
-            members = [arrays[member] for member in column.members]
-            values, nulls = load.decoders[column.name].decode(members, place)
-            deciding = _put(load, column, row, values, moved)
+            values, nulls = load.decoders[column.name].decode([arrays[member] for member in column.members], place)
+            deciding, stop = None, row + len(values)
+            if column.name in settled:
+                deciding = deciding_rows(np.arange(row, stop), _entities(keys, row, stop), bits_of(values, column))
+            elif keys.places is None:
+                draft.write(column.name, row, values)
+            else:
+                moved[column.name][keys.places[row:stop]] = values
             found.append((with_counts(column, values, nulls), deciding))
         return found
 
     whole: dict[str, Column] = {}
-    settled = {c.name: Settled(c, choice.source, keys.entities, load.decoders[c.name]) for c in choice.static}
     for column, deciding in chain.from_iterable(each_batch(_jobs(choice), decode, progress)):
         whole[column.name] = with_more(whole[column.name], column) if column.name in whole else column
         if deciding is not None:
             settled[column.name].add(deciding)
-    columns = [_renumbered(load, whole.get(column.name) or with_counts(column, np.zeros(0))) for column in choice.columns]
-    return columns, [static.values(whole[name].nulls if name in whole else 0) for name, static in settled.items()]
+    for column in (*choice.columns, *choice.static):
+        whole.setdefault(column.name, with_counts(column, np.zeros(0)))  # without rows
+    columns = [_renumbered(load, whole[column.name]) for column in choice.columns]
+    return columns, [static.values(whole[name].nulls) for name, static in settled.items()]
 
 
 def _jobs(choice: Choice) -> list[Job]:
@@ -169,20 +174,6 @@ def _renumbered(load: _Load, column: Column) -> Column:
         draft.write(column.name, start, codes)
         column = with_more(column, with_counts(column, codes))
     return column
-
-
-def _put(
-    load: _Load, column: Column, row: int, values: NDArray[Any], moved: Mapping[str, NDArray[Any]]
-) -> Deciding | None:
-    """Write the values of rows of the source, from `row` on; of a static column, return the rows that decide it."""
-    end, places = row + len(values), load.keys.places
-    if column in load.choice.static:
-        return deciding_rows(np.arange(row, end), _entities(load.keys, row, end), bits_of(values, column))
-    if places is not None:
-        moved[column.name][places[row:end]] = values
-    else:
-        load.draft.write(column.name, row, values)
-    return None
 
 
 def _entities(keys: Keys, start: int, stop: int) -> Int64s:
