@@ -45,7 +45,7 @@ def contents(source: Source, names: Sequence[str]) -> str:
 
 
 def key_of(source: object, arguments: Mapping[str, object]) -> str:
-    """64 hex digits for the rows of a source, as `Found.rows` names them, and the `argument_keys` of a request."""
+    """64 hex digits for the rows of a source, as `Snapshot.rows` names them, and the `argument_keys` of a request."""
     decisive = {
         "format": VERSION,
         "release": release_of("tensorstash"),  # another release may decode differently
