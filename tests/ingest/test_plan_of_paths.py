@@ -1,4 +1,4 @@
-"""The inside of `ingest/plan_text.py`: a plan tells the columns that come from paths, `key=value`, from those of files."""
+"""The inside of `ingest/plan_text.py`: a plan tells columns from paths, `key=value`, from those of the files."""
 
 from pathlib import Path
 from typing import Any
