@@ -105,7 +105,7 @@ LISTS = [
     Kind("list_of_lists", pa.list_(pa.list_(pa.int64(), 3), 2), torch.int64, shape=(2, 3)),
 ]
 OTHERS = [
-    Kind("bfloat16", pa.uint16(), torch.bfloat16, polars=False),
+    Kind("bfloat16", pa.float32(), torch.bfloat16, polars=False),
     Kind("dictionary_of_int64", pa.dictionary(pa.int32(), pa.int64()), torch.int64),
 ]
 KINDS = [*NUMBERS, *TEXTS, *TIMES, *LISTS, *OTHERS]
@@ -152,9 +152,6 @@ def arrow_array(kind: Kind, values: Sequence[Any]) -> pa.Array:
         codes = [None if v is None else names.index(v) for v in values]
         indices = pa.array(codes, kind.arrow.index_type)
         return pa.DictionaryArray.from_arrays(indices, pa.array(names, kind.arrow.value_type))
-    if kind.dtype == torch.bfloat16:
-        bits = torch.tensor([0.0 if v is None else v for v in values], dtype=torch.bfloat16).view(torch.uint16).tolist()
-        return pa.array([None if v is None else b for v, b in zip(values, bits)], kind.arrow)
     if kind.name == "date64":
         return pa.array([None if v is None else v * 86_400_000 for v in values], kind.arrow)
     return pa.array(values, kind.arrow)

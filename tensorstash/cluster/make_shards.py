@@ -25,10 +25,10 @@ from tensorstash.common.checks import flag, one_of, path_of
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.progress import bar_of
 from tensorstash.ingest.choice import Choice
-from tensorstash.ingest.found import Found
 from tensorstash.ingest.load import plan
 from tensorstash.ingest.request import Duplicates, Request, Static
 from tensorstash.ingest.segment_key import argument_keys, key_of
+from tensorstash.ingest.snapshot import Snapshot
 from tensorstash.ingest.vocabularies import with_vocabularies
 from tensorstash.sources.locate import is_paths, label_of_paths
 from tensorstash.sources.read import Source
@@ -125,9 +125,9 @@ def shard(
 
 def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool | None) -> tuple[Manifest, list[str]]:
     """The manifest, and the texts of the warnings."""
-    found = Found(request)
-    planned = found.choose(progress)
-    arguments = _arguments(found, shards, progress)
+    snapshot = Snapshot(request)
+    planned = snapshot.choose(progress)
+    arguments = _arguments(snapshot, shards, progress)
     run = resume(store, arguments, progress)
     if isinstance(run, Manifest):
         return run, []
@@ -143,7 +143,7 @@ def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool 
         with closing(made):
             for place, (number, report) in enumerate(made):
                 if place == 0:  # all rows have been read
-                    found.check_unchanged()
+                    snapshot.check_unchanged()
                     bar.begin("writing shards")
                     bar.update(finished)
                 run.add(number, report)
@@ -208,9 +208,9 @@ def _write_here(
         yield from pool.map(lambda number: (number, writer.write(number, rows_of(number))), numbers)
 
 
-def _arguments(found: Found, shards: int, progress: bool | None) -> dict[str, str]:
+def _arguments(snapshot: Snapshot, shards: int, progress: bool | None) -> dict[str, str]:
     """The source and the arguments, as texts; equal texts give equal bytes."""
-    source, keys = found.request.source, argument_keys(found.request)
-    label = label_of_paths(source) if is_paths(source) else found.choose(progress).source.label
+    source, keys = snapshot.request.source, argument_keys(snapshot.request)
+    label = label_of_paths(source) if is_paths(source) else snapshot.choose(progress).source.label
     texts = {name: repr(value) for name, value in keys.items()}
-    return texts | {"source": f"{label} ({key_of(found.rows(None, progress), keys)[:16]})", "shards": str(shards)}
+    return texts | {"source": f"{label} ({key_of(snapshot.rows(None, progress), keys)[:16]})", "shards": str(shards)}

@@ -41,7 +41,7 @@ class Given:
 class Hashed:
     """Codes for texts or integers: the buckets of their hashes."""
 
-    buckets: int | None  # `None` where an older file lacks it
+    buckets: int
 
 
 PLAIN = Plain()

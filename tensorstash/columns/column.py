@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,12 +13,15 @@ from tensorstash.columns.codec import PLAIN, Codec, Given, Hashed, Validity
 from tensorstash.common.dtypes import from_bfloat16
 
 Kind = Literal["number", "category", "hashed", "timestamp", "date", "time", "duration"]
+Unit = Literal["s", "ms", "us", "ns", "d"]
 Number = float | int | bool
 Fill = Number | str
 
 
-def fits(value: Number, dtype: torch.dtype) -> bool:
-    """Whether a number is in the range of a dtype, and is an integer where the dtype is one."""
+def fits(value: Fill, dtype: torch.dtype) -> bool:
+    """Whether a value is a number in the range of a dtype, and an integer where the dtype is one."""
+    if isinstance(value, str):
+        return False
     if dtype.is_floating_point:
         return not torch.finfo(dtype).max < abs(value) < math.inf  # NaN is not in between either
     low, high = (0, 1) if dtype == torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
@@ -46,7 +49,7 @@ class Column:
     """The shape of one row."""
     kind: Kind = "number"
     """`"number"` (booleans too), `"category"` (codes of a vocabulary), `"hashed"`, or the kind of a time."""
-    unit: str | None = None
+    unit: Unit | None = None
     """The unit of a time: `"s"`, `"ms"`, `"us"`, `"ns"` or `"d"`."""
     zone: str | None = None
     """The time zone of timestamps."""
@@ -70,7 +73,6 @@ class Column:
     """The greatest value or code."""
     # how values of the source are decoded; in a stash it is `Validity`, `Hashed` or `Plain`
     codec: Codec = field(default=PLAIN, repr=False)
-    bits: bool = field(default=False, repr=False)  # whether the source holds bfloat16, as the bits of uint16
     digits: bool = field(default=False, repr=False)  # whether decimals of the source must keep all their digits
     packed: bool = field(default=False, repr=False)  # whether it was asked for as a list, perhaps of one source column
 
@@ -100,53 +102,38 @@ class Column:
         return self.dtype.itemsize * math.prod(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnCounts:
-    """What a load counts in the values of a column: fields of `Column`, which says what each is."""
-
-    nulls: int = 0
-    missing: int = 0
-    unknown: int | None = None
-    low: Number | None = None
-    high: Number | None = None
-
-    @classmethod
-    def of(cls, values: NDArray[Any], column: Column, nulls: int = 0) -> "ColumnCounts":
-        """Count values as the tensor of a column holds them, bfloat16 as its bits, in as few passes as possible."""
-        known = column.given_vocabulary
-        unknown = None if known is None else int(np.count_nonzero(values == len(known)))
-        if not values.size:
-            return cls(nulls, unknown=unknown)
-        if column.dtype == torch.bfloat16:
-            values = from_bfloat16(values)
-        elif column.dtype == torch.float16:
-            values = values.astype(np.float32)  # processors cannot compare halves
-        low, high, missing = values.min(), values.max(), 0
-        if column.is_coded and low < 0:
-            missing = int(np.count_nonzero(values < 0))
-            low = values.view(np.uint32).min()  # where -1 is the greatest
-        elif low != low:  # noqa: PLR0124  a NaN anywhere makes the minimum one
-            missing = int(np.count_nonzero(values != values))  # noqa: PLR0124
-            low, high = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
-        low, high = (None, None) if missing == values.size else (low.item(), high.item())
-        return cls(nulls, missing, unknown, low, high)
-
-    def __add__(self, other: "ColumnCounts") -> "ColumnCounts":
-        """The counts of both sets of values together: sums, but of the least and the greatest value."""
-        both = {name: (getattr(self, name), getattr(other, name)) for name in COUNTS}
-        known = {name: [value for value in values if value is not None] for name, values in both.items()}
-        return ColumnCounts(**{name: EXTREMES.get(name, sum)(values) for name, values in known.items() if values})
-
-
-COUNTS = tuple(field.name for field in fields(ColumnCounts))
+# what a load counts in the values of a column: fields of `Column`, which says what each is
+COUNTS = ("nulls", "missing", "unknown", "low", "high")
 EXTREMES: dict[str, Any] = {"low": min, "high": max}  # those that are not sums
 
 
-def counts_of(column: Column) -> ColumnCounts:
-    """The counts of a column."""
-    return ColumnCounts(*(getattr(column, name) for name in COUNTS))
+def with_counts(column: Column, values: NDArray[Any], nulls: int = 0) -> Column:
+    """The column with the counts of these values, as its tensor holds them, bfloat16 as its bits."""
+    known, low, high, missing = column.given_vocabulary, None, None, 0
+    unknown = None if known is None else int(np.count_nonzero(values == len(known)))
+    if values.size:
+        missing, low, high = _range(values, column)
+    return replace(column, nulls=nulls, missing=missing, unknown=unknown, low=low, high=high)
 
 
-def with_counts(column: Column, counts: ColumnCounts) -> Column:
-    """The column with these counts."""
-    return replace(column, **{name: getattr(counts, name) for name in COUNTS})
+def _range(values: NDArray[Any], column: Column) -> tuple[int, Number | None, Number | None]:
+    """How many values are missing, and the least and the greatest of the others, in as few passes as possible."""
+    if column.dtype == torch.bfloat16:
+        values = from_bfloat16(values)
+    elif column.dtype == torch.float16:
+        values = values.astype(np.float32)  # processors cannot compare halves
+    low, high, missing = values.min(), values.max(), 0
+    if column.is_coded and low < 0:
+        missing = int(np.count_nonzero(values < 0))
+        low = values.view(np.uint32).min()  # where -1 is the greatest
+    elif low != low:  # noqa: PLR0124  a NaN anywhere makes the minimum one
+        missing = int(np.count_nonzero(values != values))  # noqa: PLR0124
+        low, high = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
+    return (missing, None, None) if missing == values.size else (missing, low.item(), high.item())
+
+
+def with_more(column: Column, other: Column) -> Column:
+    """The column with the counts of its values and of other ones of it together."""
+    both = {name: (getattr(column, name), getattr(other, name)) for name in COUNTS}
+    known = {name: [value for value in values if value is not None] for name, values in both.items()}
+    return replace(column, **{name: EXTREMES.get(name, sum)(values) for name, values in known.items() if values})

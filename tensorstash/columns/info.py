@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import cache
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tensorstash.columns.codec import PLAIN, Hashed, Validity
-from tensorstash.columns.column import COUNTS, EXTREMES, Column
+from tensorstash.columns.column import COUNTS, Column, Unit
 from tensorstash.common.clock import Clock
 from tensorstash.common.frequency import frequency
 
@@ -17,7 +17,7 @@ class TimeInfo:
     """The times of a stash, or its known times: their name, their unit and zone, the first and the last one."""
 
     source: str
-    unit: str | None
+    unit: Unit | None
     zone: str | None
     low: int | None
     high: int | None
@@ -64,17 +64,12 @@ def from_header(header: object, tensors: Mapping[str, Any]) -> StashInfo:
     lists = [("columns", columns), ("entity", info.entity), *(("members", c.members) for c in (*columns, *static))]
     if empty := [name for name, values in lists if values == ()]:
         raise ValueError(f"{empty[0]!r} is empty")
-    _check_range("rows", info.rows, 0)
     for column in (*columns, *static):
         if column.unit not in _UNITS.get(column.kind, (None,)):
             raise ValueError(f"'unit' of a {column.kind} is {column.unit!r}")
-        for name in (name for name in COUNTS if name not in EXTREMES):
-            _check_range(name, getattr(column, name), 0)
-    for times in (info.time, info.known):
-        if times is not None:
-            _check_times(times)
-    if info.known is not None:
-        _check_known(info.known, info.time)
+    time, known = info.time, info.known
+    if known is not None and (known.checksum is None or time is None or (time.unit is None) != (known.unit is None)):
+        raise ValueError("'known' has no checksum, or does not suit 'time'")
     if info.frequency is not None:
         if info.time is None:
             raise ValueError("'frequency' needs 'time'")
@@ -82,24 +77,10 @@ def from_header(header: object, tensors: Mapping[str, Any]) -> StashInfo:
     return info
 
 
-def _check_known(known: TimeInfo, time: TimeInfo | None) -> None:
-    if known.checksum is None:
-        raise ValueError("'checksum' is None")
-    if time is None or (time.unit is None) != (known.unit is None):
-        raise ValueError("'known' does not suit 'time'")
-
-
-def _check_times(times: TimeInfo) -> None:
-    if times.unit not in (None, *_TICKS, "d"):
-        raise ValueError(f"'unit' is {times.unit!r}")
-    for name in ("low", "high"):
-        _check_range(name, getattr(times, name), -(1 << 63))
-
-
 def _column(header: object, part: str, tensors: Mapping[str, Any]) -> Column:
     fields = _fields(header, _column_hints(), f"a value in {part!r}")
     is_validity, buckets = fields.pop("is_validity"), fields.pop("buckets")
-    codec = Validity() if is_validity else Hashed(buckets) if fields["kind"] == "hashed" else PLAIN
+    codec = Validity() if is_validity else PLAIN if buckets is None else Hashed(buckets)
     fields["packed"] |= len(fields["members"]) > 1
     if (name := fields["name"]) not in tensors:
         raise ValueError(f"column {name!r} has no tensor")
@@ -144,11 +125,6 @@ _ABSENT = dict[str, Any](
 )
 
 
-def _check_range(name: str, number: int | None, least: int) -> None:
-    if number is not None and not least <= number < 1 << 63:
-        raise ValueError(f"{name!r} is {number}")
-
-
 def _fields(value: object, hints: Mapping[str, Any], what: str) -> dict[str, Any]:
     """The fields of a JSON object in their annotated types; fields without an annotation are ignored."""
     if type(value) is not dict:
@@ -162,7 +138,7 @@ def _fields(value: object, hints: Mapping[str, Any], what: str) -> dict[str, Any
 def _parsed(hint: Any, value: Any, what: str) -> Any:
     """A value from JSON in the annotated type of its field; lists become tuples."""
     for kind, origin, items in _alternatives(hint):
-        if type(value) is kind:
+        if type(value) is kind and (kind is not int or -(1 << 63) <= value < 1 << 64):
             return value
         if origin is dict and type(value) is dict:
             return kind(**_fields(value, _hints(kind), what)) if value else None
@@ -176,7 +152,7 @@ def _parsed(hint: Any, value: Any, what: str) -> Any:
 @cache
 def _alternatives(hint: Any) -> tuple[tuple[Any, Any, tuple[Any, ...]], ...]:
     """The types that an annotation allows, each with its origin, which is `dict` for a dataclass, and its arguments."""
-    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     return tuple((kind, dict if is_dataclass(kind) else get_origin(kind), get_args(kind)) for kind in kinds)
 
 

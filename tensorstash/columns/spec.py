@@ -148,13 +148,9 @@ def is_valid(source: "Source | Sequence[Source]") -> ColumnSpec:
 
 def named(columns: Columns, argument: str = "columns") -> list[tuple[str, ColumnSpec]]:
     """The names and specs of `columns=` in any of its forms."""
-    if isinstance(columns, str):
-        of_file = ", or give the frame of a file, such as pl.scan_parquet(path)" if argument == "static" else ""
-        raise TypeError(
-            f"{argument}= must be a list of names or a mapping, got the text {columns!r}. Write [{columns!r}]{of_file}."
-        )
-    if not isinstance(columns, (Mapping, Sequence)):
-        raise TypeError(f"{argument}= must be a list of names or a mapping, got {type_text(columns)}.")
+    if isinstance(columns, str) or not isinstance(columns, (Mapping, Sequence)):
+        what = f"the text {columns!r}. Write [{columns!r}]" if isinstance(columns, str) else type_text(columns)
+        raise TypeError(f"{argument}= must be a list of names or a mapping, got {what}.")
     if isinstance(columns, Mapping):
         if wrong := [name for name in columns if not isinstance(name, str)]:
             raise TypeError(f"Names of columns must be texts, got {wrong[0]!r}. Write {str(wrong[0])!r}.")
@@ -215,14 +211,11 @@ def hashed(source: "Source", buckets: int) -> ColumnSpec:
 
 def _vocabulary_of(vocabulary: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
     """Check a vocabulary and convert its values to Python texts or integers."""
-    if not is_listed(vocabulary):
-        is_frame = hasattr(vocabulary, "columns")
-        remedy = "Take one column of it." if is_frame else f"Write [{shown(vocabulary)}]."
-        raise TypeError(f"vocabulary= must be a list of texts or integers, got {shown(vocabulary)}. {remedy}")
-    if isinstance(vocabulary, (set, frozenset, Mapping)):
+    if not is_listed(vocabulary) or isinstance(vocabulary, (set, frozenset, Mapping)):
         raise TypeError(
-            f"vocabulary= must be in the order of the codes, got {type_text(vocabulary)}. Write a list: "
-            "sorted(...) of a set, list(...) of the values of a mapping."
+            f"vocabulary= must be a list of texts or integers in the order of the codes, got {shown(vocabulary)}. "
+            "Write a list: [...] of one value, sorted(...) of a set, list(...) of the values of a mapping or of a "
+            "column of a frame."
         )
     values: list[Any] = [_python_value(value, "vocabulary") for value in vocabulary]
     if not values:

@@ -6,15 +6,15 @@ import pyarrow as pa
 import torch
 
 from tensorstash.columns.codec import Ascending
-from tensorstash.columns.column import Column, Kind
+from tensorstash.columns.column import Column, Kind, Unit
 from tensorstash.columns.extensions import extension_of, is_opaque
-from tensorstash.common.dtypes import DTYPES, from_bfloat16
+from tensorstash.common.dtypes import DTYPES
 from tensorstash.errors import SchemaError
 
 _NUMBERS: dict[pa.DataType, torch.dtype] = {
     pa.from_numpy_dtype(numpy_name): dtype for dtype, (_, numpy_name) in DTYPES.items() if dtype != torch.bfloat16
 }
-# Arrow has no bfloat16: a field with this metadata holds its bits if it is uint16, and its values if it is float32.
+# Arrow has no bfloat16: a field of float32 with this metadata holds its values.
 BFLOAT16 = {b"tensorstash.dtype": b"bfloat16"}
 _KINDS_OF_TIME: tuple[Kind, ...] = ("timestamp", "date", "time", "duration")
 
@@ -52,16 +52,16 @@ def from_arrow(name: str, field: pa.Field) -> Column:
         item = from_arrow(name, pa.field(field.name, arrow.value_type, metadata=field.metadata))
         if item.kind == "number":
             return replace(item, shape=(arrow.list_size, *item.shape))
-    if marks_bfloat16(field) and arrow in (pa.uint16(), pa.float32()):
-        return Column(name, (field.name,), torch.bfloat16, bits=is_bfloat16(field))
+    if is_bfloat16(field) and arrow == pa.float32():
+        return Column(name, (field.name,), torch.bfloat16)
     if arrow in _NUMBERS:
         return Column(name, (field.name,), _NUMBERS[arrow])
     if pa.types.is_decimal(arrow):
         return Column(name, (field.name,), torch.float64, digits=True)
     kind = next((kind for kind in _KINDS_OF_TIME if getattr(pa.types, f"is_{kind}")(arrow)), None)
     if kind is not None:
-        unit, zone = "d" if kind == "date" else arrow.unit, getattr(arrow, "tz", None)
-        return Column(name, (field.name,), torch.int64, kind=kind, unit=unit, zone=zone)
+        unit: Unit = "d" if kind == "date" else arrow.unit
+        return Column(name, (field.name,), torch.int64, kind=kind, unit=unit, zone=getattr(arrow, "tz", None))
     raise unstorable(field)
 
 
@@ -78,54 +78,21 @@ def _conversion(field: pa.Field) -> str:
     arrow, column = field.type, f"pl.col({field.name!r})"
     if pa.types.is_null(arrow):
         return f"load {column}.cast(pl.Float64)"
-    if is_list(arrow) or pa.types.is_fixed_size_list(arrow):
-        return f"load one of its items: {_inside(column, arrow)}"
+    if (is_list(arrow) or pa.types.is_fixed_size_list(arrow)) and not arrow.value_type.num_fields:
+        return f"load one of its items: {column}.{'list' if is_list(arrow) else 'arr'}.get(0)"
     if pa.types.is_struct(arrow) and arrow.num_fields:
         return f"load its fields by their paths, such as {f'{field.name}.{arrow.field(0).name}'!r}"
-    if extension_of(field)[0].endswith(".wkb"):
-        return (
-            f"load the numbers of points, and convert other shapes first: {column}.bin.slice(5, 8).bin.reinterpret("
-            "dtype=pl.Float64) is x, and with 13 for 5 it is y"
-        )
     if not extension_of(field)[0] and arrow in (pa.binary(), pa.large_binary(), pa.binary_view()):
         return f"load {column}.cast(pl.String), if it is text in UTF-8"
     return "convert it before loading"
 
 
-def _inside(column: str, arrow: pa.DataType) -> str:
-    """The expression of the first value in lists and structs."""
-    if pa.types.is_struct(arrow) and arrow.num_fields:
-        return _inside(f"{column}.struct.field({arrow.field(0).name!r})", arrow.field(0).type)
-    if is_list(arrow) or pa.types.is_fixed_size_list(arrow):
-        return _inside(f"{column}.{'list' if is_list(arrow) else 'arr'}.get(0)", arrow.value_type)
-    return column
-
-
-def marks_bfloat16(field: pa.Field) -> bool:
-    """Whether a field says that it holds bfloat16."""
-    return field.metadata is not None and BFLOAT16.items() <= field.metadata.items()
-
-
 def is_bfloat16(field: pa.Field) -> bool:
-    """Whether an integer field, or one of lists of integers, holds the bits of bfloat16."""
-    arrow = field.type
-    while pa.types.is_fixed_size_list(arrow):
-        arrow = arrow.value_type
-    return marks_bfloat16(field) and not pa.types.is_floating(arrow)
+    """Whether a field of floats says that its values are of bfloat16."""
+    return field.metadata is not None and BFLOAT16.items() <= field.metadata.items()
 
 
 def field_type(field: pa.Field) -> str:
     """The type of a field for messages."""
     name, parameters = extension_of(field)
     return "bfloat16" if is_bfloat16(field) else f"{name} {parameters}".strip() or str(field.type)
-
-
-def from_bits(bits: pa.Array) -> pa.Array:
-    """bfloat16 bits as float32 values, because neither Arrow nor polars has bfloat16."""
-    if pa.types.is_fixed_size_list(bits.type):
-        size = bits.type.list_size
-        items = from_bits(bits.values.slice(bits.offset * size, len(bits) * size))
-        return pa.FixedSizeListArray.from_arrays(items, size, mask=bits.is_null() if bits.null_count else None)
-    mask = bits.is_null().to_numpy(zero_copy_only=False) if bits.null_count else None
-    plain = bits.fill_null(0).to_numpy(zero_copy_only=False)
-    return pa.array(from_bfloat16(plain), mask=mask)

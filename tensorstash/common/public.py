@@ -58,7 +58,7 @@ INSIDE = {
     "Loader": "__getitem__ prefetch_factor",
     "Mix": "components contents entities is_weighted numbers order parts statistics warning",
     "PackSequences": "pack_into packed_spans",
-    "Plan": "choice facts found lines request",
+    "Plan": "choice facts request snapshot",
     "Sampler": "order ranks",
     "Scaler": "scaled_spans whole_windows",
     "Several": "warning",

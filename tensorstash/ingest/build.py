@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensorstash.common.checks import amount, flag, is_flag, path_of
-from tensorstash.ingest.found import Found
 from tensorstash.ingest.request import Request
 from tensorstash.ingest.segment_key import argument_keys, check_share, check_version, key_of
+from tensorstash.ingest.snapshot import Snapshot
 from tensorstash.segments.directory import Name
 from tensorstash.segments.limits import memory_limits
 from tensorstash.segments.on_disk import FileTarget, obtain_file
@@ -62,38 +62,38 @@ def target_of(  # noqa: PLR0917  the arguments of `ts.load`
     return None if path is None and label is None else Target(label, path, version, overwrite, timeout)
 
 
-def obtain_stash(found: Found, target: Target | None, progress: bool | None) -> tuple[Stash, list[str]]:
+def obtain_stash(snapshot: Snapshot, target: Target | None, progress: bool | None) -> tuple[Stash, list[str]]:
     """The stash of a request, loaded or attached, and the texts of the warnings."""
-    stash, noted = _load_private(found, progress) if target is None else _load_once(found, target, progress)
-    is_unordered = found.request.time is None and is_reordered(found.request.source)
+    stash, noted = _load_private(snapshot, progress) if target is None else _load_once(snapshot, target, progress)
+    is_unordered = snapshot.request.time is None and is_reordered(snapshot.request.source)
     return stash, [*([_REORDERED] if is_unordered else []), *_warnings_of(stash), *noted]
 
 
-def _load_private(found: Found, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
+def _load_private(snapshot: Snapshot, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
     from tensorstash.ingest.write import write_load
 
-    draft, noted = write_load(found.choose(progress), None, memory_limits(), progress=progress)
-    found.check_unchanged()
+    draft, noted = write_load(snapshot.choose(progress), None, memory_limits(), progress=progress)
+    snapshot.check_unchanged()
     stash = Stash(Segment(os.dup(draft.fd)))
     stash.segment.populate()
     return stash, noted
 
 
-def _load_once(found: Found, target: Target, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
+def _load_once(snapshot: Snapshot, target: Target, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
     """Attach or build the stash; warnings come only from a build."""
-    if target.path is not None and any(stamp[0] == target.path for stamp in found.stamps):
+    if target.path is not None and any(stamp[0] == target.path for stamp in snapshot.stamps):
         raise ValueError(
             f"file= is written with the stash; {target.path!r} is a file of the source. Choose another path."
         )
-    key, noted = key_of(found.rows(target.version, progress), argument_keys(found.request)), list[str]()
+    key, noted = key_of(snapshot.rows(target.version, progress), argument_keys(snapshot.request)), list[str]()
 
     def build(draft: UnpublishedFile) -> None:
         from tensorstash.ingest.write import write_load
 
-        choice, limits = found.choose(progress), draft.limits()
+        choice, limits = snapshot.choose(progress), draft.limits()
         _, texts = write_load(choice, draft.fd, limits, on_disk=draft.directory.chosen, key=key, progress=progress)
         noted.extend(texts)
-        found.check_unchanged()
+        snapshot.check_unchanged()
 
     return Stash(target.get(key, build)), tuple(noted)
 

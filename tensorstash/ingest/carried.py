@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorstash.columns.column import Column, ColumnCounts, counts_of, with_counts
+from tensorstash.columns.column import Column, with_counts, with_more
 from tensorstash.common.dtypes import as_array
 from tensorstash.errors import DataError
 from tensorstash.ingest.static import StaticColumn
@@ -29,8 +29,8 @@ def carried_column(column: Column, like: Stash, entities: Sequence[Any]) -> Stat
             f"{column.name!r} is {column.dtype}, which has none for missing. Give static=, or unknown='drop'."
         )
     new = torch.full((others, *column.shape), value, dtype=column.dtype)
-    more = ColumnCounts.of(as_array(new), column, 0 if column.is_validity else new.numel())
-    return StaticColumn(with_counts(column, counts_of(column) + more), np.concatenate([known, as_array(new)]), names)
+    more = with_counts(column, as_array(new), 0 if column.is_validity else new.numel())
+    return StaticColumn(with_more(column, more), np.concatenate([known, as_array(new)]), names)
 
 
 def _missing(column: Column, like: Stash) -> Any:

@@ -24,8 +24,7 @@ class Choice:
     time: Column | None = None
     step: int | str | Calendar | None = None  # of time, if the rows need not tell it
     known: Column | None = None  # when each row became known
-    # computed columns and fields of structs, and the source columns that each is computed from
-    derived: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    read: tuple[str, ...] = ()  # source columns that a load reads; computed columns are not among them
     types: Mapping[str, str] = field(default_factory=dict)  # the Arrow types of the source columns that are used
     skipped: tuple[str, ...] = ()  # source columns that are never decoded
     expressions: Mapping[str, str] = field(default_factory=dict)  # as the header of a stash keeps them
@@ -63,11 +62,6 @@ class Choice:
     def row_bytes(self) -> int:
         """The same without the rest of the last page of each column: what is shown, because it adds up."""
         return sum(self.rows * column.row_bytes for column in self.stored)
-
-    @property
-    def read(self) -> tuple[str, ...]:
-        """Source columns that a load reads."""
-        return tuple(name for name in self.types if name not in self.derived)
 
     @property
     def header_bytes(self) -> int:

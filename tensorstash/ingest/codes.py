@@ -27,14 +27,14 @@ _LONG = 4  # rows of a run, on the average
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text or integers: `(n,)` indices into their distinct values, each of which occurs; -1 for null."""
+    """Text, integers or bytes: `(n,)` indices into their distinct values, each of which occurs; -1 for null."""
 
     indices: NDArray[np.signedinteger[Any]]
     values: pa.Array  # without null
 
 
 def piece_of(array: pa.Array) -> Piece:
-    """The distinct values of an array of text or integers; an `ArrowInvalid` if a text is not UTF-8."""
+    """The distinct values of an array of text, integers or bytes; an `ArrowInvalid` if a text is not UTF-8."""
     if pa.types.is_string_view(array.type) and len(array) and not array.null_count:
         views = _views(array)
         if (starts := _long_runs(len(array), lambda rows: _differ(views[:rows]))) is not None:

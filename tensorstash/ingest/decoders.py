@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tensorstash.columns.arrays import filled, nulls
 from tensorstash.columns.codec import Ascending, Given, Hashed, Plain, Unknown, Validity
 from tensorstash.columns.column import Column
-from tensorstash.common.dtypes import Int32s, Int64s, from_bfloat16
+from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import DataError
 from tensorstash.ingest.codes import Places, Vocabulary, bucket_codes, encoded
 from tensorstash.ingest.values import flatten, values
@@ -53,7 +53,6 @@ def decoder_of(column: Column) -> Decoder:
         case Given(vocabulary):
             return _closed(column, vocabulary, "keep")
         case Hashed(count):
-            assert count is not None
             return Decoder(lambda arrays, _: encoded(arrays[0], lambda values: bucket_codes(values, count)))
 
 
@@ -99,7 +98,4 @@ def _valid(array: pa.Array, column: Column, name: str, place: str) -> NDArray[An
     flat = flatten(array, column, name, place)
     holes = nulls(flat)
     valid = np.ones(len(flat), np.bool_) if holes is None else ~holes
-    if pa.types.is_floating(flat.type) or column.bits:
-        raw = filled(flat, 0)
-        valid &= ~np.isnan(from_bfloat16(raw) if column.bits else raw)
-    return valid
+    return valid & ~np.isnan(filled(flat, 0)) if pa.types.is_floating(flat.type) else valid

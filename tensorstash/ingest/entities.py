@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tensorstash.columns.arrays import of_numbers
 from tensorstash.columns.name_list import Names
 from tensorstash.columns.resolve import entity_column, entity_columns
 from tensorstash.columns.sharding import shard_of
@@ -26,31 +25,26 @@ class Entities:
 
     def __init__(self, columns: int) -> None:
         self._parts = [Vocabulary() for _ in range(columns)]
-        self._pairs = [Vocabulary() for _ in range(columns - 1)]  # of (number of leading parts, next part)
+        self._tuples = Vocabulary()  # of several columns: the codes of the values of each entity, as bytes
 
     def __len__(self) -> int:
-        return len((self._pairs or self._parts)[-1])
+        return len(self._parts[0] if len(self._parts) == 1 else self._tuples)
 
     def encode(self, arrays: Sequence[pa.Array]) -> Int32s:
         """The entity of each row, by the arrays of the entity columns, which have no null."""
-        codes, *others = (encoded(array, part.codes_of)[0] for part, array in zip(self._parts, arrays))
-        for pairs, part_codes in zip(self._pairs, others):
-            codes, _ = encoded(of_numbers((codes.astype(np.int64) << 32) | part_codes), pairs.codes_of)
-        return codes
+        codes = [encoded(array, part.codes_of)[0] for part, array in zip(self._parts, arrays)]
+        if len(codes) == 1:
+            return codes[0]
+        rows = np.stack(codes, axis=1)
+        kind = pa.binary(rows.itemsize * len(codes))
+        return encoded(pa.Array.from_buffers(kind, len(rows), [None, pa.py_buffer(rows)]), self._tuples.codes_of)[0]
 
     def values(self) -> list[list[Any]]:
         """For each entity column, its values in the entities as they came."""
-        return [[*map(part.names().__getitem__, codes.tolist())] for part, codes in zip(self._parts, self._codes())]
-
-    def _codes(self) -> list[Int32s]:
-        """For each entity column, `(entities,)` places in its names."""
-        leading = np.arange(len(self), dtype=np.int32)
-        codes = []
-        for vocabulary in reversed(self._pairs):
-            pairs = np.array(vocabulary.names(), np.int64)[leading]
-            codes.append((pairs & 0xFFFFFFFF).astype(np.int32))
-            leading = (pairs >> 32).astype(np.int32)
-        return [leading, *codes[::-1]]
+        if len(self._parts) == 1:
+            return [[*self._parts[0].names()]]
+        codes = np.frombuffer(b"".join(self._tuples.names()), np.int32).reshape(-1, len(self._parts))
+        return [[*map(part.names().__getitem__, of_part.tolist())] for part, of_part in zip(self._parts, codes.T)]
 
 
 def without_nulls(array: pa.Array, name: str, source: Source, row: int) -> pa.Array:

@@ -16,7 +16,7 @@ from tensorstash.columns.name_list import Names, Part, Texts
 from tensorstash.columns.types import is_text
 from tensorstash.common.calendar import Calendar
 from tensorstash.common.clock import Clock
-from tensorstash.common.dtypes import Int64s
+from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.common.progress import Progress
 from tensorstash.errors import DataError
 from tensorstash.ingest.bundles import Arrays, bundles, each_batch
@@ -118,33 +118,33 @@ def _in_order(
 
 def _read(choice: Choice, draft: Draft, progress: Progress, entities: Entities | None) -> Runs:
     """Write the times to the draft; returns the runs of entities, as they are numbered."""
-    series = np.zeros(1 if entities is None and choice.rows else 0, np.int32)  # one that all rows are of
-    runs: list[Runs] = [(np.zeros(len(series) + 1, _type_of_rows(choice.rows)), series)]
-    found, is_checked = 0, entities is None
+    rows, integer = choice.rows, _type_of_rows(choice.rows)
 
-    def write_times(place: str, row: int, arrays: Arrays, _: object) -> list[Runs]:
+    def write_times(place: str, row: int, arrays: Arrays, _: object) -> Runs | None:
         """Write the times of a batch; returns its runs, if there are entities."""
         given = {name: without_nulls(array, name, choice.source, row) for name, array in arrays.items()}
         for column in choice.times:
             ticks, _ = values([given[column.members[0]]], column, place)
             draft.write(column.name, row, ticks)
         if entities is None or choice.entity is None:
-            return []
+            return None
         edges, codes = runs_of(entities.encode([given[member] for member in choice.entity.members]))
-        return [((row + edges).astype(_type_of_rows(choice.rows)), codes)]
+        return (row + edges[:-1]).astype(integer), codes
 
     columns = [column for column in (choice.entity, *choice.times) if column]
     jobs = [(bundle, columns) for bundle in bundles(choice.source.units if columns else ())]
-    for some in each_batch(jobs, write_times, progress):
-        runs += some
-        found += sum(len(codes) for _, codes in some)
-        if not is_checked and entities is not None and found > len(entities) + len(runs):
-            # the rows of some entity are not contiguous
-            check_sorting(choice.rows, choice.source.label)
-            is_checked = True
-    edges = [edges[:-1] for edges, _ in runs]
-    edges.append(np.array([choice.rows], _type_of_rows(choice.rows)))
-    return np.concatenate(edges), np.concatenate([codes for _, codes in runs])
+    edges, codes, found, is_grouped = list[Integers](), list[Int32s](), 0, True
+    for runs in filter(None, each_batch(jobs, write_times, progress)):
+        edges.append(runs[0])
+        codes.append(runs[1])
+        found += len(runs[1])
+        if is_grouped and entities is not None and found > len(entities) + len(codes):
+            # the rows of some entity are not contiguous: is there room for more runs?
+            check_sorting(rows, choice.source.label)
+            is_grouped = False
+    if entities is None and rows:  # one series that all rows are of
+        edges, codes = [np.zeros(1, integer)], [np.zeros(1, np.int32)]
+    return np.concatenate([*edges, np.array([rows], integer)]), np.concatenate([*codes, np.zeros(0, np.int32)])
 
 
 def _type_of_rows(rows: int) -> type[np.signedinteger[Any]]:
@@ -210,8 +210,10 @@ def _write_entities(choice: Choice, draft: Draft, entities: Entities) -> tuple[N
             f"unknown, such as {names[len(known)]!r}. Leave them out with unknown='drop', or take 'keep'."
         )
     for k, (member, part) in enumerate(zip(entity.members, names.parts)):
-        integers = not is_text(choice.source.schema.field(member).type)
-        write_names(draft, f"__entities.{k}" if entity.shape else "__entities", part, integers=integers)
+        # without rows nothing tells integers
+        is_typed = len(part) or is_text(choice.source.schema.field(member).type)
+        typed = part if is_typed else np.empty(0, np.int64)
+        write_names(draft, f"__entities.{k}" if entity.shape else "__entities", typed)
     return names, numbers
 
 
@@ -219,14 +221,13 @@ def write_vocabulary(draft: Draft, column: str, names: Sequence[Any] | None) -> 
     """Write the names that the codes of a column stand for, if they stand for names."""
     if names is not None:
         (part,) = names.parts if isinstance(names, Names) else names_of([as_arrow(names)]).parts
-        write_names(draft, f"{column}.__vocabulary", part, integers=not isinstance(part, Texts))
+        write_names(draft, f"{column}.__vocabulary", part)
 
 
-def write_names(draft: Draft, name: str, names: Part, *, integers: bool) -> None:
+def write_names(draft: Draft, name: str, names: Part) -> None:
     """Write integers, or texts as two blobs: their UTF-8 bytes, and the end of each text."""
-    if isinstance(names, Texts) and not integers:
+    if isinstance(names, Texts):
         draft.blob(f"{name}.text", names.letters, torch.uint8)
         draft.blob(f"{name}.ends", names.bounds[1:], torch.int64)
     else:
-        values = np.empty(0, np.int64) if isinstance(names, Texts) else names  # without rows nothing tells integers
-        draft.blob(f"{name}.integers", values, torch.uint64 if values.dtype == np.uint64 else torch.int64)
+        draft.blob(f"{name}.integers", names, torch.uint64 if names.dtype == np.uint64 else torch.int64)

@@ -1,6 +1,7 @@
 """`like=`: arguments that are left out, and the numbers of entities and codes, are those of another stash."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,13 +9,14 @@ import pyarrow as pa
 import torch
 
 from tensorstash.columns.calendar import Moment
-from tensorstash.columns.codec import PLAIN, Ascending, Codec, Given, Unknown, Validity
+from tensorstash.columns.codec import Ascending, Given, Unknown
 from tensorstash.columns.column import Column
 from tensorstash.columns.expression import Formula, restored
 from tensorstash.columns.name_list import Names, Texts
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import ColumnSpec
 from tensorstash.columns.types import is_text
+from tensorstash.common.clock import Clock
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.stash.header import names_checksum
@@ -68,46 +70,32 @@ def columns_like(like: Stash, dtype: torch.dtype | None) -> dict[str, ColumnSpec
             members if (moments and about.shape) or about.packed else members[0],
             dtype=kept if about.kind == "number" and not about.is_validity else None,
             fill=about.fill,
-            codec=_codec_like(like, about),
+            codec=about.codec if about.unknown is None else Given(like.names(about.name)),
             empty=about.empty,
             calendar=about.calendar,
         )
     return specs
 
 
-def _codec_like(like: Stash, about: Column) -> Codec:
-    if about.kind == "hashed" and about.buckets is None:
-        raise SchemaError(
-            f"A file of an earlier release does not say how many buckets {about.name!r} has. Give columns=, with "
-            "ts.hashed."
-        )
-    if about.kind == "category" and about.unknown is not None:
-        return Given(like.names(about.name))
-    return about.codec if about.kind == "hashed" or isinstance(about.codec, Validity) else PLAIN
+def check_taken_over(
+    columns: Sequence[Column], times: Sequence[Column], like: Stash, where: str, *, casts: bool
+) -> None:
+    """Raise if columns or times that are taken over from `like` are not what they are there.
 
-
-def check_columns_like(columns: tuple[Column, ...], like: Stash, dtype: torch.dtype | None, where: str) -> None:
-    """Raise if a column that is taken over from `like` is not what it is there."""
-    for column in columns:
-        about = like.about(column.name)
-        floating = dtype is not None and about.dtype.is_floating_point
-        for what in ("kind", "shape", "unit", "zone", *([] if floating else ["dtype"])):
+    `casts` says whether the load gives floating columns a type of its own.
+    """
+    of_column = ("kind", "shape", "unit", "zone", "dtype")
+    pairs: list[tuple[str, Column, Column | Clock, Sequence[str]]]
+    pairs = [(column.name, column, like.about(column.name), of_column) for column in columns]
+    pairs += [(column.members[0], column, like.clock, ("unit", "zone")) for column in times]
+    for name, column, about, settings in pairs:
+        for what in settings:
             here, there = getattr(column, what), getattr(about, what)
-            if here != there:
+            if here != there and not (what == "dtype" and casts and there.is_floating_point):
                 raise SchemaError(
-                    f"A column that like= names is the same in both; the {what} of {column.name!r} is {here} in "
-                    f"{where}, and {there} in like=. Convert it, or name the columns as columns=."
+                    f"What like= names is the same in both; the {what} of {name!r} is {here} in {where}, and {there} "
+                    "in like=. Convert it, or give columns= and time= yourself."
                 )
-
-
-def check_time_like(time: Column, like: Stash, where: str) -> None:
-    """Raise if the time column that is taken over from `like` has another unit or zone."""
-    here, there = ((times.unit or "integers", times.zone) for times in (time, like.clock))
-    if here != there:
-        raise SchemaError(
-            f"The times that like= names are the same in both; {time.members[0]!r} has the unit {here[0]} and the zone "
-            f"{here[1]} in {where}, and {there[0]} and {there[1]} in like=. Convert it, or name it as time=."
-        )
 
 
 def column_like(

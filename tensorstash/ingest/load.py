@@ -9,7 +9,7 @@ import torch
 from tensorstash.columns.codec import Unknown
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import check_shard
-from tensorstash.columns.spec import Columns, check_dtype
+from tensorstash.columns.spec import Columns
 from tensorstash.common.calendar import GivenStep, is_calendar
 from tensorstash.common.checks import one_of
 from tensorstash.common.frequency import as_text
@@ -97,7 +97,6 @@ def plan(
     one_of(unknown, get_args(Unknown), "unknown")
     if other is None and unknown != "keep":
         raise ValueError(f"unknown={unknown!r} is about what like= lacks, and there is no like=. Leave it out.")
-    check_dtype(dtype)
     of_like = frozenset(name for name, given in (("columns", columns), ("time", time)) if given is None)
     entity, time, known = keys_like(other, entity, time, known)
     named = columns_like(other, dtype) if other is not None and columns is None else columns

@@ -1,6 +1,5 @@
 """A plan: what a load will hold and what it will cost, shown before it is loaded."""
 
-import html
 import os
 import warnings
 from functools import cached_property
@@ -9,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from tensorstash.columns.column import Column
 from tensorstash.common.checks import flag
-from tensorstash.common.html import table
 from tensorstash.common.keywords import made_by, suggests_keywords
 from tensorstash.common.public import members
 from tensorstash.common.text import aligned
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.build import obtain_stash, target_of
-from tensorstash.ingest.found import Found
 from tensorstash.ingest.plan_text import CUTTABLE, HEAD, NUMBERS, cells, facts
 from tensorstash.ingest.request import Request
+from tensorstash.ingest.snapshot import Snapshot
 from tensorstash.segments.limits import memory_limits, memory_told
 from tensorstash.stash.stash import Stash
 
@@ -49,15 +47,15 @@ class Plan:
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.found: Found | None = None  # `None` until the source was looked at
+        self.snapshot: Snapshot | None = None  # `None` until the source was looked at
 
     @cached_property
     def choice(self) -> "Choice":
         """What was found in the source, and what a load makes of it. A wrong column is an error here."""
         with memory_told():
-            found = Found(self.request)
-            choice = found.choose(None)
-        self.found = found
+            snapshot = Snapshot(self.request)
+            choice = snapshot.choose(None)
+        self.snapshot = snapshot
         return choice
 
     @property
@@ -120,7 +118,7 @@ class Plan:
             progress: show a bar, in rows and MB/s; `None` shows it when the output is a terminal or a notebook.
 
         Raises:
-            SourceError: the source has changed since the plan looked at it. Others: `ts.load`.
+            SourceError: a file has changed since the plan looked at it. Others: `ts.load`.
 
         Example:
             >>> import tensorstash as ts
@@ -151,27 +149,18 @@ class Plan:
             found.append(facts(name, key.members, types, role, column=key, rows=choice.rows))
         return found
 
-    @property
-    def lines(self) -> list[tuple[str, ...]]:
-        """A line of cells for each column, under the head `plan_text.HEAD`."""
-        return [*map(cells, self.facts)]
-
-    def _repr_html_(self) -> str:
-        caption, *others = html.escape(repr(self)).splitlines()
-        notes = "".join(f"<p>{line}</p>" for line in others[len(self.lines) + 1 :])
-        return f"<p><b>Plan</b>: {caption}</p>{table(HEAD, self.lines)}{notes}"
-
     __dir__ = members
 
     def __repr__(self) -> str:
-        choice, request = self.choice, self.request
-        least, most = choice.row_bytes, sum(told["bytes"] or 0 for told in self.facts)
+        choice, request, described = self.choice, self.request, self.facts
+        least, most = choice.row_bytes, sum(told["bytes"] or 0 for told in described)
+        table = [*map(cells, described)]
         size = f"{least / 1e6:,.1f}" + (f" to {most / 1e6:,.1f}" if most > least else "")
         lines = [
             f"{self.source}: {self.rows:,} rows, {size} MB of {self.free / 1e6:,.0f} MB free",
-            indent(aligned([(name, *others) for name, _, *others in (HEAD, *self.lines)], NUMBERS, CUTTABLE), "  "),
+            indent(aligned([(name, *others) for name, _, *others in (HEAD, *table)], NUMBERS, CUTTABLE), "  "),
         ]
-        if others := [f"{name} = {members}" for name, members, *_ in self.lines if members]:
+        if others := [f"{name} = {members}" for name, members, *_ in table if members]:
             lines.append(f"from: {'; '.join(others)}")
         if choice.static or choice.joined:
             lines.append("static: one value per entity; only a load counts the entities")
@@ -191,8 +180,8 @@ def loaded(plan: Plan, *, share: Any, file: Any, version: Any, overwrite: bool, 
     target = target_of(plan.request, share, file, version, overwrite, timeout)
     try:
         with memory_told():
-            found = Found(plan.request) if plan.found is None else plan.found.again(progress)
-            stash, notes = obtain_stash(found, target, progress)
+            snapshot = Snapshot(plan.request) if plan.snapshot is None else plan.snapshot.again(progress)
+            stash, notes = obtain_stash(snapshot, target, progress)
     except TensorstashError as error:
         # our frames, most of them of threads, say nothing that its message and its cause do not
         raise error.with_traceback(None)  # noqa: B904  the cause that it has stays

@@ -13,7 +13,7 @@ from tensorstash.columns.column import Column
 from tensorstash.columns.expression import Expression, Formula, is_expression, source_of
 from tensorstash.columns.names import prefixes
 from tensorstash.columns.resolve import entity_columns
-from tensorstash.columns.spec import Columns, ColumnSpec, named
+from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
 from tensorstash.common.calendar import Calendar
 from tensorstash.common.checks import shown
 from tensorstash.common.text import cut, type_text
@@ -109,6 +109,7 @@ def check_time(time: object) -> str | None:
 
 def check_floating(dtype: torch.dtype | None) -> torch.dtype | None:
     """Check `dtype=` of a load."""
+    check_dtype(dtype)
     if dtype is not None and not dtype.is_floating_point:
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
     return dtype

@@ -45,7 +45,7 @@ def contents(source: Source, names: Sequence[str]) -> str:
 
 
 def key_of(source: object, arguments: Mapping[str, object]) -> str:
-    """64 hex digits for the rows of a source, as `Found.rows` names them, and the `argument_keys` of a request."""
+    """64 hex digits for the rows of a source, as `Snapshot.rows` names them, and the `argument_keys` of a request."""
     decisive = {
         "format": VERSION,
         "release": release_of("tensorstash"),  # another release may decode differently
@@ -118,19 +118,13 @@ def check_share(share: object, source: Any) -> str:
 def label_of(source: Any) -> str:
     """A label for a source: the name of the first path without its suffix, or the type of the source.
 
-    For a glob it is the part of the name before the first wildcard, or the directory's name if nothing is before it.
+    For a glob such as "weather/*.parquet" it is the name of the directory in which the search begins.
     """
     while isinstance(source, (list, tuple)) and source:
         source = source[0]
     name = type(source).__name__.lower()
     if isinstance(source, (str, os.PathLike)):
         path = os.path.abspath(label_of_paths(source))
-        name = Path(path).stem
-        if not os.path.exists(path) and (wildcard := WILDCARD.search(name)):
-            before = _as_label(name[: wildcard.start()]).rstrip("_.+@=-")
-            name = before or os.path.basename(before_wildcard(path))
-    return _as_label(name) or "stash"
-
-
-def _as_label(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.+@=-]+", "-", name).lstrip("_.+@=-")[:100]
+        is_glob = WILDCARD.search(path) and not os.path.exists(path)
+        name = Path(before_wildcard(path) if is_glob else path).stem
+    return re.sub(r"[^A-Za-z0-9_.+@=-]+", "-", name).lstrip("_.+@=-")[:100] or "stash"

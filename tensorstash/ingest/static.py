@@ -9,7 +9,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.columns.column import Column, ColumnCounts, with_counts
+from tensorstash.columns.column import Column, with_counts
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import DTYPES, Bools, Int64s
 from tensorstash.errors import DataError
@@ -99,7 +99,7 @@ def static_column(column: Column, values: NDArray[Any], nulls: int, decoder: Dec
     """A column of decoded values, `(entities, *shape)`, with their counts; codes ascend."""
     new_codes = decoder.renumbering()
     values = values if new_codes is None else new_codes[values]
-    return StaticColumn(with_counts(column, ColumnCounts.of(values, column, nulls)), values, decoder.names())
+    return StaticColumn(with_counts(column, values, nulls), values, decoder.names())
 
 
 def _differ(bits: Bits, others: Bits) -> Bools:

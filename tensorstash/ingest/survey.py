@@ -17,7 +17,7 @@ from tensorstash.common.text import size_text
 from tensorstash.errors import ColumnError, SchemaError
 from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.entities import of_shard, rows_of_like
-from tensorstash.ingest.like import check_columns_like, check_time_like, column_like, entity_like
+from tensorstash.ingest.like import check_taken_over, column_like, entity_like
 from tensorstash.ingest.plan_text import type_name
 from tensorstash.ingest.request import Request, Specs, Step
 from tensorstash.ingest.same_names import check_names
@@ -25,7 +25,6 @@ from tensorstash.ingest.untimed import forgotten_time, is_index
 from tensorstash.segments.format import MAX_HEADER
 from tensorstash.sources.derive import bound, check_utf8, fields_of, stored
 from tensorstash.sources.file import File
-from tensorstash.sources.formats import CSV, format_of
 from tensorstash.sources.given_times import calendar_of
 from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.kept_rows import columns_of, filtered
@@ -43,27 +42,25 @@ def choose(request: Request, files: Sequence[File] | None, progress: bool | None
     Rows are chosen first; of those alone columns are computed.
     """
     table = None if request.table is None else choose(request.table, None, progress)
-    opened = open_source(request.source, files, request.wanted, request.filter, progress)
-    if request.argument != "columns":
-        opened = replace(opened, label=f"{opened.label} of {request.argument}=")
-    check_utf8(opened)
-    _check_typed(request, opened, files)
+    opened = _opened(request, files, progress)
     fields = fields_of(opened, request.named, request.wanted.mentions)
     source = with_iso_time(stored(with_derived(opened, fields)), request.time)
     source = with_iso_time(source, request.known)
     formulas = bound(request.formulas, request.time, source)
-    derived = {column.field.name: column.inputs for column in (*fields, *formulas)}
-    specs = _chosen_columns(request, source.schema, derived)
+    computed = {column.field.name: column.inputs for column in (*fields, *formulas)}
+    specs = _chosen_columns(request, source.schema, computed)
     members = request.members.union(str(member) for spec in specs.values() for member in spec.members)
     # a wrong name is refused before the filter reads its columns
     _check_columns(request, source, (*request.keys, *sorted(members.difference(request.formulas))))
+
     chosen, filter_columns, strangers = _chosen_rows(request, source, progress)
     whole = with_iso_time(shaped(with_derived(chosen, formulas), members), request.known)
-    used = request.keys.union(members, filter_columns, *derived.values())
+
     schemas = {name: schema for schema in (whole.schema, opened.schema) for name in schema.names}
+    used = request.keys.union(members, filter_columns, *computed.values())
     choice = replace(
         _choice(request, whole, specs),
-        derived=derived,
+        read=tuple(name for name in schemas if name in used and name not in computed),
         skipped=tuple(name for name in schemas if name not in used),
         types={name: type_name(schema.field(name).type) for name, schema in schemas.items() if name in used},
         table=table,
@@ -80,17 +77,23 @@ def choose(request: Request, files: Sequence[File] | None, progress: bool | None
     return choice
 
 
-def _check_typed(request: Request, source: Source, files: Sequence[File] | None) -> None:
-    """Refuse keys whose type only values would tell, as in CSV files, in a source that has no rows."""
-    guessed = (pa.null(), pa.float64()) if files and format_of(files[0].name) is CSV else (pa.null(),)
-    keys = [] if source.rows else [name for name in source.schema.names if name in request.keys]
-    if untyped := [name for name in keys if source.schema.field(name).type in guessed]:
-        raise SchemaError(
-            f"Entities and times need a type; {source.label} has no rows"
-            f"{'' if request.filter is None else ', or none that filter= keeps,'} that tell the type of "
-            f"{untyped[0]!r}. Load a source with rows, or, with polars, a frame with types: frame.cast({{"
-            f"{untyped[0]!r}: {'pl.String' if untyped[0] in entity_columns(request.entity) else 'pl.Datetime'}}})."
-        )
+def _opened(request: Request, files: Sequence[File] | None, progress: bool | None) -> Source:
+    """The source as it is stored, with a label for messages; refuse keys whose type only values would tell."""
+    source = open_source(request.source, files, request.wanted, request.filter, progress)
+    if request.argument != "columns":
+        source = replace(source, label=f"{source.label} of {request.argument}=")
+    check_utf8(source)
+    keys = [] if source.rows else [field for field in source.schema if field.name in request.keys]
+    for field in keys:
+        if field.type in (pa.null(), pa.float64()):  # readers of CSV guess one of these
+            kind = "pl.String" if field.name in entity_columns(request.entity) else "pl.Datetime"
+            raise SchemaError(
+                f"Entities and times need a type; {source.label} has no rows"
+                f"{'' if request.filter is None else ', or none that filter= keeps,'} that tell the type of "
+                f"{field.name!r}. Load a source with rows, or, with polars, a frame with types: "
+                f"frame.cast({{{field.name!r}: {kind}}})."
+            )
+    return source
 
 
 def _check_columns(request: Request, source: Source, names: Sequence[str]) -> None:
@@ -102,9 +105,7 @@ def _check_columns(request: Request, source: Source, names: Sequence[str]) -> No
             raise ColumnError(
                 f"{error} The index has no name: load frame.rename_axis('time') with time='time'."
             ) from None
-        if "columns" not in request.of_like:
-            raise
-        raise ColumnError(f"{error} It is one of like=: add it to the source, or say what to load.") from None
+        raise
 
 
 def _chosen_columns(request: Request, schema: pa.Schema, derived: Inputs) -> Specs:
@@ -161,12 +162,12 @@ def _choice(request: Request, source: Source, specs: Specs) -> Choice:
         raise ValueError(
             f"A stash has at least one column; none of {where} was chosen. Name some in {request.argument}=."
         )
-    if like is not None and "columns" in request.of_like:
-        check_columns_like(columns, like, request.dtype, where)
     entity = None if request.entity is None else entity_column(schema, request.entity, where)
     time = None if request.time is None else time_column(schema, request.time, where)
-    if like is not None and time is not None and "time" in request.of_like:
-        check_time_like(time, like, where)
+    if like is not None:
+        of_like = columns if "columns" in request.of_like else ()
+        times = (time,) if time is not None and "time" in request.of_like else ()
+        check_taken_over(of_like, times, like, where, casts=request.dtype is not None)
     known = None if request.known is None else time_column(schema, request.known, where, "known")
     if time is not None and known is not None:
         check_comparable(time, known)

@@ -52,9 +52,6 @@ def _member(array: pa.Array, column: Column, name: str, place: str) -> tuple[NDA
     if count and fill is None and not column.dtype.is_floating_point:
         raise _null_error(column, name, count, place)
     raw = filled(flat, 0)  # without nulls the memory of Arrow: never written to
-    if column.bits and column.dtype == torch.bfloat16 and holes is None and fill is None:
-        return raw, count
-    raw = from_bfloat16(raw) if column.bits else raw
     if fill is not None and raw.dtype.kind == "f":
         unknown = np.isnan(raw)
         holes = unknown if holes is None else holes | unknown

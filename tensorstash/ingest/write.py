@@ -3,14 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from tensorstash.columns.codec import Ascending
-from tensorstash.columns.column import Column, ColumnCounts, with_counts
+from tensorstash.columns.column import Column, with_counts, with_more
 from tensorstash.columns.info import StashInfo, to_header
 from tensorstash.columns.number_texts import look_like_numbers
 from tensorstash.common.calendar import Calendar
@@ -36,8 +34,8 @@ from tensorstash.stash.stash import Stash
 _WORTH_A_THREAD = 1 << 20  # values: to decode fewer takes less time than to start a thread and wait for it
 
 
-# of a batch of a column: its name, the counts, and of a static column the rows that decide
-_Decoded = tuple[str, ColumnCounts, Deciding | None]
+# of a batch: a column with its counts, and of a static column the rows that decide
+_Decoded = tuple[Column, Deciding | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,24 +127,31 @@ def _decode_columns(load: _Load, progress: Progress) -> tuple[list[Column], list
     names = [] if keys.places is None else [column.name for column in choice.columns]
     # memory is allocated in threads
     moved = dict(zip(names, in_threads(names, lambda name, _: draft.array(name))))
+    settled = {c.name: Settled(c, choice.source, keys.entities, load.decoders[c.name]) for c in choice.static}
 
     def decode(place: str, row: int, arrays: Arrays, columns: Sequence[Column]) -> list[_Decoded]:
         found = list[_Decoded]()
         for column in columns:
-            members = [arrays[member] for member in column.members]
-            values, nulls = load.decoders[column.name].decode(members, place)
-            deciding = _put(load, column, row, values, moved)
-            found.append((column.name, ColumnCounts.of(values, column, nulls), deciding))
+            values, nulls = load.decoders[column.name].decode([arrays[member] for member in column.members], place)
+            deciding, stop = None, row + len(values)
+            if column.name in settled:
+                deciding = deciding_rows(np.arange(row, stop), _entities(keys, row, stop), bits_of(values, column))
+            elif keys.places is None:
+                draft.write(column.name, row, values)
+            else:
+                moved[column.name][keys.places[row:stop]] = values
+            found.append((with_counts(column, values, nulls), deciding))
         return found
 
-    counts = {column.name: ColumnCounts.of(np.zeros(0), column) for column in (*choice.columns, *choice.static)}
-    settled = {c.name: Settled(c, choice.source, keys.entities, load.decoders[c.name]) for c in choice.static}
-    for name, of_batch, deciding in chain.from_iterable(each_batch(_jobs(choice), decode, progress)):
-        counts[name] += of_batch
+    whole: dict[str, Column] = {}
+    for column, deciding in chain.from_iterable(each_batch(_jobs(choice), decode, progress)):
+        whole[column.name] = with_more(whole[column.name], column) if column.name in whole else column
         if deciding is not None:
-            settled[name].add(deciding)
-    columns = [with_counts(column, _renumber(load, column, counts[column.name])) for column in choice.columns]
-    return columns, [static.values(counts[name].nulls) for name, static in settled.items()]
+            settled[column.name].add(deciding)
+    for column in (*choice.columns, *choice.static):
+        whole.setdefault(column.name, with_counts(column, np.zeros(0)))  # without rows
+    columns = [_renumbered(load, whole[column.name]) for column in choice.columns]
+    return columns, [static.values(whole[name].nulls) for name, static in settled.items()]
 
 
 def _jobs(choice: Choice) -> list[Job]:
@@ -158,31 +163,17 @@ def _jobs(choice: Choice) -> list[Job]:
     return [(part, columns[share::shares]) for part in parts for share in range(shares)]
 
 
-def _renumber(load: _Load, column: Column, counts: ColumnCounts) -> ColumnCounts:
-    """Give the texts of a column their codes in ascending order; returns the counts of these."""
+def _renumbered(load: _Load, column: Column) -> Column:
+    """Give the texts of a column their codes in ascending order; returns it with the counts of these."""
     new_codes, draft = load.decoders[column.name].renumbering(), load.draft
     if new_codes is None:
-        return counts
-    renumbered = ColumnCounts(nulls=counts.nulls)
+        return column
+    column = with_counts(column, np.zeros(0), column.nulls)
     for start, stop in blocks(0, load.choice.rows):
         codes = new_codes[draft.read(column.name, start, stop - start)]
         draft.write(column.name, start, codes)
-        renumbered += ColumnCounts.of(codes, column)
-    return renumbered
-
-
-def _put(
-    load: _Load, column: Column, row: int, values: NDArray[Any], moved: Mapping[str, NDArray[Any]]
-) -> Deciding | None:
-    """Write the values of rows of the source, from `row` on; of a static column, return the rows that decide it."""
-    end, places = row + len(values), load.keys.places
-    if column in load.choice.static:
-        return deciding_rows(np.arange(row, end), _entities(load.keys, row, end), bits_of(values, column))
-    if places is not None:
-        moved[column.name][places[row:end]] = values
-    else:
-        load.draft.write(column.name, row, values)
-    return None
+        column = with_more(column, with_counts(column, codes))
+    return column
 
 
 def _entities(keys: Keys, start: int, stop: int) -> Int64s:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tensorstash.columns.expression import Compute, Expression, printed, serialized
-from tensorstash.columns.types import from_arrow, from_bits, is_bfloat16
+from tensorstash.columns.types import from_arrow
 from tensorstash.common.forks import check_pool
 from tensorstash.errors import DataError, SchemaError
 from tensorstash.sources.storage import decoded
@@ -56,7 +56,7 @@ def bind(expression: Expression, name: str, fields: Sequence[pa.Field], where: s
             f"An expression must suit its columns; {name!r} cannot be computed from {where}, where {types}: "
             f"{first_line(error)}. Cast the columns, or the result."
         ) from error
-    return _arrow_type(name, dtype), _computing(expression.expr, name, schema, fields, dtype)
+    return _arrow_type(name, dtype), _computing(expression.expr, name, schema, dtype)
 
 
 def first_line(error: BaseException) -> str:
@@ -158,12 +158,12 @@ def _parts(expr: "pl.Expr", schema: "pl.Schema") -> "Iterator[pl.Expr]":
         yield from _parts(part, schema)
 
 
-def _computing(expr: "pl.Expr", name: str, schema: "pl.Schema", fields: Sequence[pa.Field], dtype: Any) -> Compute:
+def _computing(expr: "pl.Expr", name: str, schema: "pl.Schema", dtype: Any) -> Compute:
     import polars as pl
 
     def compute(arrays: Sequence[pa.Array], place: str, _: object) -> pa.Array:
         try:
-            series = [*map(_series, arrays, fields, schema.values())]
+            series = [*map(_series, arrays, schema.values())]
             values = pl.DataFrame(dict(zip(schema, series))).with_columns(expr.alias(name))[name]
             if values.dtype != dtype:
                 raise TypeError(f"its values are {values.dtype}, not {dtype}")
@@ -200,10 +200,10 @@ def _polars_type(field: pa.Field) -> Any:
             dtype = pl.Series(pl.from_arrow(pa.schema([field]).empty_table())).dtype
             if isinstance(dtype, pl.Enum):
                 return dtype
-    return _series(pa.nulls(0, field.type), field, None).dtype
+    return _series(pa.nulls(0, field.type), None).dtype
 
 
-def _series(array: pa.Array, field: pa.Field, dtype: Any) -> "pl.Series":
+def _series(array: pa.Array, dtype: Any) -> "pl.Series":
     """An Arrow array as a polars series. Dictionaries are decoded, because they differ between batches."""
     import polars as pl
 
@@ -211,5 +211,5 @@ def _series(array: pa.Array, field: pa.Field, dtype: Any) -> "pl.Series":
         array = decoded(array)
     if pa.types.is_date64(array.type):
         array = array.cast(pa.date32())
-    series = pl.Series(pl.from_arrow(from_bits(array) if is_bfloat16(field) else array))
+    series = pl.Series(pl.from_arrow(array))
     return series.cast(dtype) if isinstance(dtype, pl.Enum) else series

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tensorstash.columns.names import field_of
-from tensorstash.columns.types import is_bfloat16, is_text
+from tensorstash.columns.types import is_text
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.sources.pyarrow_texts import missing_column
 from tensorstash.sources.read import Source, Unit, read, with_rows
@@ -83,10 +83,6 @@ def columns_of(condition: "Filter", schema: pa.Schema, where: str) -> list[str]:
         with suppress(pa.ArrowException):
             _mask(_nothing(rest), condition.expression)
             fields = rest  # the name occurs only in a value of the expression
-    if odd := [field.name for field in fields if is_bfloat16(field)]:
-        raise SchemaError(
-            f"filter= compares values of Arrow; {odd[0]!r} is bfloat16, which Arrow lacks. Filter by another column."
-        )
     return [field.name for field in fields]
 
 

@@ -9,12 +9,13 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.columns.arrays import of_numbers
+from tensorstash.columns.arrays import numbers, of_numbers
 from tensorstash.columns.names import check_for_polars
 from tensorstash.columns.types import BFLOAT16
+from tensorstash.common.dtypes import from_bfloat16
 from tensorstash.common.text import cut, type_text
 from tensorstash.errors import SchemaError, SourceError
-from tensorstash.sources.read import BATCH_ROWS, Source, Wanted, check_unique, in_order
+from tensorstash.sources.read import BATCH_ROWS, Derived, Source, Wanted, check_unique, in_order, with_derived
 from tensorstash.sources.storage import without_null_views
 
 _LONGEST = 160  # characters of an error of Arrow
@@ -195,7 +196,20 @@ def open_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Source:
         )
     schema = pa.schema([table.schema.field(0) for table in tables.values()])
     whole = pa.Table.from_arrays([table[0] for table in tables.values()], schema=schema)
-    return _open_wanted(whole, names, types, "the mapping")
+    opened = _open_wanted(whole, names, types, "the mapping")
+    return with_derived(opened, [_values_of_bits(field) for field in schema if field.metadata])
+
+
+def _values_of_bits(field: pa.Field) -> Derived:
+    """The values of a tensor of bfloat16, which Arrow has as integers, in float32."""
+    arrow = _from_bits(pa.nulls(0, field.type)).type
+    return Derived(field.with_type(arrow), (field.name,), lambda arrays, *_: _from_bits(arrays[0]))
+
+
+def _from_bits(bits: pa.Array) -> pa.Array:
+    if pa.types.is_fixed_size_list(bits.type):
+        return pa.FixedSizeListArray.from_arrays(_from_bits(bits.flatten()), bits.type.list_size)
+    return of_numbers(from_bfloat16(numbers(bits)))
 
 
 def _column_of(source: Mapping[Any, Any], names: list[str]) -> pa.Table:

@@ -6,7 +6,7 @@ from operator import itemgetter
 import pyarrow as pa
 
 from tensorstash.columns.extensions import extension_of, is_opaque, periods_of
-from tensorstash.columns.types import field_type, is_bfloat16, is_text, marks_bfloat16, value_type
+from tensorstash.columns.types import field_type, is_bfloat16, is_text, value_type
 from tensorstash.errors import SourceError
 from tensorstash.sources.read import Wanted, check_unique
 
@@ -54,9 +54,9 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
 
 def wider(left: pa.Field, right: pa.Field) -> pa.Field | None:
     """A field that can hold every value of both; `None` if there is none."""
-    if is_bfloat16(left) != is_bfloat16(right) or _meaning(left) != _meaning(right):
+    if _meaning(left) != _meaning(right):
         return None
-    if marks_bfloat16(left) != marks_bfloat16(right):
+    if is_bfloat16(left) != is_bfloat16(right):
         left = left.remove_metadata()  # plain floats would be rounded
     if left.type == right.type or (is_text(left.type) and is_text(right.type)):
         return left

@@ -65,7 +65,7 @@ def _check_fills(segment: Segment, info: StashInfo) -> None:
     """Raise `ValueError` if a fill does not fit its column; `Stash.vocabulary` checks the fills of codes."""
     numbers = [column for column in (*info.columns, *info.static) if not column.is_coded]
     for name, fill in [(column.name, fill) for column in numbers for fill in (column.fill, column.empty)]:
-        if fill is not None and (isinstance(fill, str) or not fits(fill, segment.entries[name].dtype)):
+        if fill is not None and not fits(fill, segment.entries[name].dtype):
             raise ValueError(f"column {name!r} is filled with {fill!r}")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from tensorstash.columns.column import ColumnCounts, with_counts
+from tensorstash.columns.column import with_counts
 from tensorstash.columns.info import StashInfo, to_header
 from tensorstash.common.dtypes import as_integers
 from tensorstash.segments.draft import Draft
@@ -49,7 +49,6 @@ def _info(info: StashInfo, frequency: int | str | None) -> StashInfo:
     time = info.time and replace(info.time, low=None, high=None, duplicates=False, checksum=none)
     known = info.known and replace(info.known, low=None, high=None, is_first=False, checksum=none)
     # of values that are not in a vocabulary only is kept whether the vocabulary was given
-    columns = tuple(
-        with_counts(column, ColumnCounts(unknown=None if column.unknown is None else 0)) for column in info.columns
-    )
+    empty = np.zeros(0)
+    columns = tuple(replace(with_counts(column, empty), unknown=column.unknown and 0) for column in info.columns)
     return replace(info, rows=0, columns=columns, time=time, known=known, frequency=frequency)

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 
-from tensorstash.columns.column import ColumnCounts, with_counts
+from tensorstash.columns.column import with_counts, with_more
 from tensorstash.columns.info import to_header
 from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import DTYPES, as_array, as_integers, one_nan
@@ -170,14 +170,13 @@ def _written(
             _put(draft, name, 0, values, is_static=is_static)
             continue
         row, scaled = 0, replace(about[name], dtype=to[name], is_scaled=True)
-        counts = ColumnCounts(nulls=scaled.nulls)
+        about[name] = with_counts(scaled, as_array(values[:0]), scaled.nulls)
         like = torch.empty(0, dtype=torch.promote_types(values.dtype, to[name]))
         constants = ScaleConstants.of(scaler.center[name], scaler.scale[name], like)
         rows = max(1, len(values) if is_static else _BLOCK // constants.items)
         for block in _scaled(values, to[name], constants, None if is_static else groups, rows):
             _put(draft, name, row, block, is_static=is_static)
-            row, counts = row + len(block), counts + ColumnCounts.of(as_array(block), scaled)
-        about[name] = with_counts(scaled, counts)
+            row, about[name] = row + len(block), with_more(about[name], with_counts(scaled, as_array(block)))
     columns, static = (tuple(about[one.name] for one in every) for every in (stash.info.columns, stash.info.static))
     draft.seal(to_header(replace(stash.info, columns=columns, static=static)))
     return draft

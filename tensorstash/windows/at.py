@@ -52,10 +52,7 @@ def points_of(stash: Stash, frame: Any, closed: str, spans: Collection[str]) -> 
 
 
 def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
-    """The columns by name, bfloat16 as float32."""
-    import pyarrow as pa
-
-    from tensorstash.columns.types import from_bits, is_bfloat16
+    """The columns by name."""
     from tensorstash.ingest.static import read_columns
     from tensorstash.sources.read import Wanted
     from tensorstash.sources.source import open_source
@@ -67,9 +64,7 @@ def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
             f"{type_text(frame)}.{' Write at=frame.collect().' * hasattr(frame, 'collect')}"
         )
     source = open_source(frame, None, Wanted(None), None, progress=False)
-    columns = read_columns(source, source.schema.names)
-    bits = [field.name for field in source.schema if is_bfloat16(field)]
-    return columns | {name: pa.chunked_array([*map(from_bits, columns[name].chunks)]) for name in bits}
+    return read_columns(source, source.schema.names)
 
 
 def _first_null(array: "pa.ChunkedArray") -> int:

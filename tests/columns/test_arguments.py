@@ -44,7 +44,7 @@ def test_lone_surrogates_are_refused() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"a": 5}, "got a dict"),
+        ({"a": 5}, "in the order of the codes, got {'a': 5}"),
         (np.array([[1, 2]]), "got array([1, 2]) among 1 values"),
         (torch.tensor([[1, 2]]), "got tensor([1, 2]) among 1 values"),
         (

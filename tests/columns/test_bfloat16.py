@@ -34,13 +34,7 @@ def of_arrow(tensor: torch.Tensor) -> pa.Table:
     return ts.load({"h": tensor}, ["h"]).to_arrow()
 
 
-def of_bits(tensor: torch.Tensor) -> pa.Table:
-    """Bits in a field that says what they are."""
-    field = pa.field("h", pa.uint16(), metadata={"tensorstash.dtype": "bfloat16"})
-    return pa.table([pa.array(tensor.view(torch.uint16).numpy())], schema=pa.schema([field]))
-
-
-SOURCES = [of_tensors, of_arrow, of_bits]
+SOURCES = [of_tensors, of_arrow]
 
 
 def with_column(source: Any, name: str, values: Any, field: str = "h") -> Any:
@@ -87,6 +81,12 @@ def test_files_of_which_some_hold_floats_are_read_as_floats(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("source", SOURCES)
+def test_a_filter_compares_values(source: Callable[[torch.Tensor], Any]) -> None:
+    stash = ts.load(source(HALVES), ["h"], filter=[("h", ">", 1.75)])
+    assert exact(stash["h"].tolist(), [float(HALVES[2]), 2.0])
+
+
+@pytest.mark.parametrize("source", SOURCES)
 def test_a_label_has_its_value(source: Callable[[torch.Tensor], Any]) -> None:
     """As float32, because labels are arrays of numpy, which lacks the type; NaN where it is missing, as in floats."""
     stash = ts.load({"t": [*range(9)], "y": np.arange(9.0)}, ["y"], time="t")
@@ -98,9 +98,9 @@ def test_a_label_has_its_value(source: Callable[[torch.Tensor], Any]) -> None:
 
 
 def test_a_missing_label_is_nan() -> None:
-    field = pa.field("label", pa.uint16(), metadata={"tensorstash.dtype": "bfloat16"})
+    field = pa.field("label", pa.float32(), metadata={"tensorstash.dtype": "bfloat16"})
     schema = pa.schema([pa.field("t", pa.int64()), field])
-    at = pa.table([pa.array([2, 3]), pa.array([16320, None], pa.uint16())], schema=schema)
+    at = pa.table([pa.array([2, 3]), pa.array([1.5, None], pa.float32())], schema=schema)
     windows = ts.Windows(ts.load({"t": [*range(9)], "y": np.arange(9.0)}, ["y"], time="t"), 1, at=at)
     assert exact(windows[:]["label"].tolist(), [1.5, float("nan")])
 
@@ -115,7 +115,7 @@ def test_an_entity_is_refused_as_floats_are(source: Callable[[torch.Tensor], Any
             ts.load(named, ["y"], entity="e", shard=shard)
     bits = whole.view(torch.uint16).numpy()
     integers: dict[str, Any] = {"e": bits, "t": [1, 1], "x": [1.0, 2.0]}
-    static = with_column(of_bits(whole), "y", [0.5, 1.5], "e")
+    static = with_column(of_arrow(whole), "y", [0.5, 1.5], "e")
     with pytest.raises(ts.errors.SchemaError, match=like("entity= must be text or integers; 'e' is bfloat16")):
         ts.load(integers, ["x"], entity="e", time="t", static=static)
     stash = ts.load(integers, ["x"], entity="e", time="t")

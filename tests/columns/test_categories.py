@@ -308,17 +308,17 @@ def test_helpful_errors() -> None:
         (
             TypeError,
             lambda: ts.column("c", vocabulary="SE"),
-            "vocabulary= must be a list of texts or integers, got 'SE'. Write ['SE'].",
+            "vocabulary= must be a list of texts or integers in the order of the codes, got 'SE'. Write a list: ",
         ),
         (
             TypeError,
             lambda: ts.column("c", vocabulary=5),  # type: ignore[arg-type]
-            "vocabulary= must be a list of texts or integers, got 5. Write [5].",
+            "vocabulary= must be a list of texts or integers in the order of the codes, got 5. Write a list: ",
         ),
         (
             TypeError,
             lambda: ts.column("c", vocabulary={"SE"}),
-            "in the order of the codes, got a set ... sorted(...)",
+            "in the order of the codes, got {'SE'} ... sorted(...)",
         ),
         (ValueError, lambda: ts.column("c", vocabulary=[]), "vocabulary= must have at least one value, got none."),
         (

@@ -143,7 +143,7 @@ def test_wrong_metadata_is_refused_or_changes_nothing_but_itself(tmp_path: Path)
     [
         (("columns", 0, "kind"), "colour", "ValueError: 'kind' is 'colour'"),
         (("columns", 0, "members"), [], "ValueError: 'members' is empty"),
-        (("columns", 0, "missing"), -3, "ValueError: 'missing' is -3"),
+        (("columns", 0, "missing"), 1 << 64, "ValueError: 'missing' is 18446744073709551616"),
         (("columns", 0, "name"), "z", "ValueError: column 'z' has no tensor"),
         (("columns", 0), 7, "ValueError: a value in 'columns' is 7"),
         (("static", 0, "nulls"), 1.5, "ValueError: 'nulls' is 1.5"),

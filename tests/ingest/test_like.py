@@ -234,8 +234,14 @@ def test_a_static_column_without_a_missing_value_needs_known_entities() -> None:
         (lambda frame: frame.with_columns(at=pl.col("at").dt.replace_time_zone("UTC")), "zone of 'when' is UTC"),
         (lambda frame: frame.with_columns(pair=pl.concat_arr("n", "n", "n")), "shape of 'list' is (3,) ... (2,)"),
         (lambda frame: frame.with_columns(pair=pl.concat_arr("x", "x")), "'pair'"),
-        (lambda frame: frame.with_columns(t=pl.col("t").dt.cast_time_unit("ns")), "'t' has the unit ns"),
-        (lambda frame: frame.with_columns(t=pl.col("t").dt.replace_time_zone("UTC")), "the zone UTC ... and None"),
+        (
+            lambda frame: frame.with_columns(t=pl.col("t").dt.cast_time_unit("ns")),
+            "unit of 't' is ns ... and us in like=",
+        ),
+        (
+            lambda frame: frame.with_columns(t=pl.col("t").dt.replace_time_zone("UTC")),
+            "zone of 't' is UTC ... and None",
+        ),
         (lambda frame: frame.with_columns(n=pl.col("n") + 0.5), "'n'"),
         (lambda frame: frame.with_columns(e=pl.col("n")), "kind of 'e' is number"),
     ],

@@ -1,4 +1,4 @@
-"""A plan tells the columns that come from paths, `key=value`, from those of the files."""
+"""The inside of `ingest/plan_text.py`: a plan tells columns from paths, `key=value`, from those of the files."""
 
 from pathlib import Path
 from typing import Any
@@ -8,11 +8,12 @@ import pyarrow.dataset as pads
 import pytest
 
 import tensorstash as ts
+from tensorstash.ingest.plan_text import cells
 from tests.oracle_load import write_parquet
 
 
 def kinds(plan: Any) -> dict[str, str]:
-    return {line[0]: line[3] for line in plan.lines}
+    return {line[0]: line[3] for line in map(cells, plan.facts)}
 
 
 def partitioned(directory: Path) -> Path:

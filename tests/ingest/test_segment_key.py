@@ -8,7 +8,7 @@ from tensorstash.ingest.segment_key import label_of
 
 
 def test_a_label_of_a_glob(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of what stands before the first wildcard; a file that has one in its name is no glob."""
+    """The directory in which the search begins; a file that has a wildcard in its name is no glob."""
     (tmp_path / "weather" / "year=1").mkdir(parents=True)
     (tmp_path / "weather" / "year=1" / "rain[1].parquet").write_bytes(b"")
     monkeypatch.chdir(tmp_path / "weather")
@@ -16,8 +16,9 @@ def test_a_label_of_a_glob(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         "/data/weather/*.parquet": "weather",
         "/data/weather/**/*.parquet": "weather",
         "/data/weather/year=*/[0-9]*.parquet": "weather",
-        "/data/weather/rain_*.parquet": "rain",
-        "/data/*/rain.parquet": "rain",
+        "/data/weather/rain_*.parquet": "weather",
+        "/data/*/rain.parquet": "data",
+        "s3://bucket/rain.parquet": "rain",
         "s3://bucket/weather/*.parquet": "weather",
         "*.parquet": "weather",
         "year=1/rain[1].parquet": "rain-1-",

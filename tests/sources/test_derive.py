@@ -380,7 +380,7 @@ def test_an_alias_of_a_column_is_another_name() -> None:
     assert (stash["other"].dtype, stash["other"].tolist()) == (torch.float32, [3.0, 4.0])
     assert stash["valid_s"].tolist() == [True, True]
     assert torch.equal(stash["hash"], stash["same"])
-    assert ts.plan(source, columns).choice.derived == {}
+    assert ts.plan(source, columns).request.formulas == {}
 
 
 def test_keys_are_named_not_computed() -> None:
@@ -400,7 +400,7 @@ def test_expressions_of_one_text_are_told_apart() -> None:
         "pack": [f.round(2), f.round(0)],
     }
     plan = ts.plan(source, columns)
-    assert [*plan.choice.derived.values()] == [("f",)] * 3
+    assert [formula.inputs(None) for formula in plan.request.formulas.values()] == [("f",)] * 3
     stash = ts.load(source, columns)
     assert stash["one"].tolist() == stash["again"].tolist() == [1.3, 2.5]
     assert stash["two"].tolist() == [1.26, 2.5]
@@ -452,7 +452,7 @@ def test_a_plan_says_what_is_computed(tmp_path: Path) -> None:
 
 def test_a_long_expression_has_a_short_name() -> None:
     long = pl.sum_horizontal(*[pl.col("a") * k for k in range(100)])
-    (name,) = ts.plan({"a": [1]}, {"x": long}).choice.derived
+    (name,) = ts.plan({"a": [1]}, {"x": long}).request.formulas
     assert len(name) == 80
     assert name.endswith("…")
     assert ts.load({"a": [1]}, {"x": long})["x"].tolist() == [4950]

@@ -1,8 +1,6 @@
 """Extension types: periods of pandas are the times at which they begin, and what is no plain number is refused."""
 
 import json
-import re
-import struct
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tests.oracle_load import like, run_python, write_ipc, write_parquet
+from tests.oracle_load import like, run_python, write_ipc
 
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
@@ -218,29 +216,3 @@ def test_intervals_and_times_with_offsets_have_fields() -> None:
 
 
 # Geometries: how each is stored, and the values that the remedy of its message loads
-
-POINT = pa.struct({"x": pa.float64(), "y": pa.float64()})
-WKB = [struct.pack("<BIdd", 1, 1, 1.5, 2.5), struct.pack("<BIdd", 1, 1, 3.5, 4.5)]
-POINTS = [{"x": 1.5, "y": 2.5}, {"x": 3.5, "y": 4.5}]
-GEOMETRIES: dict[str, tuple[str, pa.Array]] = {
-    "points in WKB": ("geoarrow.wkb", pa.array(WKB, pa.binary())),
-    "points in large WKB": ("ogc.wkb", pa.array(WKB, pa.large_binary())),
-    "points in views": ("geoarrow.wkb", pa.array(WKB, pa.binary_view())),
-    "points": ("geoarrow.point", pa.array(POINTS, POINT)),
-    "lines": ("geoarrow.linestring", pa.array([[point] for point in POINTS], pa.list_(POINT))),
-    "polygons": ("geoarrow.polygon", pa.array([[[point]] for point in POINTS], pa.list_(pa.list_(POINT)))),
-}
-
-
-@pytest.mark.parametrize("case", GEOMETRIES)
-def test_the_remedies_for_geometries_load_their_numbers(case: str, tmp_path: Path) -> None:
-    name, array = GEOMETRIES[case]
-    field = pa.field("g", array.type, metadata={"ARROW:extension:name": name})
-    table = pa.table([array], pa.schema([field]))
-    for source in (table, write_parquet(tmp_path / "0.parquet", [table])):
-        with pytest.raises(ts.errors.TensorstashError, match=like("column 'g'")) as refused:
-            ts.load(source)
-        found = re.search(r"(?:such as|first:|items:) (pl\.col\(.*?|'g.x')(?: is x|\.$)", str(refused.value))
-        assert found is not None, refused.value
-        loaded = ts.load(source, {"x": eval(found[1], {"pl": pl})})["x"]
-        assert loaded.tolist() == [1.5, 3.5]

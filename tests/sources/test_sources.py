@@ -239,14 +239,6 @@ def test_what_does_not_mean_the_same_is_refused(one: pa.Array, other: pa.Array, 
         looked_at(tmp_path)
 
 
-def test_bits_of_bfloat16_are_no_integers(tmp_path: Path) -> None:
-    for k, metadata in enumerate([None, {"tensorstash.dtype": "bfloat16"}]):
-        schema = pa.schema([pa.field("y", pa.uint16(), metadata=metadata)])
-        write_parquet(tmp_path / f"{k}.parquet", [pa.table([pa.array([1], pa.uint16())], schema=schema)])
-    with pytest.raises(ts.errors.SourceError, match=r"1\.parquet has 'y' as bfloat16, not uint16\. Leave such"):
-        ts.load(tmp_path)
-
-
 def test_a_column_that_only_the_first_file_has_not(tmp_path: Path) -> None:
     paths = write_all(tmp_path, {"y": [1]}, {"y": [1], "z": [2]}, {"z": [2]})
     message = f"{paths[0]} has no column 'z'; {paths[2]} has no column 'y'. Leave such"

@@ -1,4 +1,4 @@
-"""The source of a request as it was found: which files, what is in them, and whether it has changed since."""
+"""The source of a request at one time: which files, what is in them, and whether they have changed since."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tensorstash.ingest.choice import Choice
 
 
-class Found:
+class Snapshot:
     """The files of a source with their stamps, and its choice, which the first call that needs it makes."""
 
     def __init__(self, request: Request) -> None:
@@ -43,26 +43,19 @@ class Found:
             rows = contents(choice.source, choice.read)
         if self.request.table is None:
             return rows
-        table = Found(self.request.table).choose(progress)
+        table = Snapshot(self.request.table).choose(progress)
         return [rows, contents(table.source, table.read)]
 
-    def again(self, progress: bool | None) -> "Found":
-        """The same source at a later time, for a load of what was surveyed; a change in between is an error.
+    def again(self, progress: bool | None) -> "Snapshot":
+        """The same source at a later time, for a load of what was surveyed; other files are an error.
 
-        Files have stamps, and streams were copied when they were read. Arrays and frames may have changed in place, so
-        they are surveyed again, or a filter would keep the rows of the old values.
+        Streams were copied when they were read. Arrays and frames may have changed in place, so they are surveyed
+        again, or a filter would keep the rows of the old values.
         """
         self.check_unchanged("between a plan and its load", "Make the plan again.")
         if self._files is not None or self.choose(progress).source.copied:
             return self
-        found = Found(self.request)
-        before, now = (one.choose(progress) for one in (self, found))
-        if (before.rows, before.types) != (now.rows, now.types):
-            raise SourceError(
-                f"A source must not change between a plan and its load; {now.source.label} has other rows or types "
-                "now. Make the plan again."
-            )
-        return found
+        return Snapshot(self.request)
 
     def check_unchanged(self, when: str = "while it is loaded", remedy: str = "Load it again.") -> None:
         """Refuse files that have changed since they were found: some values would be old and some new."""
