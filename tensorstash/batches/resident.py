@@ -5,7 +5,7 @@ values are gathered in the thread and the stream of the loop, when it asks for a
 integers, and their memory belongs to the stream that uses it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -134,7 +134,9 @@ class ResidentColumns:
         self.used = [*{tensor.untyped_storage().data_ptr(): tensor for tensor in used}.values()]
 
 
-def resident_batches(columns: ResidentColumns, groups: Iterable[tuple[Steps, Located]]) -> Iterator[Gathered]:
+def resident_batches(
+    columns: ResidentColumns, groups: Iterable[tuple[Steps, Located]]
+) -> Generator[Gathered, None, None]:
     """The batches of all steps, one by one, which the loop gathers."""
     for steps, located in groups:
         source, of_steps = _integers(columns, located, len(steps.ids))

@@ -1,6 +1,6 @@
-/* The kernel: which windows come next (`permutation.c`, `mix.c`, `weighted.c`), where they are (`lookup.c`; by time, as
- * rows were known, `versions.c`), their bytes (`gather.c` and `copy.c`, `expand.c` where slots are empty), and batches
- * without empty slots (`pack.c`).
+/* The kernel: which windows come next (`permutation.c`, `mix.c`), where they are (`lookup.c`; by time, as rows were
+ * known, `versions.c`), their bytes (`gather.c` and `copy.c`, `expand.c` where slots are empty), and batches without
+ * empty slots (`pack.c`).
  *
  * Every function does a bounded amount of work, allocates nothing and keeps nothing but sleeping threads (`threads.c`),
  * which a forked child starts anew, so that it may run without the interpreter's lock and in any process. Each checks
@@ -21,7 +21,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
 
-enum { VERSION = 15 }; /* of the functions and structs; `library.py` refuses another */
+enum { VERSION = 16 }; /* of the functions and structs; `library.py` refuses another */
 enum { DONE = -1, MALFORMED = -2 };
 enum { FOUND_TOGETHER = 256, LINE = 64 /* bytes of a line of the cache */ };
 

@@ -9,7 +9,7 @@ from ctypes import POINTER, c_int64, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
-_VERSION = 15  # of the functions and structs below; must equal the version in kernel.h
+_VERSION = 16  # of the functions and structs below; must equal the version in kernel.h
 _SWITCH = "TENSORSTASH_NATIVE"  # 0: not used; a path: this library instead of the one beside this file
 _ROUNDS = 6
 
@@ -35,12 +35,6 @@ class TreeStruct(ctypes.Structure):
     """The nodes of a binary tree that numbers descend."""
 
     _fields_ = _fields("child two_left two_weight rest ratio offset", "count")
-
-
-class Shares(ctypes.Structure):
-    """Weights as consecutive pieces of the numbers below 2**52, and a table of the weights at which cells begin."""
-
-    _fields_ = _fields("ends table", "count entries shift width")
 
 
 class SpanStruct(ctypes.Structure):
@@ -101,7 +95,6 @@ _ARGUMENTS = {
     "take": (POINTER(PlanStruct), c_void_p, c_void_p),
     "permute": (c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p),
     "descend": (POINTER(TreeStruct), c_void_p, c_int64, c_void_p, c_void_p),
-    "draw": (POINTER(Shares), c_uint64, c_uint64, c_void_p, c_int64, c_void_p),
     "gather": (POINTER(PlanStruct), c_void_p),
     "best_fit": (c_void_p, c_int64, c_int64, POINTER(Rooms), c_void_p, c_void_p),
     "count": (c_void_p, c_int64, c_int64, c_void_p),

@@ -11,7 +11,7 @@ from tensorstash.transforms.entries import check_batch, span_of
 
 
 class Cast:
-    """Casts spans of a batch where it is, so that columns can be stored in, and copied to the device in, a narrow dtype.
+    """Casts spans of a batch where it is: columns may be stored in, and copied to the device in, a narrow dtype.
 
     Args:
         dtypes: a mapping from the name of each span to its new dtype.

@@ -56,33 +56,23 @@ def too_short(placement: Placement, runs: Runs) -> NoWindowError:
 
 
 def warn_of_gaps(placement: Placement, runs: Runs) -> None:
-    """Warn if gaps cost many windows."""
-    windows, slots = placement.intervals, placement.slots
+    """Warn if gaps cost many windows, or make more empty slots than there are rows."""
+    windows, slots, rows, needed = placement.intervals, placement.slots, placement.stash.rows, 1
+    padding = slots.lead + slots.tail
     possible = int(windows_in(entity_runs(placement.offsets).rows, placement.length, windows.stride).sum())
+    empty = slots.total - rows - padding * int(np.count_nonzero(~slots.joined))
     if len(windows) < (1 - _COSTLY) * possible:
-        remedy = remedy_of(placement.stash, runs, placement.length - slots.lead - slots.tail) or (
-            "If these are not gaps, give the frequency=, such as '1bd' for business days, a tolerance=, or "
-            "gaps='ignore'; if they are, shorter windows lose fewer."
-        )
-        warnings.warn(
-            f"Gaps cost {1 - len(windows) / possible:.0%} of the windows: {len(windows):,} of {possible:,} are left"
-            f"{_steps_text(runs)}. {remedy}",
-            stacklevel=6,
-        )
-
-
-def warn_of_empty_slots(placement: Placement, runs: Runs) -> None:
-    """Warn if gaps make more empty slots than there are rows."""
-    slots, rows = placement.slots, placement.stash.rows
-    empty = slots.total - rows - (slots.lead + slots.tail) * int(np.count_nonzero(~slots.joined))
-    if empty > rows:
-        remedy = remedy_of(placement.stash, runs, 1) or (
-            "Give the frequency=, take gaps='split', or leave windows without observations out with require=."
-        )
-        warnings.warn(
-            f"Gaps make more empty slots than there are rows: {empty:,} and {rows:,}{_steps_text(runs)}. {remedy}",
-            stacklevel=6,
-        )
+        needed = placement.length - padding
+        cost = f"cost {1 - len(windows) / possible:.0%} of the windows: {len(windows):,} of {possible:,} are left"
+    elif empty > rows:
+        cost = f"make more empty slots than there are rows: {empty:,} and {rows:,}"
+    else:
+        return
+    remedy = remedy_of(placement.stash, runs, needed) or (
+        "If these are not gaps, give the frequency=, such as '1bd' for business days, a tolerance=, or gaps='ignore'; "
+        "if they are, shorter windows meet fewer."
+    )
+    warnings.warn(f"Gaps {cost}{_steps_text(runs)}. {remedy}", stacklevel=6)
 
 
 def warn_of_require(placement: Placement, before: Placement, judged: Sequence[Required]) -> None:

@@ -21,7 +21,7 @@ from tensorstash.windows.fills import slot_fills
 from tensorstash.windows.gaps import stash_runs
 from tensorstash.windows.intervals import intervals, no_intervals, windows_in
 from tensorstash.windows.latest import latest
-from tensorstash.windows.lost import too_short, warn_of_absent, warn_of_empty_slots, warn_of_gaps, warn_of_require
+from tensorstash.windows.lost import too_short, warn_of_absent, warn_of_gaps, warn_of_require
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.require import Required, required
 from tensorstash.windows.runs import Runs, read_calendar
@@ -100,7 +100,6 @@ def _all_windows(
             return every
         raise too_short(placement, runs)
     warn_of_gaps(every, runs)
-    warn_of_empty_slots(every, runs)
     on_stride = aligned(every)
     if not len(on_stride):
         if may_forecast:
