@@ -58,7 +58,6 @@ def per_entity(placement: Placement) -> dict[str, Int64s]:
 
 def _shares(fractions: Sequence[float], counts: Int64s) -> list[Int64s]:
     """Each fraction of each count, rounded to the nearest; the fractions ascend between 0 and 1."""
-    _check_cuts(fractions)
     are_floats = all(isinstance(fraction, (float, np.floating)) for fraction in fractions)
     if not are_floats or not all(earlier < later for earlier, later in pairwise([0, *fractions, 1])):
         raise ValueError(
@@ -66,14 +65,6 @@ def _shares(fractions: Sequence[float], counts: Int64s) -> list[Int64s]:
             "0.7, 0.9 make parts of 70 %, 20 % and 10 %."
         )
     return [np.floor(counts * fraction + 0.5).astype(np.int64) for fraction in fractions]
-
-
-def _check_cuts(cuts: Sequence[object], what: str = "cut", call: str = "split") -> None:
-    if listed := [cut for cut in cuts if isinstance(cut, (list, tuple, np.ndarray))]:
-        raise ValueError(
-            f"Each {what} is an argument of its own, got {shown(listed[0])}. Unpack it with a star, as in "
-            f"{call}(*{what}s)."
-        )
 
 
 def divided(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
@@ -88,7 +79,8 @@ def divided(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
 def at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Cut]:
     """Cuts at times, which ascend."""
     check_timed(placement.stash, "split")
-    _check_cuts(cuts)
+    if listed := [cut for cut in cuts if isinstance(cut, (list, tuple, np.ndarray))]:
+        raise ValueError(f"Each cut is an argument of its own, got {shown(listed[0])}. Write a star: split(*cuts).")
     if fractions := [cut for cut in cuts if isinstance(cut, (float, np.floating))]:
         raise ValueError(
             f"Cuts must be times, got {fractions[0]!r}. To cut at a fraction of the rows of each entity, use "
@@ -123,7 +115,6 @@ def at_shares(placement: Placement, fractions: Sequence[float]) -> list[Cut]:
 def at_ends(placement: Placement, lengths: Sequence[SupportsIndex], last: Int64s) -> list[Cut]:
     """Cuts before the last parts of each entity, whose lengths in slots end with its row in `last`, if it has one."""
     _check_versions(placement, "split_last")
-    _check_cuts(lengths, "length", "split_last")
     if not lengths:
         raise ValueError("split_last needs the length of at least one part, in slots, such as split_last(28).")
     slots = [slot_count(1, length, "A length of split_last", 1 << 31) for length in lengths]

@@ -19,7 +19,7 @@ from tensorstash.windows.arguments import Arguments, check_stash
 from tensorstash.windows.at import Unmatched
 from tensorstash.windows.chain import Chain
 from tensorstash.windows.contents import Contents
-from tensorstash.windows.display import as_html, as_text
+from tensorstash.windows.display import as_text
 from tensorstash.windows.during import Side
 from tensorstash.windows.entities import of_named
 from tensorstash.windows.extent import needs
@@ -582,9 +582,6 @@ class Windows:
 
     def __repr__(self) -> str:
         return as_text(self.placement)
-
-    def _repr_html_(self) -> str:
-        return as_html(self.placement)
 
     @property
     def points(self) -> torch.Tensor | None:
