@@ -61,8 +61,8 @@ def _shares(fractions: Sequence[float], counts: Int64s) -> list[Int64s]:
     are_floats = all(isinstance(fraction, (float, np.floating)) for fraction in fractions)
     if not are_floats or not all(earlier < later for earlier, later in pairwise([0, *fractions, 1])):
         raise ValueError(
-            f"Fractions must lie in (0, 1) and ascend, got {', '.join(map(shown, fractions))}. They are where to cut: "
-            "0.7, 0.9 make parts of 70 %, 20 % and 10 %."
+            f"Fractions must lie in (0, 1) and ascend, got {', '.join(map(shown, fractions))}. They are where to cut, "
+            "each an argument: 0.7, 0.9 make parts of 70 %, 20 % and 10 %."
         )
     return [np.floor(counts * fraction + 0.5).astype(np.int64) for fraction in fractions]
 
