@@ -8,7 +8,7 @@ refers to it.
 import math
 import weakref
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -152,8 +152,15 @@ class Recycled:
 
     one_by_one = False  # steps that take little memory are made in one call
 
-    def __init__(self, plans: Sequence[GatherPlan], spare: int, entries: "Entries") -> None:
-        """`entries` is memory of what is made for each step."""
+    def __init__(
+        self,
+        plans: Sequence[GatherPlan],
+        spare: int,
+        entries: "Entries",
+        early: Callable[[Batch], Batch | Pending] | None = None,
+    ) -> None:
+        """`entries` is memory of what is made for each step. `early` is called on each batch, where it is made."""
+        self._early = early
         self.pools = [Pool(group.buffer_shape(1), group.dtype, spare) for group in groups_of(plans)]
         self._groups, self._names = groups_of(plans), names_of(plans)
         self.entries = entries
@@ -171,7 +178,7 @@ class Recycled:
         if any(variates):
             for batch, entries in zip(batches, variates):
                 batch.update(entries)
-        return [*batches]
+        return [*batches] if self._early is None else [*map(self._early, batches)]
 
 
 class Entries:

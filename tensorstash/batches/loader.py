@@ -8,14 +8,15 @@ from typing import Any, NoReturn
 import torch
 
 from tensorstash.batches.devices import PlainCopies, copies_to, device_of
-from tensorstash.batches.host import Entries, Gathered, Recycled, host_batches, together
-from tensorstash.batches.loader_arguments import Transform, bound, callables, check_windows, early_and_late
+from tensorstash.batches.host import Entries, Gathered, Pending, Recycled, host_batches, together
+from tensorstash.batches.loader_arguments import Transform, bound, callables, check_windows
 from tensorstash.batches.locator import Locator
 from tensorstash.batches.prefetch import ahead
 from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
 from tensorstash.batches.resident import ResidentColumns, resident_batches
 from tensorstash.batches.staging import Staged, Staging
 from tensorstash.batches.stats import Times, awaited
+from tensorstash.batches.transforms import early_and_late
 from tensorstash.common.checks import at_least, flag, shown
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.public import members
@@ -71,7 +72,7 @@ class Loader:
         transform: callables such as `Scaler`, called in turn on every batch, in the thread of the loop, once it is
             complete and on the device. Each may write into the batch and returns one; the last may return something
             else, such as a tuple. If one raises, that batch does not count as handed out. A `PackSequences` and what is
-            before it run on the host, before the copy to a device. What has a method
+            before it run on the host, before the copy, and in the thread if there is prefetch. What has a method
             `bind(windows)`, as a `Scaler` has, is replaced by what that returns when the loader is made, a new object.
         global_batch_size: in place of `batch_size`, windows per step over all ranks, a multiple of their number.
             `None`: `batch_size` counts.
@@ -142,7 +143,9 @@ class Loader:
         self._times = Times(Pass(Position(), self.sampler.order))
         self._live: Generator[Gathered, None, None] | None = None  # makes the batches of the last pass
         staged = not self.resident and self._staging is not None  # a missing device is refused here
-        self._early, self._late = early_and_late(self.transform, staged=staged, resident=self.resident)
+        self._early, self._late = early_and_late(
+            self.transform, ahead=staged or self.prefetch > 0, resident=self.resident
+        )
         if self.resident:
             self._resident  # noqa: B018  columns that do not fit are refused here too
 
@@ -246,6 +249,12 @@ class Loader:
                 )
         return batch
 
+    def _in_thread(self, batch: Batch) -> Batch | Pending:
+        try:
+            return self._transformed(self._early, batch)
+        except Exception as error:  # the batches that were made before are handed out first
+            return partial(_fail, error)
+
     def _before_copy(self, batch: Batch) -> Batch:
         packed: Batch = self._transformed(self._early, batch)
         for name, entry in packed.items():
@@ -266,21 +275,27 @@ class Loader:
 
     @cached_property
     def _memory(self) -> Recycled | Staged:
-        contents = self._locator.contents
-        plans = contents.plans
+        plans = self._locator.contents.plans
         if self._staging is not None:
             return Staged(plans, self._staging, self._before_copy if self._early else None)
-        spare, at_once = self.prefetch + _SPARE_BUFFERS, together(self.sampler.batch_size * contents.window_bytes)
-        return Recycled(plans, spare, Entries(spare + at_once - 1))
+        spare = self.prefetch + _SPARE_BUFFERS
+        entries = Entries(spare + self._together - 1)
+        return Recycled(plans, spare, entries, self._in_thread if self._early else None)
 
     @cached_property
     def _resident(self) -> ResidentColumns:
         copies = copies_to(self.device) or PlainCopies(self.device)
         return ResidentColumns(self._locator.contents, self.device, copies, self.prefetch + _SPARE_STAGES)
 
+    @property
+    def _together(self) -> int:
+        """How many batches are made at once."""
+        return together(self.sampler.batch_size * self._locator.contents.window_bytes)
+
     @cached_property
     def _packed(self) -> Entries:
-        return Entries(_SPARE_BUFFERS)
+        ahead = self._together if self._early else 1  # packed at once
+        return Entries(_SPARE_BUFFERS + ahead - 1)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next pass, or with `steps=` the pass. A pass under way continues unchanged.
@@ -413,3 +428,7 @@ class Loader:
     def __repr__(self) -> str:
         where = f"{self.device}, resident" if self.resident else str(self.device)
         return f"Loader: to {where}, prefetch {self.prefetch}\n  {self.sampler}\n  {self.dataset}"
+
+
+def _fail(error: Exception) -> Batch:
+    raise error

@@ -1,8 +1,4 @@
-"""The arguments of a `Loader`, checked.
-
-A transform says by attributes what a loader must know of it, all of which it may lack: `runs_on_host`, `whole_windows`,
-`scaled_spans` and `packed_spans`. So the transform of a guest is treated as one of this package.
-"""
+"""The arguments of a `Loader`, checked."""
 
 import warnings
 from collections import Counter
@@ -15,7 +11,6 @@ from tensorstash.common.checks import bound_anew, is_listed, shown
 from tensorstash.common.text import type_text
 from tensorstash.sampling.several import Several
 from tensorstash.transforms.bound import check_unscaled
-from tensorstash.transforms.entries import check_whole
 from tensorstash.windows.windows import Windows
 
 Transform = Callable[[dict[str, torch.Tensor]], Any]  # each but the last returns the batch
@@ -70,36 +65,3 @@ def bound(transforms: Sequence[Any], windows: Windows | Several) -> tuple[Transf
         for span, stash in placement.sources:
             check_unscaled(stash, span.columns if span.name in scaled else ())
     return result
-
-
-def early_and_late(
-    transforms: tuple[Transform, ...], *, staged: bool, resident: bool
-) -> tuple[tuple[Transform, ...], tuple[Transform, ...]]:
-    """The transforms of a loader that run before the copy to a device, and those that run in the loop.
-
-    Args:
-        transforms: all of them, in their order.
-        staged: whether batches are copied to a device.
-        resident: whether they are gathered on the device.
-    """
-    _check_packs(transforms)
-    host = max((k for k, step in enumerate(transforms, 1) if getattr(step, "runs_on_host", False)), default=0)
-    if host and resident:
-        raise ValueError(
-            f"{type(transforms[host - 1]).__name__} runs on the host, where the values of resident=True never are. "
-            "Leave one out."
-        )
-    early = host if staged else 0
-    return transforms[:early], transforms[early:]
-
-
-def _check_packs(transforms: Sequence[Transform]) -> None:
-    """Refuse to pack a span twice, or before a transform that must see whole windows."""
-    packed = set[str]()
-    for transform in transforms:
-        whole = getattr(transform, "whole_windows", ())
-        check_whole({f"{name}.offsets": None for name in packed}, whole, type(transform).__name__)
-        for name in getattr(transform, "packed_spans", ()):
-            if name in packed:
-                raise ValueError(f"A span must be packed once; {name!r} is packed twice. Leave out one transform.")
-            packed.add(name)

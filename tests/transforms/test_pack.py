@@ -273,10 +273,16 @@ def test_memory_of_packed_batches_is_used_again() -> None:
     assert len({*addresses}) <= 8 < len(addresses)
 
 
+def test_memory_of_batches_that_are_packed_ahead_is_used_again() -> None:
+    """Batches of a few steps are packed together, and each has memory of its own until the loop is done with it."""
+    loader = ts.Loader(windows_of(), 4, prefetch=1, transform=[ts.PackSequences("past", "known", length=64)])
+    addresses = [batch["past"].data_ptr() for _ in range(12) for batch in loader]
+    assert len({*addresses}) < len(addresses) / 3
+
+
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_batches_are_packed_before_the_copy(prefetch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the thread that copies, with all transforms before the last pack; those behind it run where the loop does."""
-    monkeypatch.setattr("tensorstash.batches.loader.copies_to", lambda _: LateCopies())
+def test_batches_are_packed_in_the_thread_if_there_is_prefetch(prefetch: int) -> None:
+    """With all transforms before the last pack; those behind it run where the loop does."""
     threads: dict[str, set[int]] = {"before": set(), "behind": set()}
 
     def note(where: str) -> Callable[[Batch], Batch]:
@@ -296,7 +302,7 @@ def test_batches_are_packed_before_the_copy(prefetch: int, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_batches_before_one_that_cannot_be_packed_are_handed_out(prefetch: int) -> None:
-    """They count as seen, although a few batches are made together."""
+    """They count as seen, although the thread makes a few batches together."""
 
     def third_fails(batch: Batch) -> Batch:
         if batch["window"][0] == 8:
