@@ -8,7 +8,7 @@ refers to it.
 import math
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,7 @@ def host_batches(
     groups: Iterable[tuple[Steps, Located]],
     memory: "Recycled | Staged",
     disk: ReadAhead | None = None,
-) -> Generator[Gathered, None, None]:
+) -> Iterator[Gathered]:
     """The batches of all steps, in whichever thread iterates. `disk` asks for the pages of those that follow.
 
     `memory` is where they are gathered: memory that stays on the host, or that is copied from.

@@ -15,7 +15,7 @@ from tensorstash.batches.prefetch import ahead
 from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
 from tensorstash.batches.resident import ResidentColumns, resident_batches
 from tensorstash.batches.staging import Staged, Staging
-from tensorstash.batches.stats import Times, awaited
+from tensorstash.batches.stats import Times, timed
 from tensorstash.batches.transforms import early_and_late
 from tensorstash.common.checks import at_least, flag, shown
 from tensorstash.common.keywords import suggests_keywords
@@ -186,18 +186,22 @@ class Loader:
         times = self._times = Times(begun)
         portions = self._batches(schedule, begun.start)
         copy_clock = float if self._staging is None else self._staging.seconds  # float() is 0.0
-        live = self._live = ahead(portions, self.prefetch) if self.prefetch else portions
+        if self.prefetch:
+            live = ahead(timed(portions, copy_clock, partial(times.add, made=True, waited=False)), self.prefetch)
+            awaited = timed(live, copy_clock, partial(times.add, made=False, waited=True))
+        else:
+            live = awaited = timed(portions, copy_clock, partial(times.add, made=True, waited=True))
+        self._live = live
         late, clock, taken = self._late, time.perf_counter, 0  # at exit modules may be gone
         try:
-            for steps, some, batches in awaited(live, copy_clock, times):
+            for steps, some, batches in awaited:
                 for index in some:
                     batch = batches.pop(0)  # or its memory could not serve the next portion
                     if isinstance(batch, partial):
                         began = clock()
                         batch = batch()
                         took = clock() - began  # for its gather, or for its copy
-                        times.waited += took
-                        times.waited_for_copies += 0.0 if self.resident else took
+                        times.add(took, copying=0.0 if self.resident else took, windows=0, made=True, waited=True)
                     if late:
                         began = clock()
                         batch = self._transformed(late, batch)
@@ -225,7 +229,7 @@ class Loader:
         except ValueError as error:  # the generator is running
             raise RuntimeError("A loader has one live iterator; another thread waits for its next batch.") from error
 
-    def _batches(self, schedule: Schedule, start: Position) -> Generator[Gathered, None, None]:
+    def _batches(self, schedule: Schedule, start: Position) -> Iterator[Gathered]:
         """The batches of a pass, a few at a time, made in whichever thread iterates.
 
         Memory is made here, in the thread of the loop: each thread has a current device of its own.
@@ -400,6 +404,10 @@ class Loader:
 
         - `steps`: the batches that the loop was given.
         - `seconds`: of the pass, from its first step on.
+        - `gather_seconds`: in which batches were built, from their steps to their values; in the thread if there is
+          prefetch.
+        - `copy_seconds`: in which building stood still because of copies to the device, likewise.
+        - `gigabytes_per_second`: of the batches while they were built.
         - `wait_seconds`: in which the loop waited for a batch; it has the next three as its parts.
         - `wait_gather_seconds`: for a batch that was not built yet.
         - `wait_copy_seconds`: for copies.
@@ -417,8 +425,8 @@ class Loader:
             >>> stats["steps"], 0 <= stats["wait_seconds"] <= stats["seconds"]
             (2, True)
         """
-        begun = self._times.begun
-        return self._times.stats() | begun.order.stats(begun.start[:2], begun.here[:2])
+        begun, shown = self._times.begun, self._times.stats(self._locator.contents.window_bytes)
+        return shown | begun.order.stats(begun.start[:2], begun.here[:2])
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the memory of batches and what is made of it, which refer to buffers, streams and threads."""

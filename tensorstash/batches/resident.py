@@ -5,7 +5,7 @@ values are gathered in the thread and the stream of the loop, when it asks for a
 integers, and their memory belongs to the stream that uses it.
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -16,13 +16,13 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 import torch
 
-from tensorstash.batches.devices import Copies
+from tensorstash.batches.devices import Copies, module_of
 from tensorstash.batches.host import Gathered
 from tensorstash.batches.staging import Staging, Wait
 from tensorstash.batches.variates_on_device import DeviceRows, gather_variates, rows_on_host
 from tensorstash.common.dtypes import Int32s, as_integers
 from tensorstash.common.records import arrays_of, some_of
-from tensorstash.common.text import counted, size_text
+from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError
 from tensorstash.gather.by_torch import Sources
 from tensorstash.gather.computed import ComputedValues, computed_values
@@ -31,7 +31,7 @@ from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches
 from tensorstash.gather.variates import variate_plans
 from tensorstash.sampling.steps import Steps
-from tensorstash.segments.limits import check_free, memory_limits
+from tensorstash.segments.limits import Limit, check_free, memory_limits
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.chain import Located
 from tensorstash.windows.contents import Batch, Contents
@@ -46,16 +46,16 @@ _lock = Lock()
 
 
 def resident(needed: Iterable[tuple[Memory, Iterable[str]]], device: torch.device) -> list[Memory]:
-    """Each memory with these columns on the device; those that are missing are copied."""
+    """Each memory with these columns on the device; those that are missing are copied if there is room for all."""
     with _lock:
         wanted = [(memory, [*dict.fromkeys(names)]) for memory, names in needed]
         missing = {(memory.stash, name): memory.columns[name].nbytes for memory, names in wanted for name in names}
         for stash, name in [*missing]:
             if (name, device) in _held.setdefault(stash, WeakValueDictionary()):
                 del missing[stash, name]
-        if device.type == "cpu":  # a full device raises an error, but a full machine ends processes
-            who = f"the sum of {counted(len(missing), 'column')}"
-            check_free(sum(missing.values()), memory_limits(), _RULE, who, _REMEDY)
+        if missing:
+            who = "one column" if len(missing) == 1 else f"the sum of {len(missing):,} columns"
+            check_free(sum(missing.values()), _limits(device), _RULE, who, _REMEDY)
         return [
             replace(memory, columns={name: _column(memory, name, device) for name in names}) for memory, names in wanted
         ]
@@ -67,13 +67,27 @@ def _column(memory: Memory, name: str, device: torch.device) -> torch.Tensor:
     if held is None:
         try:
             held = rows.to(device, copy=True)
-        except RuntimeError as error:
+        except RuntimeError as error:  # the device could not tell how much memory is free
             if "out of memory" not in str(error):
                 raise
             needed = f"{name!r} needs {size_text(rows.nbytes)}, and {device} is out of memory"
             raise NoMemoryError(f"{_RULE}; {needed}. {_REMEDY}") from error
         of_stash[name, device] = held
     return held
+
+
+def _limits(device: torch.device) -> list[Limit]:
+    """What is free there; where torch cannot tell, the most that there can be."""
+    if device.type == "cpu":
+        return memory_limits()
+    try:
+        module = module_of(device)  # of CUDA, ROCm, XPU
+        # the allocator keeps memory that it has reserved, and gives it to us
+        kept = module.memory_reserved(device) - module.memory_allocated(device)
+        free = int(module.mem_get_info(device)[0] + kept)
+    except (RuntimeError, AttributeError, NotImplementedError):
+        free = 1 << 62
+    return [Limit(free, f"on {device}", "")]
 
 
 class _Integers(NamedTuple):
@@ -120,9 +134,7 @@ class ResidentColumns:
         self.used = [*{tensor.untyped_storage().data_ptr(): tensor for tensor in used}.values()]
 
 
-def resident_batches(
-    columns: ResidentColumns, groups: Iterable[tuple[Steps, Located]]
-) -> Generator[Gathered, None, None]:
+def resident_batches(columns: ResidentColumns, groups: Iterable[tuple[Steps, Located]]) -> Iterator[Gathered]:
     """The batches of all steps, one by one, which the loop gathers."""
     for steps, located in groups:
         source, of_steps = _integers(columns, located, len(steps.ids))

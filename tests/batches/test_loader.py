@@ -294,8 +294,10 @@ def test_stats_tell_where_the_time_went() -> None:
         time.sleep(0.001)
     stats = loader.stats()
     assert stats["steps"] == len(loader)
-    assert 0 < stats["wait_gather_seconds"] <= stats["wait_seconds"] < stats["seconds"]
+    assert 0 < stats["gather_seconds"] <= stats["wait_seconds"] < stats["seconds"]
     assert stats["seconds"] - stats["wait_seconds"] >= 0.001 * len(loader)
+    nbytes = sum(tensor.nbytes for tensor in loader.dataset[[0]].values()) * len(loader.dataset)
+    assert stats["gigabytes_per_second"] * stats["gather_seconds"] * 1e9 == pytest.approx(nbytes)
 
 
 def test_wrong_arguments_say_the_rule_and_the_offender() -> None:

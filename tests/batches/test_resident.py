@@ -229,8 +229,8 @@ def test_columns_that_do_not_fit_are_refused_with_numbers(monkeypatch: pytest.Mo
     again = ts.Loader(one, 8, resident=True)  # what is there needs no more room
     assert items(again)[0] is items(held)[0]
     message = (
-        "With resident=True the columns of the spans are held in the memory of the device; the sum of 1 column needs "
-        "4 MB and 3 MB are free in RAM. Leave resident=True out, or load fewer columns or a narrower dtype."
+        "With resident=True the columns of the spans are held in the memory of the device; one column needs 4 MB and "
+        "3 MB are free in RAM. Leave resident=True out, or load fewer columns or a narrower dtype."
     )
     with pytest.raises(ts.errors.NoMemoryError, match=f"^{re.escape(message)}$"):
         ts.Loader(both, 8, resident=True)
@@ -240,7 +240,28 @@ def test_columns_that_do_not_fit_are_refused_with_numbers(monkeypatch: pytest.Mo
         ts.Loader(both, 8, resident=True)
 
 
-def test_a_device_may_be_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+class Card:
+    """What `torch.cuda` tells of memory: free beside all processes, and reserved for this one but not in use."""
+
+    def mem_get_info(self, _: Any) -> tuple[int, int]:
+        return 5_000_000, 80_000_000
+
+    def memory_reserved(self, _: Any) -> int:
+        return 7_000_000
+
+    def memory_allocated(self, _: Any) -> int:
+        return 4_000_000
+
+
+def test_what_is_free_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resident, "module_of", lambda _: Card())
+    card = torch.device("cuda", 1)
+    assert resident._limits(card) == [limit(8_000_000, "on cuda:1")]
+    monkeypatch.setattr(resident, "module_of", lambda _: object())
+    assert resident._limits(card) == [limit(1 << 62, "on cuda:1")]  # then the copy itself may fail
+
+
+def test_a_device_that_cannot_tell_what_is_free_may_be_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any, **__: Any) -> torch.Tensor:
         raise RuntimeError("MPS backend out of memory (MPS allocated: ...)")
 

@@ -87,6 +87,7 @@ def test_a_loop_that_waits_for_copies(prefetch: int, monkeypatch: pytest.MonkeyP
     check_parts(stats)
     assert stats["wait_copy_seconds"] >= SLOW * (STEPS - 1)
     assert stats["wait_copy_seconds"] > stats["wait_gather_seconds"]
+    assert stats["copy_seconds"] > stats["gather_seconds"]
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
@@ -98,6 +99,7 @@ def test_a_loop_that_waits_for_the_gather(prefetch: int, monkeypatch: pytest.Mon
     check_parts(stats)
     assert stats["wait_gather_seconds"] >= SLOW * (STEPS - 1)
     assert stats["wait_gather_seconds"] > stats["wait_copy_seconds"]
+    assert stats["gather_seconds"] > stats["copy_seconds"]
 
 
 @pytest.mark.parametrize("slow", ["copy", "gather"])
@@ -128,4 +130,5 @@ def test_resident_columns_leave_nothing_to_copy_but_integers(monkeypatch: pytest
     list(loader)
     stats = loader.stats()
     check_parts(stats)
-    assert stats["wait_gather_seconds"] > 0
+    assert 0 < stats["gather_seconds"] <= stats["wait_seconds"]
+    assert stats["gigabytes_per_second"] * stats["gather_seconds"] * 1e9 == pytest.approx(96 * 5 * 8)
