@@ -30,7 +30,7 @@ def some(rng: Random, record: Record, loaded: Loaded, windows: Any) -> list[Any]
     if whole and rng.random() < 0.5:
         found.append(ts.Cast({rng.choice(whole): rng.choice([torch.float32, torch.float64, torch.int64])}))
     if floating and rng.random() < 0.2:
-        found.insert(0, ts.Cast({floating[0]: rng.choice([torch.float16, torch.bfloat16])}))
+        found.insert(0, ts.Cast({floating[0]: rng.choice([torch.float16, torch.bfloat16])}, on="host"))
     if floating and rng.random() < 0.6:
         found.append(rng.choice([scaler_of, norm_of])(rng, windows, floating, spans))
     if whole and rng.random() < 0.4:
@@ -46,7 +46,7 @@ def on_host(rng: Random, loaded: Loaded, windows: Any) -> list[Any]:
     """Transforms that run before a copy to a device."""
     spans = spans_of(windows)
     wide = [name for name, column in spans.items() if loaded.stash[column].dtype == torch.float64]
-    found: list[Any] = [ts.Cast({rng.choice(wide): torch.float32})] if wide and rng.random() < 0.5 else []
+    found: list[Any] = [ts.Cast({rng.choice(wide): torch.float32}, on="host")] if wide and rng.random() < 0.5 else []
     return [*found, pack_of(rng, [*spans])] if rng.random() < 0.5 else found
 
 

@@ -55,7 +55,7 @@ ts.During("x", "-90d", "0d", max_rows=256, closed="both")  # refused
 ts.Scaler.fit(train, ["y"], kind="max")  # refused
 ts.Scaler.fit(train, ["y"], by=["series"])  # refused
 ts.InstanceNorm("past", kind="robust")  # refused
-ts.Cast({"past": "half"})  # refused
+ts.Cast({"past": torch.float16}, on="cpu")  # refused
 ts.Weighted("y", per="row")  # refused
 ts.Loader(train, 256, tail="last")  # refused
 ts.Loader(train, 256, transform=scaler)  # refused

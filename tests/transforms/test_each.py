@@ -249,7 +249,7 @@ def test_rows_and_whole_windows_are_not_packed_together() -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_casts(device: str) -> None:
-    cast = ts.Cast({"past": torch.float16})
+    cast = ts.Cast({"past": torch.float16}, on="host")
     batch = next(iter(ts.Loader(mix(2, 3), 4, device=device, transform=[cast])))
     assert batch["past"].dtype == torch.float16
     assert batch["next"].dtype == torch.float32

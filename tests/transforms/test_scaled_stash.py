@@ -75,7 +75,7 @@ NANS = {torch.float16: 0x7E00, torch.bfloat16: 0x7FC0}
 
 
 @pytest.mark.parametrize("dtype", NANS)
-@pytest.mark.parametrize("way", ["scaler", "by entity", "norm", "cast", "stash", "inverse"])
+@pytest.mark.parametrize("way", ["scaler", "by entity", "norm", "cast", "cast on the host", "stash", "inverse"])
 @pytest.mark.parametrize("resident", [False, True])
 def test_nan_of_a_half_type_has_the_same_bits_wherever_it_stands(
     dtype: torch.dtype, way: str, resident: bool, monkeypatch: pytest.MonkeyPatch
@@ -91,6 +91,7 @@ def test_nan_of_a_half_type_has_the_same_bits_wherever_it_stands(
     steps: dict[str, Any] = {
         "norm": ts.InstanceNorm("y"),
         "cast": ts.Cast({"y": dtype}),
+        "cast on the host": ts.Cast({"y": dtype}, on="host"),
         "inverse": lambda batch: scaler.inverse(scaler(batch)),
     }
     if way == "stash":

@@ -57,6 +57,7 @@ CALLS: dict[str, Call] = {
     "center of a norm": lambda x: NORM.inverse({"y": ZEROS.clone(), "y.center": x, "y.scale": x}),
     "dtypes of a cast": ts.Cast,
     "dtype of a cast": lambda x: ts.Cast({"y": x}),
+    "place of a cast": lambda x: ts.Cast({"y": torch.float32}, on=x),
     "columns of a cross": lambda x: ts.Cross(x, 8),
     "column of a cross": lambda x: ts.Cross(["n", x], 8),
     "buckets of a cross": lambda x: ts.Cross(["n", "m"], x),
