@@ -1,6 +1,6 @@
-/* The kernel: which windows come next (`permutation.c`, `mix.c`), where they are (`lookup.c`; by time, as rows were
- * known, `versions.c`), their bytes (`gather.c` and `copy.c`, `expand.c` where slots are empty), and batches without
- * empty slots (`pack.c`).
+/* The kernel: which windows come next (`permutation.c`, `mix.c`, `weighted.c`), where they are (`lookup.c`; by time, as
+ * rows were known, `versions.c`), their bytes (`gather.c` and `copy.c`, `expand.c` where slots are empty), and batches
+ * without empty slots (`pack.c`).
  *
  * Every function does a bounded amount of work, allocates nothing and keeps nothing but sleeping threads (`threads.c`),
  * which a forked child starts anew, so that it may run without the interpreter's lock and in any process. Each checks

@@ -156,6 +156,20 @@ def descend(nodes: Nodes, numbers: Int64s) -> tuple[Int32s, Int64s]:
     return leaf, index
 
 
+def draw(ends: Int64s, table: Int32s | Int64s, shift: int, keys: tuple[int, int], positions: Int64s) -> Int64s:
+    """The owner of the upper 52 bits of each position's hash: weight i owns the numbers from `ends[i - 1]` up.
+
+    Number `c << shift` has the owner `table[c]`.
+    """
+    width = table.itemsize
+    where = _address(ends, np.int64), _address(table, np.int32 if width == 4 else np.int64)
+    shares = library.Shares(*where, len(ends), len(table), shift, width)
+    owners = np.empty_like(positions)
+    at, to = _address(positions, np.int64), _address(owners, np.int64)
+    _call("draw", shares, *keys, at, positions.size, to)
+    return owners
+
+
 def compile_plan(
     spans: Sequence[library.SpanStruct],
     sources: Sequence[Source],

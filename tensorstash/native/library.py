@@ -37,6 +37,12 @@ class TreeStruct(ctypes.Structure):
     _fields_ = _fields("child two_left two_weight rest ratio offset", "count")
 
 
+class Shares(ctypes.Structure):
+    """Weights as consecutive pieces of the numbers below 2**52, and a table of the weights at which cells begin."""
+
+    _fields_ = _fields("ends table", "count entries shift width")
+
+
 class SpanStruct(ctypes.Structure):
     """Slots of a column relative to the anchor of a window, and the bits of an item where there is no row."""
 
@@ -95,6 +101,7 @@ _ARGUMENTS = {
     "take": (POINTER(PlanStruct), c_void_p, c_void_p),
     "permute": (c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p),
     "descend": (POINTER(TreeStruct), c_void_p, c_int64, c_void_p, c_void_p),
+    "draw": (POINTER(Shares), c_uint64, c_uint64, c_void_p, c_int64, c_void_p),
     "gather": (POINTER(PlanStruct), c_void_p),
     "best_fit": (c_void_p, c_int64, c_int64, POINTER(Rooms), c_void_p, c_void_p),
     "count": (c_void_p, c_int64, c_int64, c_void_p),

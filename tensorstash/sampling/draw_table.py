@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from tensorstash.common.checks import array_of, shown
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import unknown
-from tensorstash.native.guide import first_rows
+from tensorstash.native import kernel, library
+from tensorstash.native.guide import first_rows_in_numpy
 from tensorstash.sampling.hashes import Uint64s, chunks, hashes, keys
 
 _BITS = 52  # of a draw: a float64 in [0, 1) represents every multiple of 2**-52 exactly
@@ -61,14 +62,19 @@ def owners(table: DrawTable, numbers: Int64s) -> Int64s:
     """The owner of each number in `[0, 2**52)`: a cell gives a range of weights, bisection the weight."""
     cell = numbers >> table.shift
     low, high = table.cells[cell].astype(np.int64), table.cells[cell + 1].astype(np.int64)
-    return first_rows(table.ends, low, high, numbers + 1)
+    several = np.flatnonzero(low < high)
+    low[several] = first_rows_in_numpy(table.ends, low[several], high[several], numbers[several] + 1)
+    return low
 
 
 def window_draws(table: DrawTable, seed: int, epoch: int) -> Callable[[Int64s], Int64s]:
     """The draws of an epoch: positions, `(k,)` int64, to indexes of weights."""
     first, second = _keys(seed, epoch)[:2]
-    upper = np.uint64(64 - _BITS)
-    return lambda positions: owners(table, (hashes(positions, first, second) >> upper).astype(np.int64))
+    if library.LIBRARY is None:
+        upper = np.uint64(64 - _BITS)
+        return lambda positions: owners(table, (hashes(positions, first, second) >> upper).astype(np.int64))
+    arguments = table.ends, table.cells, table.shift, (int(first), int(second))
+    return lambda positions: kernel.draw(*arguments, np.ascontiguousarray(positions))
 
 
 def entity_draws(

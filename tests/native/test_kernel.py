@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from tensorstash.native import kernel, library
 from tensorstash.native.guide import find_in_numpy, first_rows, first_rows_in_numpy, guide
 from tensorstash.native.permutation import epoch_keys, grid, walk
+from tensorstash.sampling.draw_table import draw_table, owners
+from tensorstash.sampling.hashes import hashes
 from tensorstash.sampling.tree import _down, tree
 from tensorstash.windows.intervals import intervals
 from tests.sampling.test_order import GOLDEN
@@ -163,6 +165,35 @@ def test_descents_that_do_not_end_and_numbers_that_are_too_large_are_refused() -
     for child in ([0, -1], [-1, 1]):
         with pytest.raises(ValueError, match="The arguments of the kernel's descend contradict each other"):
             kernel.descend(kernel.Nodes(np.array(child, np.int32), *halves), np.array([7]))
+
+
+@given(count=st.integers(1, 300), zeros=st.booleans(), skewed=st.booleans(), seed=seeds)
+@settings(max_examples=60)
+def test_draws_are_those_of_numpy(count: int, zeros: bool, skewed: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights = rng.random(count) * (10.0 ** -rng.integers(0, 18, count) if skewed else 1)
+    weights[rng.random(count) < 0.5 * zeros] = 0
+    weights[rng.integers(count)] = 1
+    shares = draw_table(weights)
+    positions = rng.integers(0, 2**62, 200)
+    keys = rng.integers(0, 2**64, 2, np.uint64)
+    expected = owners(shares, (hashes(positions, *keys) >> np.uint64(12)).astype(np.int64))
+    for table in (shares.cells.astype(np.int32), shares.cells.astype(np.int64)):
+        own = kernel.draw(shares.ends, table, shares.shift, (int(keys[0]), int(keys[1])), positions)
+        assert np.array_equal(own, expected)
+
+
+def test_tables_that_lead_outside_of_the_weights_are_refused() -> None:
+    shares = draw_table(np.ones(4))
+    for table, shift in (
+        (shares.cells[:-1], shares.shift),
+        (shares.cells + np.int32(4), shares.shift),
+        (shares.cells - np.int32(4), shares.shift),
+        (shares.cells, -1),
+        (shares.cells, 53),
+    ):
+        with pytest.raises(ValueError, match="The arguments of the kernel's draw contradict each other"):
+            kernel.draw(shares.ends, np.ascontiguousarray(table), shift, (1, 2), np.arange(50))
 
 
 # ---- Gather ----
