@@ -126,8 +126,31 @@ INLINE const char *rows_of(const Job *job, int64_t s, const Span *span, int64_t 
   return column + row * span->row_bytes * width_at(job, i);
 }
 
-/* The end of the block of a span that begins at number `at`, or of the span. */
-INLINE int64_t end_of_block(const Job *job, int64_t at, int64_t block) { return least(at + block, job->last); }
+/* The window of stretch number i, or window i. */
+INLINE int64_t window_of(const Job *job, const Span *span, int64_t i) {
+  return job->tile ? job->tile->stretch[i].slot / span->length : i;
+}
+
+/* Whether stretch or window number i is of another column of the pack than the one before, in the same window: then its
+ * rows lie in the lines that are read for that one. Parts of one window count too. */
+INLINE bool continues(const Job *job, int64_t s, int64_t i) {
+  const Plan *plan = job->plan;
+  const Span *span = &plan->spans[s];
+  if (width_at(job, i) == 1 || i == job->first) return false;
+  int64_t source = source_of(job, i), before = source_of(job, i - 1), window = window_of(job, span, i);
+  if (source == before) return window == window_of(job, span, i - 1);
+  if (source < before || job->batch->anchors[window - 1] != job->batch->anchors[window]) return false;
+  const char *const *column = &plan->columns[s]; /* of source 0 */
+  int64_t between = column[source * plan->span_count] - column[before * plan->span_count];
+  return between > 0 && between < plan->sources[before].width * span->row_bytes; /* in one row */
+}
+
+/* The end of the block of a span that begins at number `at`, or of the span; columns of one window stay together. */
+INLINE int64_t end_of_block(const Job *job, int64_t s, int64_t at, int64_t block) {
+  int64_t end = least(at + block, job->last);
+  while (end < job->last && continues(job, s, end)) end++;
+  return end;
+}
 
 INLINE int64_t rows_at(const Job *job, const Span *span, int64_t i) {
   return job->tile ? job->tile->stretch[i].count : span->length;
@@ -145,9 +168,10 @@ INLINE Ahead moved_to(const Job *job, const Ahead *ahead, int64_t at) {
 INLINE void ask_next(const Job *job, Ahead *ahead, bool pages) {
   if (ahead->span == job->end) return;
   const Span span = job->plan->spans[ahead->span];
-  int64_t i = ahead->at, upto = end_of_block(job, i, ahead->block);
-  if (pages && upto < job->last) upto = end_of_block(job, upto, ahead->block);
+  int64_t i = ahead->at, upto = end_of_block(job, ahead->span, i, ahead->block);
+  if (pages && upto < job->last) upto = end_of_block(job, ahead->span, upto, ahead->block);
   for (; i < upto; i++) {
+    if (i > ahead->at && continues(job, ahead->span, i)) continue;
     const Span own = span_in(job, &span, i);
     const char *from = rows_of(job, ahead->span, &span, i);
     if (pages) ask_pages(from, rows_at(job, &span, i), &own);
@@ -179,6 +203,78 @@ INLINE void copy_stretch(const Job *job, int64_t s, int64_t i, const Span *span,
   else memcpy(seen + one->slot, mark, (size_t)n);
 }
 
+/* Columns that are copied together, and the bytes of a pack that are read again for each of them: they stay in the first
+ * cache. */
+enum { COLUMNS = 64, AT_ONCE = 1 << 14 };
+
+/* Where rows of one column of a pack begin, and where they go. */
+typedef struct {
+  char *to;
+  const char *from;
+} Column;
+
+/* n rows of each column, of up to 8 bytes and `apart` bytes from each other. */
+static __attribute__((noinline)) void copy_columns(const Column *column, int64_t count, int64_t n, int64_t apart,
+                                                   int64_t bytes) {
+  int64_t each = (AT_ONCE / apart + 8) & ~(int64_t)7;
+  for (int64_t first = 0, some; first < n; first += some) {
+    some = least(each, n - first);
+    for (int64_t k = 0; k < count; k++)
+      copy_apart(column[k].to + first * bytes, column[k].from + first * apart, some, apart, bytes);
+  }
+}
+
+/* Whether stretch or window number i is of a column that lies beside others, and has all its rows. */
+INLINE bool is_column(const Job *job, const Span *span, int64_t i) {
+  if (span->row_bytes > 8 || width_at(job, i) == 1) return false;
+  return !job->tile || (job->tile->stretch[i].marks < 0 && job->tile->stretch[i].count);
+}
+
+/* Whether the rows of two columns of a window are the same ones. */
+INLINE bool same_rows(const Job *job, int64_t i, int64_t j) {
+  if (!job->tile) return place_of(job->batch, i) == place_of(job->batch, j);
+  const Stretch *one = &job->tile->stretch[i], *two = &job->tile->stretch[j];
+  return one->row == two->row && one->count == two->count;
+}
+
+/* Copies the rows of a column, number `first`, together with those of other columns of the window, up to number `end`;
+ * returns the number of the first that is left. Empty stretches between them are filled. The step of the span is that
+ * between rows of the pack. */
+INLINE int64_t copy_beside(const Job *job, int64_t s, const Span *span, int64_t first, int64_t end, uint64_t empty) {
+  const Batch *batch = job->batch;
+  int64_t bytes = span->row_bytes, n = rows_at(job, span, first), count = 0, i = first;
+  Column column[COLUMNS];
+  for (; i < end && count < COLUMNS; i++) {
+    if (i > first && !continues(job, s, i)) break;
+    if (job->tile && !job->tile->stretch[i].count) {
+      copy_stretch(job, s, i, span, empty);
+      continue;
+    }
+    if (i > first && (!is_column(job, span, i) || !same_rows(job, first, i))) break;
+    int64_t slot = job->tile ? job->tile->stretch[i].slot : i * span->length;
+    column[count++] = (Column){batch->out[s] + slot * bytes, rows_of(job, s, span, i)};
+    if (job->tile && batch->observed && batch->observed[s]) memset(batch->observed[s] + slot, 1, (size_t)n);
+  }
+  copy_columns(column, count, n, span->step * bytes, bytes);
+  return i;
+}
+
+/* Copies the stretches or windows [i, upto) of span number s. */
+INLINE void copy_block(const Job *job, int64_t s, const Span *span, int64_t i, int64_t upto) {
+  uint64_t empty = repeated(span->empty, span->item_bytes);
+  char *to = job->batch->out[s];
+  while (i < upto) {
+    const Span own = span_in(job, span, i);
+    if (is_column(job, &own, i)) {
+      i = copy_beside(job, s, &own, i, upto, empty);
+      continue;
+    }
+    if (job->tile) copy_stretch(job, s, i, &own, empty);
+    else copy_rows(to + i * own.length * own.row_bytes, rows_of(job, s, &own, i), own.length, &own, job->streams);
+    i++;
+  }
+}
+
 /* Before a block is copied, the lines of the next block are asked for, and every second time the pages of the two blocks
  * after it. The processor looks up several pages at a time, but all that follows in the program waits for them: so they
  * are not asked for one by one between the copies, nor just before their lines. */
@@ -188,18 +284,12 @@ INLINE void copy_job(const Job *job, int64_t s) {
   ask_next(job, &lines, false);
   for (; s < job->end; s++) {
     const Span span = job->plan->spans[s];
-    uint64_t empty = repeated(span.empty, span.item_bytes);
-    int64_t block = block_of(&span), window = span.length * span.row_bytes;
-    char *to = job->batch->out[s];
-    for (int64_t i = job->first, upto, number = 0; i < job->last; number++) {
+    int64_t block = block_of(&span);
+    for (int64_t i = job->first, upto, number = 0; i < job->last; i = upto, number++) {
       if (number % 2 == 0) ask_next(job, &pages, true);
       ask_next(job, &lines, false);
-      upto = end_of_block(job, i, block);
-      for (; i < upto; i++) {
-        const Span own = span_in(job, &span, i);
-        if (job->tile) copy_stretch(job, s, i, &own, empty);
-        else copy_rows(to + i * window, rows_of(job, s, &own, i), own.length, &own, job->streams);
-      }
+      upto = end_of_block(job, s, i, block);
+      copy_block(job, s, &span, i, upto);
     }
   }
 }

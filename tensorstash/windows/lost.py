@@ -61,16 +61,16 @@ def warn_of_gaps(placement: Placement, runs: Runs) -> None:
     empty = slots.total - rows - padding * int(np.count_nonzero(~slots.joined))
     if len(windows) < (1 - _COSTLY) * possible:
         needed = placement.length - padding
-        cost = f"cost {1 - len(windows) / possible:.0%} of the windows: {len(windows):,} of {possible:,} are left"
+        told = f"Gaps cost {1 - len(windows) / possible:.0%} of the windows: {len(windows):,} of {possible:,} are left"
     elif empty > rows:
-        cost = f"make more empty slots than there are rows: {empty:,} and {rows:,}"
+        told = f"Gaps make more empty slots than there are rows: {empty:,} and {rows:,}"
     else:
         return
     remedy = remedy_of(placement.stash, runs, needed) or (
         "If these are not gaps, give the frequency=, such as '1bd' for business days, a tolerance=, or gaps='ignore'; "
         "if they are, shorter windows meet fewer."
     )
-    warnings.warn(f"Gaps {cost}{_steps_text(runs)}. {remedy}", stacklevel=6)
+    warnings.warn(f"{told}{_steps_text(runs)}. {remedy}", stacklevel=6)
 
 
 def warn_of_require(kept: int, every: int) -> None:
