@@ -22,6 +22,9 @@ class Cast:
         on: `"device"` casts a batch where it is; `"host"` casts it before the copy to the device, and not with
             `resident=True`.
 
+    Attributes:
+        runs_on_host: whether it runs before the copy to a device.
+
     Raises:
         TypeError: `dtypes` is not a mapping from spans to dtypes. ColumnError: a batch lacks a span.
         SchemaError: a floating span would be cast to integers or booleans. ValueError: another `on`.
