@@ -49,6 +49,8 @@ def folds(
     pause = _shift(placement, gap, 1, "gap", are_rows=are_rows)
     first, last = _anchors(placement, per, of)
     behind = Shift("", placement.slots.frequency or _tick(placement.stash), 1), 1
+    if placement.stash.time is not None:  # the last cut must be a time that fits
+        _moved(times_at(placement.slots, placement.times, last[last >= 0]), *behind)
     cut = partial(_cut, placement, in_slots=in_slots)
     anchor, made = placement.history + placement.label_offset, []
     for k in range(number):
