@@ -16,7 +16,7 @@ from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
 from tensorstash.batches.resident import ResidentColumns, resident_batches
 from tensorstash.batches.staging import Staged, Staging
 from tensorstash.batches.stats import Times, timed
-from tensorstash.batches.transforms import plan_transforms
+from tensorstash.batches.transforms import early_and_late
 from tensorstash.common.checks import at_least, flag, shown
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.public import members
@@ -143,8 +143,8 @@ class Loader:
         self._times = Times(Pass(Position(), self.sampler.order))
         self._live: Generator[Gathered, None, None] | None = None  # makes the batches of the last pass
         staged = not self.resident and self._staging is not None  # a missing device is refused here
-        self._transform_plan = plan_transforms(
-            self.transform, dataset.contents, staged=staged, ahead=self.prefetch > 0, resident=self.resident
+        self._early, self._late = early_and_late(
+            self.transform, ahead=staged or self.prefetch > 0, resident=self.resident
         )
         if self.resident:
             self._resident  # noqa: B018  columns that do not fit are refused here too
@@ -192,7 +192,7 @@ class Loader:
         else:
             live = awaited = timed(portions, copy_clock, partial(times.add, made=True, waited=True))
         self._live = live
-        late, clock, taken = self._transform_plan.late, time.perf_counter, 0  # at exit modules may be gone
+        late, clock, taken = self._late, time.perf_counter, 0  # at exit modules may be gone
         try:
             for steps, some, batches in awaited:
                 for index in some:
@@ -255,12 +255,12 @@ class Loader:
 
     def _in_thread(self, batch: Batch) -> Batch | Pending:
         try:
-            return self._transformed(self._transform_plan.early, batch)
+            return self._transformed(self._early, batch)
         except Exception as error:  # the batches that were made before are handed out first
             return partial(_fail, error)
 
     def _before_copy(self, batch: Batch) -> Batch:
-        packed: Batch = self._transformed(self._transform_plan.early, batch)
+        packed: Batch = self._transformed(self._early, batch)
         for name, entry in packed.items():
             if not isinstance(entry, torch.Tensor) or not entry.ndim:
                 raise TypeError(
@@ -281,11 +281,10 @@ class Loader:
     def _memory(self) -> Recycled | Staged:
         plans = self._locator.contents.plans
         if self._staging is not None:
-            before_copy = self._before_copy if self._transform_plan.early else None
-            return Staged(plans, self._staging, self._transform_plan.casts, before_copy)
+            return Staged(plans, self._staging, self._before_copy if self._early else None)
         spare = self.prefetch + _SPARE_BUFFERS
         entries = Entries(spare + self._together - 1)
-        return Recycled(plans, spare, entries, self._in_thread if self._transform_plan.early else None)
+        return Recycled(plans, spare, entries, self._in_thread if self._early else None)
 
     @cached_property
     def _resident(self) -> ResidentColumns:
@@ -299,7 +298,7 @@ class Loader:
 
     @cached_property
     def _packed(self) -> Entries:
-        ahead = self._together if self._transform_plan.early else 1  # packed at once
+        ahead = self._together if self._early else 1  # packed at once
         return Entries(_SPARE_BUFFERS + ahead - 1)
 
     def set_epoch(self, epoch: int) -> None:

@@ -50,29 +50,24 @@ class ReadAhead:
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
         self._next: deque[Portion] = deque()
-        self._asked = 0  # of the first of these the pages were asked for
         # pages read for the last two portions: windows in order need new pages only now and then
         self._read = (0, 0)
         self._before = used()
 
     def ahead(self, portions: Iterator[Portion]) -> Iterator[Portion]:
-        """The portions, each when those after it are known."""
+        """The portions, each when those after it are known, whose pages are asked for if the last ones were read."""
         for portion in portions:
             self._next.append(portion)
+            if min(self._read) >= _WORTH:
+                self._ask(portion)
             if len(self._next) > _AHEAD:
                 yield self._taken()
         while self._next:
             yield self._taken()
 
     def _taken(self) -> Portion:
-        """The next portion; the pages of those after it are asked for now, if the last ones were read from a disk."""
-        portion = self._next.popleft()
-        self._asked = max(0, self._asked - 1)
         self._before = used()
-        while self._asked < len(self._next) and min(self._read) >= _WORTH:
-            self._ask(self._next[self._asked])
-            self._asked += 1
-        return portion
+        return self._next.popleft()
 
     def count(self) -> None:
         """When a portion was gathered: count the pages that were read for it."""
@@ -138,7 +133,7 @@ def _in_slots(placement: Placement, anchors: Int64s) -> Iterator[Ranges]:
                 columns.setdefault(slots, []).append(name)
     for slots, names in columns.items():
         start, row = _places(placement.stash, names)
-        low, high = _joined(*(rows_from(placement.slots, anchors + slot) for slot in slots))
+        low, high = (rows_from(placement.slots, anchors + slot) for slot in slots)
         yield start + low * row, start + high * row
 
 
@@ -155,9 +150,3 @@ def _pages(parts: Sequence[Ranges], size: int) -> Ranges:
     filled, page = low < high, mmap.PAGESIZE
     low, high = union(low[filled] // page * page, -(-high[filled] // page) * page)
     return low, np.minimum(high, size)
-
-
-def _joined(starts: Int64s, stops: Int64s) -> tuple[Int64s, Int64s]:
-    """The same ranges in order, without empty ones, and as one where they overlap or touch."""
-    filled = starts < stops
-    return union(starts[filled], stops[filled])

@@ -6,7 +6,7 @@ than others.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +16,6 @@ import torch
 
 from tensorstash.batches.devices import Copies, Event
 from tensorstash.batches.host import Entries, Pending, Recycled
-from tensorstash.common.dtypes import one_nan
 from tensorstash.common.records import Record, arrays_of, each_array
 from tensorstash.gather.gather import GatherPlan, groups_of, names_of
 from tensorstash.gather.layout import as_batch
@@ -106,18 +105,13 @@ class Staged:
         self,
         plans: Sequence[GatherPlan],
         staging: Staging,
-        casts: Mapping[str, torch.dtype],
         early: Callable[[Batch], Batch] | None = None,
     ) -> None:
-        """The entries of a batch that `casts` names are written into staging memory in another dtype.
-
-        `early` is called on a batch before that.
-        """
+        """`early` is called on a batch before its entries are written into staging memory."""
         self._groups, self._names = groups_of(plans), names_of(plans)
         self._staging = staging
-        self._casts = casts
         self._early = early
-        self._gathered = Recycled(plans, 1, Entries(1)) if casts or early else None  # holds batches until then
+        self._gathered = Recycled(plans, 1, Entries(1)) if early else None  # holds batches until then
         self.entries = Entries(1)
 
     def take(self, count: int) -> list[torch.Tensor]:
@@ -137,17 +131,13 @@ class Staged:
             others = others if self._early is None else self._early(others)
         staged = [*filled]
         # entries that share a tensor share one on the device: jagged tensors can be added only with the same offsets
-        numbers: dict[tuple[int, torch.dtype], int] = {}
-        places: dict[str, int] = {}
-        for name, tensor in others.items():
-            dtype = self._casts.get(name, tensor.dtype)
-            places[name] = numbers.setdefault((id(tensor), dtype), len(staged))
-            if places[name] == len(staged):
-                part = self._staging.part(len(staged), tensor.shape, dtype).copy_(tensor)
-                staged.append(part if dtype == tensor.dtype else one_nan(part))
+        places: dict[int, int] = {}
+        for tensor in others.values():
+            if places.setdefault(id(tensor), len(staged)) == len(staged):
+                staged.append(self._staging.part(len(staged), tensor.shape, tensor.dtype).copy_(tensor))
         sent, wait = self._staging.send(staged)
         batch = as_batch(self._groups, self._names, sent[: len(filled)]) if filled else {}
-        batch.update((name, sent[k]) for name, k in places.items())
+        batch.update((name, sent[places[id(tensor)]]) for name, tensor in others.items())
         return [partial(_arrived, batch, wait)]
 
 

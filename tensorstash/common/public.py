@@ -52,7 +52,6 @@ NAMES = {
 # members of public classes that other rooms of the package use, and users do not: `dir` and the reference lack them
 INSIDE = {
     **dict.fromkeys(("Blocks", "ByTime", "Lanes", "PerEntity", "Weighted"), "bind"),
-    "Cast": "host_casts",
     "During": "by_names",
     "InstanceNorm": "whole_windows",
     "Loader": "__getitem__ prefetch_factor",

@@ -135,14 +135,14 @@ INLINE int64_t window_of(const Job *job, const Span *span, int64_t i) {
  * rows lie in the lines that are read for that one. Parts of one window count too. */
 INLINE bool continues(const Job *job, int64_t s, int64_t i) {
   const Plan *plan = job->plan;
+  const Span *span = &plan->spans[s];
   if (width_at(job, i) == 1 || i == job->first) return false;
-  int64_t two = source_of(job, i), spans = plan->span_count;
-  int64_t one = source_of(job, i - 1);
-  if (one == two) return window_of(job, &plan->spans[s], i - 1) == window_of(job, &plan->spans[s], i);
-  int64_t w = window_of(job, &plan->spans[s], i);
-  if (two < one || job->batch->anchors[w - 1] != job->batch->anchors[w]) return false;
-  int64_t between = plan->columns[two * spans + s] - plan->columns[one * spans + s];
-  return between > 0 && between < plan->sources[one].width * plan->spans[s].row_bytes;
+  int64_t source = source_of(job, i), before = source_of(job, i - 1), window = window_of(job, span, i);
+  if (source == before) return window == window_of(job, span, i - 1);
+  if (source < before || job->batch->anchors[window - 1] != job->batch->anchors[window]) return false;
+  const char *const *column = &plan->columns[s]; /* of source 0 */
+  int64_t between = column[source * plan->span_count] - column[before * plan->span_count];
+  return between > 0 && between < plan->sources[before].width * span->row_bytes; /* in one row */
 }
 
 /* The end of the block of a span that begins at number `at`, or of the span; columns of one window stay together. */
@@ -237,25 +237,42 @@ INLINE bool same_rows(const Job *job, int64_t i, int64_t j) {
   return one->row == two->row && one->count == two->count;
 }
 
-/* Copies the rows of a column, number i, together with those of other columns of the window, up to number `end`;
- * returns the number of the first that is left. Empty stretches between them are filled. */
-INLINE int64_t copy_beside(const Job *job, int64_t s, const Span *apart, int64_t i, int64_t end, uint64_t empty) {
+/* Copies the rows of a column, number `first`, together with those of other columns of the window, up to number `end`;
+ * returns the number of the first that is left. Empty stretches between them are filled. The step of the span is that
+ * between rows of the pack. */
+INLINE int64_t copy_beside(const Job *job, int64_t s, const Span *span, int64_t first, int64_t end, uint64_t empty) {
   const Batch *batch = job->batch;
-  int64_t bytes = apart->row_bytes, n = rows_at(job, apart, i), count = 0, first = i;
+  int64_t bytes = span->row_bytes, n = rows_at(job, span, first), count = 0, i = first;
   Column column[COLUMNS];
   for (; i < end && count < COLUMNS; i++) {
     if (i > first && !continues(job, s, i)) break;
     if (job->tile && !job->tile->stretch[i].count) {
-      copy_stretch(job, s, i, apart, empty);
+      copy_stretch(job, s, i, span, empty);
       continue;
     }
-    if (i > first && (!is_column(job, apart, i) || !same_rows(job, first, i))) break;
-    int64_t slot = job->tile ? job->tile->stretch[i].slot : i * apart->length;
-    column[count++] = (Column){batch->out[s] + slot * bytes, rows_of(job, s, apart, i)};
+    if (i > first && (!is_column(job, span, i) || !same_rows(job, first, i))) break;
+    int64_t slot = job->tile ? job->tile->stretch[i].slot : i * span->length;
+    column[count++] = (Column){batch->out[s] + slot * bytes, rows_of(job, s, span, i)};
     if (job->tile && batch->observed && batch->observed[s]) memset(batch->observed[s] + slot, 1, (size_t)n);
   }
-  copy_columns(column, count, n, apart->step * bytes, bytes);
+  copy_columns(column, count, n, span->step * bytes, bytes);
   return i;
+}
+
+/* Copies the stretches or windows [i, upto) of span number s. */
+INLINE void copy_block(const Job *job, int64_t s, const Span *span, int64_t i, int64_t upto) {
+  uint64_t empty = repeated(span->empty, span->item_bytes);
+  char *to = job->batch->out[s];
+  while (i < upto) {
+    const Span own = span_in(job, span, i);
+    if (is_column(job, &own, i)) {
+      i = copy_beside(job, s, &own, i, upto, empty);
+      continue;
+    }
+    if (job->tile) copy_stretch(job, s, i, &own, empty);
+    else copy_rows(to + i * own.length * own.row_bytes, rows_of(job, s, &own, i), own.length, &own, job->streams);
+    i++;
+  }
 }
 
 /* Before a block is copied, the lines of the next block are asked for, and every second time the pages of the two blocks
@@ -267,20 +284,12 @@ INLINE void copy_job(const Job *job, int64_t s) {
   ask_next(job, &lines, false);
   for (; s < job->end; s++) {
     const Span span = job->plan->spans[s];
-    uint64_t empty = repeated(span.empty, span.item_bytes);
-    int64_t block = block_of(&span), window = span.length * span.row_bytes;
-    char *to = job->batch->out[s];
-    for (int64_t i = job->first, upto, number = 0; i < job->last; number++) {
+    int64_t block = block_of(&span);
+    for (int64_t i = job->first, upto, number = 0; i < job->last; i = upto, number++) {
       if (number % 2 == 0) ask_next(job, &pages, true);
       ask_next(job, &lines, false);
       upto = end_of_block(job, s, i, block);
-      for (int64_t next; i < upto; i = next) {
-        const Span own = span_in(job, &span, i);
-        next = i + 1;
-        if (is_column(job, &own, i)) next = copy_beside(job, s, &own, i, upto, empty);
-        else if (job->tile) copy_stretch(job, s, i, &own, empty);
-        else copy_rows(to + i * window, rows_of(job, s, &own, i), own.length, &own, job->streams);
-      }
+      copy_block(job, s, &span, i, upto);
     }
   }
 }

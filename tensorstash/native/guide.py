@@ -27,20 +27,12 @@ def find(pieces: Guide, numbers: Int64s) -> Int32s:
     return kernel.find(pieces, np.ascontiguousarray(numbers))
 
 
-def locate(pieces: Guide, stride: int, numbers: Int64s) -> Int64s:
-    """`base[k] + stride * number` for each number, of any shape, where k is the piece of the number."""
-    if library.LIBRARY is None:
-        return find_and_locate(pieces, stride, numbers)[1]
-    return kernel.locate(pieces, stride, np.ascontiguousarray(numbers))
-
-
-def find_and_locate(pieces: Guide, stride: int, numbers: Int64s) -> tuple[Int32s, Int64s]:
-    """The results of `find` and of `locate`, from one look-up."""
+def locate(pieces: Guide, stride: int, numbers: Int64s) -> tuple[Int32s, Int64s]:
+    """The piece k of each number, of any shape, and `base[k] + stride * number`."""
     if library.LIBRARY is None:
         found = find_in_numpy(pieces, numbers)
         return found, pieces.base[found] + numbers * stride
-    found = np.empty(numbers.shape, np.int32)
-    return found, kernel.locate(pieces, stride, np.ascontiguousarray(numbers), found)
+    return kernel.locate(pieces, stride, np.ascontiguousarray(numbers))
 
 
 def find_in_numpy(pieces: Guide, numbers: Int64s) -> Int32s:

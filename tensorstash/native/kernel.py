@@ -8,7 +8,7 @@ import ctypes
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.native import library
 from tensorstash.native.caches import STREAMED_FROM
+
+if TYPE_CHECKING:
+    from tensorstash.native.versions import Moments, Versions
 
 _DONE = -1
 
@@ -90,7 +93,7 @@ def permutations(grids: NDArray[np.uint64]) -> "ctypes.Array[Any]":
 def permute(all_: "ctypes.Array[Any]", positions: Int64s, which: Int32s | None = None) -> Int64s:
     """The ids at positions, of any shape: of the first permutation, or for each position of permutation `which`."""
     ids = np.empty_like(positions)
-    at, which_at = _address(positions, np.int64), 0 if which is None else _address(which, np.int32, positions.size)
+    at, which_at = _address(positions, np.int64), _address(which, np.int32, positions.size)
     bad = _call("permute", ctypes.addressof(all_), len(all_), which_at, at, positions.size, _address(ids, np.int64))
     _refuse(bad, positions, "Positions must lie in [0, n) of a permutation")
     return ids
@@ -104,13 +107,12 @@ def find(within: Guide, numbers: Int64s) -> Int32s:
     return piece
 
 
-def locate(within: Guide, stride: int, ids: Int64s, pieces: Int32s | None = None) -> Int64s:
-    """`base + stride * id` for each id, of any shape, with the base of its piece, which is written to `pieces`."""
-    slots = np.empty_like(ids)
-    at, to = _address(ids, np.int64), _address(slots, np.int64)
-    piece_at = 0 if pieces is None else _address(pieces, np.int32, ids.size)
-    _refuse(_call("locate", library.GuideStruct(*_guide(within)), stride, at, ids.size, to, piece_at), ids)
-    return slots
+def locate(within: Guide, stride: int, ids: Int64s) -> tuple[Int32s, Int64s]:
+    """The piece of each id, of any shape, and `base + stride * id` with the base of that piece."""
+    piece, slots = np.empty(ids.shape, np.int32), np.empty_like(ids)
+    at, to = _address(ids, np.int64), (_address(slots, np.int64), _address(piece, np.int32))
+    _refuse(_call("locate", library.GuideStruct(*_guide(within)), stride, at, ids.size, *to), ids)
+    return piece, slots
 
 
 def first_rows(ascending: Int64s, low: Int64s, high: Int64s, bounds: Int64s) -> Int64s:
@@ -122,33 +124,22 @@ def first_rows(ascending: Int64s, low: Int64s, high: Int64s, bounds: Int64s) -> 
     return first
 
 
-def pick(  # noqa: PLR0917  in the order of the structs
-    times: Int64s,
-    known: Int64s | None,
-    reach: Int64s | None,
-    numbers: tuple[int, int, int, int, bool],
-    low: Int64s,
-    high: Int64s,
-    start: Int64s,
-    stop: Int64s,
-    late: Int64s | None,
-) -> Int64s:
-    """The rows of windows by their times, `(windows, slots)`, -1 for an empty slot: see `native/versions.c`.
-
-    `numbers` are the ticks in a unit of the times, the ticks of a bucket or 0, the slots, the ticks between different
-    times, and whether rows of one time do not replace each other.
-    """
-    count, rows = low.size, np.empty((low.size, numbers[2]), np.int64)
-    of = library.VersionsStruct(
-        _address(times, np.int64),
-        0 if known is None else _address(known, np.int64, times.size),
-        0 if reach is None else _address(reach, np.int64, times.size // 64),
-        times.size,
-        *numbers,
+def pick(of: "Versions", at: "Moments", slots: int, every: int | None) -> Int64s:
+    """The rows of windows by their times, `(windows, slots)`, -1 for an empty slot; `every`: the ticks of a bucket."""
+    rows, count = np.empty((at.low.size, slots), np.int64), at.low.size
+    versions = library.VersionsStruct(
+        _address(of.times, np.int64),
+        _address(of.known, np.int64, of.times.size),
+        _address(of.reach, np.int64, of.times.size // 64),
+        of.times.size,
+        of.unit,
+        every or 0,
+        slots,
+        of.apart,
+        of.all,
     )
-    ranges = (_address(array, np.int64, count) for array in (low, high, start, stop))
-    moments = library.MomentsStruct(*ranges, 0 if late is None else _address(late, np.int64, count), count)
-    _refuse(_call("pick", of, moments, _address(rows, np.int64)), low)
+    moments = library.MomentsStruct(*(_address(array, np.int64, count) for array in at), count)
+    _refuse(_call("pick", versions, moments, _address(rows, np.int64)), at.low)
     return rows
 
 
@@ -247,11 +238,11 @@ def gather(  # noqa: PLR0917  in the order of the struct
     to, seen = _addresses(out, spans), None if observed is None else _addresses(observed, spans)
     batch = library.BATCH.pack(
         _address(anchors, np.int64),
-        0 if which is None else _address(which, np.int32, size),
-        0 if places is None else _address(places, np.int64),
+        _address(which, np.int32, size),
+        _address(places, np.int64),
         ctypes.addressof(to),
         0 if seen is None else ctypes.addressof(seen),
-        0 if skips is None else _address(skips, np.int64, draws * size),
+        _address(skips, np.int64, draws * size),
         size,
         draws,
         threads,
@@ -273,7 +264,7 @@ def take(  # noqa: PLR0917  as `gather`
     """
     size, spans = len(rows), plan.struct.span_count
     to, seen = _addresses(out, spans), _addresses(observed, spans)
-    source = 0 if which is None else _address(which, np.int32, size)
+    source = _address(which, np.int32, size)
     batch = library.BATCH.pack(0, source, 0, ctypes.addressof(to), ctypes.addressof(seen), 0, size, 0, threads)
     bad = _call("take", plan.struct, batch, _address(rows, np.int64, size * plan.struct.spans[0].length))
     if bad >= 0:
@@ -311,7 +302,7 @@ def packed(  # noqa: PLR0917  in the order of the struct
     `observed`, `(windows, slots)`, says which slots are moved, `sizes` of each window; `None` moves all. The arrays
     must outlive the struct.
     """
-    mark = 0 if observed is None else _address(observed, np.bool_, len(place) * slots)
+    mark = _address(observed, np.bool_, len(place) * slots)
     addresses = _address(sizes, np.int64, len(place)), _address(place, np.int64), _address(used, np.int64)
     return library.Packed(mark, *addresses, len(place), slots, len(used), length)
 
@@ -348,7 +339,10 @@ def _guide(guide: Guide) -> tuple[int, ...]:
     return _address(records, np.int64), _address(table, np.int32), *records.shape, len(table), guide.shift
 
 
-def _address(array: NDArray[Any], dtype: Any, size: int | None = None) -> int:
+def _address(array: NDArray[Any] | None, dtype: Any, size: int | None = None) -> int:
+    """Where an array is that the kernel can take, or null for `None`."""
+    if array is None:
+        return 0
     if array.dtype == dtype and (size is None or array.size == size):
         try:  # takes a fifth of the time of numpy's attribute
             return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from ctypes import POINTER, c_int64, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
-_VERSION = 15  # of the functions and structs below; must equal the version in kernel.h
+_VERSION = 16  # of the functions and structs below; must equal the version in kernel.h
 _SWITCH = "TENSORSTASH_NATIVE"  # 0: not used; a path: this library instead of the one beside this file
 _ROUNDS = 6
 

@@ -16,7 +16,7 @@ INLINE int64_t piece_from(const Guide *guide, int64_t k, int64_t number) {
   return bisect(guide->records, guide->width, k, guide->count - 1, number + 1);
 }
 
-/* The piece of each of n numbers, or its base + stride * number, and then the piece too if anybody wants it. The tables of
+/* The piece of each of n numbers, and if they are located its base + stride * number in place of it. The tables of
  * a million pieces are larger than the caches, so each number passes three stages, `ahead` numbers apart, and each stage
  * asks for the memory of the next. */
 INLINE int64_t look_up(const Guide *all, const int64_t *numbers, int64_t n, int64_t ahead, bool located, int64_t stride,
@@ -36,8 +36,9 @@ INLINE int64_t look_up(const Guide *all, const int64_t *numbers, int64_t n, int6
     }
     if (k >= 0) {
       found[k] = piece_from(guide, found[k], numbers[k]);
-      if (pieces) pieces[k] = (int32_t)found[k];
-      if (located) found[k] = guide->records[found[k] * guide->width + 1] + stride * numbers[k];
+      if (!located) continue;
+      pieces[k] = (int32_t)found[k];
+      found[k] = guide->records[found[k] * guide->width + 1] + stride * numbers[k];
     }
   }
   return DONE;
@@ -58,12 +59,10 @@ EXPORT int64_t tensorstash_find(const Guide *guide, const int64_t *numbers, int6
   return DONE;
 }
 
-/* base + stride * id for each of n ids, with the base of its piece: the slot at which a window starts. The pieces may be
- * null. */
+/* base + stride * id for each of n ids, with the base of its piece: the slot at which a window starts; and the pieces. */
 EXPORT int64_t tensorstash_locate(const Guide *guide, int64_t stride, const int64_t *ids, int64_t n, int64_t *slots,
                                   int32_t *pieces) {
-  return pieces ? look_up(guide, ids, n, AHEAD, true, stride, slots, pieces)
-                : look_up(guide, ids, n, AHEAD, true, stride, slots, NULL);
+  return look_up(guide, ids, n, AHEAD, true, stride, slots, pieces);
 }
 
 enum { BISECTED_TOGETHER = 32 };

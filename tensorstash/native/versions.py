@@ -46,31 +46,12 @@ def pick(of: Versions, at: Moments, slots: int, every: int | None) -> Int64s:
     """The rows of windows, `(windows, slots)`, -1 for an empty slot: the newest ones, or those of buckets of ticks."""
     if library.LIBRARY is None:
         return pick_in_numpy(of, at, slots, every)
-    numbers = of.unit, every or 0, slots, of.apart, of.all
-    at = at._replace(late=None if of.known is None else at.late)
-    return kernel.pick(of.times, of.known, of.reach, numbers, *each_array(at, np.ascontiguousarray))
+    return kernel.pick(of, each_array(at, np.ascontiguousarray), slots, every)
 
 
 def pick_in_numpy(of: Versions, at: Moments, slots: int, every: int | None) -> Int64s:
-    """`pick` in numpy: the last rows of all windows, and then earlier ones of those that these do not fill."""
+    """`pick` in numpy, a few windows at a time."""
     first, stop = _candidates(of, at)
-    if not _last_counts(of, every):
-        return _pick_from(of, at, (first, stop), slots, every)
-    near = np.maximum(first, stop - 2 * slots)
-    rows = _pick_from(of, at, (near, stop), slots, every)
-    rest = np.flatnonzero((rows < 0).any(1) & (first < near))
-    rows[rest] = _pick_from(of, some_of(at, rest), (first[rest], stop[rest]), slots, every)
-    return rows
-
-
-def _last_counts(of: Versions, every: int | None) -> bool:
-    """Whether of the known rows of a slot the last one counts: a window whose slots are full needs no others."""
-    return of.reach is None or (every is not None and every <= of.apart)
-
-
-def _pick_from(of: Versions, at: Moments, ranges: tuple[Int64s, Int64s], slots: int, every: int | None) -> Int64s:
-    """The rows of windows out of a range of rows of each."""
-    first, stop = ranges
     rows = np.full((len(first), slots), -1)
     for some in _together(stop - first + slots):
         into, window_at = rows[some], some_of(at, some)
@@ -79,7 +60,7 @@ def _pick_from(of: Versions, at: Moments, ranges: tuple[Int64s, Int64s], slots: 
             _put_newest(of, window, row, into)
         else:
             slot = window * slots + (of.times[row] * of.unit - window_at.start[window]) // every
-            _put_into_buckets(of, slot, row, into.reshape(-1), last_counts=_last_counts(of, every))
+            _put_into_buckets(of, slot, row, into.reshape(-1))
     return rows
 
 
@@ -99,14 +80,12 @@ def _visible(of: Versions, at: Moments, first: Int64s, stop: Int64s) -> tuple[In
     return window[inside], row[inside]
 
 
-def _put_into_buckets(of: Versions, slot: Int64s, row: Int64s, rows: Int64s, *, last_counts: bool) -> None:
+def _put_into_buckets(of: Versions, slot: Int64s, row: Int64s, rows: Int64s) -> None:
     """Write the row of the newest time to each slot, and of equal times the last one."""
-    if not last_counts:
-        times, newest = of.times[row], np.full(len(rows), np.iinfo(np.int64).min)
-        np.maximum.at(newest, slot, times)
-        is_newest = times == newest[slot]
-        slot, row = slot[is_newest], row[is_newest]
-    np.maximum.at(rows, slot, row)
+    times, newest = of.times[row], np.full(len(rows), np.iinfo(np.int64).min)
+    np.maximum.at(newest, slot, times)
+    is_newest = times == newest[slot]
+    np.maximum.at(rows, slot[is_newest], row[is_newest])
 
 
 def _put_newest(of: Versions, window: Int64s, row: Int64s, rows: Int64s) -> None:

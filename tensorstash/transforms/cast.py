@@ -15,18 +15,19 @@ class Cast:
     """Casts spans of a batch, so that columns can be stored in, or copied to the device in, a narrower dtype.
 
     Columns that are stored in a narrow dtype are copied as they are and cast on the device. With `on="host"`, wider
-    columns are cast down before the copy, while the `Loader` writes the batch into the memory that it copies from. Such
-    casts must be its first transforms. Where nothing is copied (on the CPU, with resident columns) both are the same.
+    columns are cast down before the copy, with all transforms that come before.
 
     Args:
         dtypes: a mapping from the name of each span to its new dtype.
-        on: `"device"` casts a batch where it is; `"host"` casts it before the copy to the device, for dtypes narrower
-            than those of the stash.
+        on: `"device"` casts a batch where it is; `"host"` casts it before the copy to the device, and not with
+            `resident=True`.
+
+    Attributes:
+        runs_on_host: whether it runs before the copy to a device.
 
     Raises:
         TypeError: `dtypes` is not a mapping from spans to dtypes. ColumnError: a batch lacks a span.
-        SchemaError: a floating span would be cast to integers or booleans. ValueError: another `on`. In a `Loader`: a
-            cast on the host comes after another transform, or does not make the copy smaller.
+        SchemaError: a floating span would be cast to integers or booleans. ValueError: another `on`.
 
     Example:
         >>> import numpy as np, torch, tensorstash as ts
@@ -45,17 +46,13 @@ class Cast:
                 "{'<span>': torch.float32}."
             )
         self.on = one_of(on, ("device", "host"), "on")
+        self.runs_on_host = self.on == "host"
         self.dtypes = dict(dtypes)
         for name, dtype in self.dtypes.items():
             if not isinstance(dtype, torch.dtype):
                 raise TypeError(
                     f"dtypes[{name!r}] must be a torch.dtype, got {shown(dtype)}. Write {{{name!r}: torch.float32}}."
                 )
-
-    @property
-    def host_casts(self) -> dict[str, torch.dtype]:
-        """The entries that are cast before the copy to a device, and their new dtypes."""
-        return self.dtypes if self.on == "host" else {}
 
     def __call__(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Replace the spans in the batch and return it.
@@ -69,19 +66,14 @@ class Cast:
         check_batch(batch, "ts.Cast")
         for name, dtype in self.dtypes.items():
             span = span_of(batch, name)
-            check_cast(name, span.dtype, dtype)
+            if span.is_floating_point() and not dtype.is_floating_point and not dtype.is_complex:
+                raise SchemaError(
+                    f"A cast must keep values; {name!r} is {span.dtype}, and {dtype} would cut its fractions. Round it "
+                    "in a transform of your own."
+                )
             if span.dtype != dtype:
                 batch[name] = one_nan(span.to(dtype))
         return batch
 
     def __repr__(self) -> str:
         return f"Cast({self.dtypes}{', on=' + repr(self.on) if self.on == 'host' else ''})"
-
-
-def check_cast(name: str, source: torch.dtype, dtype: torch.dtype) -> None:
-    """Raise `SchemaError` if a cast would cut the fractions of a span of dtype `source`."""
-    if source.is_floating_point and not dtype.is_floating_point and not dtype.is_complex:
-        raise SchemaError(
-            f"A cast must keep values; {name!r} is {source}, and {dtype} would cut its fractions. Round it in a "
-            "transform of your own."
-        )

@@ -13,7 +13,7 @@ from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.common.records import Record, arrays_of, each_array
 from tensorstash.gather.memory import by_source
 from tensorstash.gather.rows import InSlots, Rows, Stretches
-from tensorstash.native.guide import find, find_and_locate, guide
+from tensorstash.native.guide import find, guide, locate
 from tensorstash.native.kernel import Guide
 from tensorstash.native.permutation import Uint64s
 from tensorstash.windows.placement import Placement
@@ -53,7 +53,7 @@ class Chain:
                 anchors[which] = self.placements[k].anchor_slots(ids[which] - self._first[k])
         else:
             stride, more = self._stride
-            interval, anchors = find_and_locate(self._bases, stride, ids)
+            interval, anchors = locate(self._bases, stride, ids)
             source = self._owner.take(interval)
             if more is not None:
                 anchors += more[source] * (ids - self._first[source])

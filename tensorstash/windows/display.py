@@ -1,29 +1,17 @@
-"""Windows as text, and as HTML with their spans."""
-
-import html
+"""Windows as text."""
 
 import numpy as np
 
 from tensorstash.common.calendar import Calendar
-from tensorstash.common.html import table
 from tensorstash.common.text import counted
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.strides import align_text
 
-_MOST_SPANS = 20
-
 
 def as_text(placement: Placement) -> str:
     """Windows as one line of text."""
-    return f"Windows: {_caption(placement)}; {', '.join(f'{name}={what}' for name, what in _spans(placement))}"
-
-
-def as_html(placement: Placement) -> str:
-    """The text, with a table of the spans."""
-    spans = _spans(placement)
-    more = f"<p>and {len(spans) - _MOST_SPANS:,} more spans</p>" if len(spans) > _MOST_SPANS else ""
-    rows = table(("span", "column and slots"), spans[:_MOST_SPANS])
-    return f"<p><b>Windows</b>: {html.escape(_caption(placement))}</p>{rows}{more}"
+    in_time = (text for time_span in placement.time_spans for text in time_span.texts)
+    return f"Windows: {_caption(placement)}; {', '.join([*map(str, placement.spans), *in_time])}"
 
 
 def _caption(placement: Placement) -> str:
@@ -40,11 +28,3 @@ def _caption(placement: Placement) -> str:
         where += f", which cover {placement.cover.span.name!r}"
     sizes = f" of {placement.history} + {placement.horizon} {units}," if placement.spans else ""
     return f"{len(placement):,}{sizes} {where}"
-
-
-def _spans(placement: Placement) -> list[tuple[str, str]]:
-    """The name of each span, and its column and slots."""
-    texts = [(span.name, str(span)) for span in placement.spans]
-    for time_span in placement.time_spans:
-        texts += [(span.name, text) for span, text in zip(time_span.shown, time_span.texts)]
-    return [(name, text.removeprefix(f"{name}=")) for name, text in texts]

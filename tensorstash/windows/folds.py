@@ -49,7 +49,8 @@ def folds(
     pause = _shift(placement, gap, 1, "gap", are_rows=are_rows)
     first, last = _anchors(placement, per, of)
     behind = Shift("", placement.slots.frequency or _tick(placement.stash), 1), 1
-    within = _range(placement, first, last, behind)
+    if placement.stash.time is not None:  # the last cut must be a time that fits
+        _moved(times_at(placement.slots, placement.times, last[last >= 0]), *behind)
     cut = partial(_cut, placement, in_slots=in_slots)
     anchor, made = placement.history + placement.label_offset, []
     for k in range(number):
@@ -60,7 +61,7 @@ def folds(
         for part, name in ((train, "training"), (test, "test")):
             if not len(part):
                 raise DataError(
-                    f"A fold must have windows in both parts; fold {k} of {number} has no {name} window.{within} Take "
+                    f"A fold must have windows in both parts; fold {k} of {number} has no {name} window. Take "
                     "fewer folds, or another step= or gap=."
                 )
         made.append((train, test))
@@ -153,12 +154,3 @@ def _anchors(placement: Placement, per: Per | None, of: str | None) -> tuple[Int
     edges[0, entities[::-1]] = first[::-1]  # of several, the last one that is assigned stays
     edges[1, entities[found]] = last
     return edges[0], edges[1]
-
-
-def _range(placement: Placement, first: Int64s, last: Int64s, behind: Move) -> str:
-    """Between which times anchors lie, as a sentence; raises `DataError` if the time behind them does not fit."""
-    if placement.stash.time is None:
-        return ""
-    start, stop = (times_at(placement.slots, placement.times, slots[slots >= 0]) for slots in (first, last))
-    form, stop = placement.stash.clock.format, _moved(stop, *behind)
-    return f" Anchors lie in [{form(int(start.min()))}, {form(int(stop.max()))})."

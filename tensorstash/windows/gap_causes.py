@@ -97,12 +97,10 @@ def _jitter(gaps: _Gaps) -> Iterator[Remedy]:
     distances = np.sort(np.abs(steps - median))
     # the rarest steps may be gaps, and a few others are no jitter
     spreads = [int(distances[int((len(distances) - 1) * share)]) for share in (1.0, 0.999, 0.99, 0.9)]
-    spread = next((ticks for ticks in spreads if 2 * ticks <= median), 0)
-    if not spread or not spreads[-1]:
-        return
-    rounded = (digit * 10**power for power in range(19) for digit in (1, 2, 5))
-    tolerance = next(ticks for ticks in rounded if ticks >= spread)
-    tolerance = tolerance if 2 * tolerance <= median else spread
-    step, allowed = written(median, gaps.step.clock), written(tolerance, gaps.step.clock)
-    text = f"Steps vary around {step}: give frequency={step!r}, tolerance={allowed!r}."
-    yield text, gaps.left_with(frequency(step, gaps.step.clock, allowed))
+    step, rounded = written(median, gaps.step.clock), [digit * 10**power for power in range(19) for digit in (1, 2, 5)]
+    for spread in spreads if spreads[-1] else ():
+        tolerance = next(ticks for ticks in rounded if ticks >= spread)
+        if 2 * tolerance <= median:
+            allowed = written(tolerance, gaps.step.clock)
+            text = f"Steps vary around {step}: give frequency={step!r}, tolerance={allowed!r}."
+            yield text, gaps.left_with(frequency(step, gaps.step.clock, allowed))

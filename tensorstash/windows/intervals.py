@@ -53,7 +53,7 @@ def locate(within: Intervals, ids: Int64s) -> Int64s:
     """The slot at which each window starts."""
     if len(within.guide.base) == 1:
         return (ids if within.stride == 1 else ids * within.stride) + within.guide.base[0]
-    return locate_pieces(within.guide, within.stride, ids)
+    return locate_pieces(within.guide, within.stride, ids)[1]
 
 
 def covered(within: Intervals, length: int) -> tuple[Int64s, Int64s]:

@@ -1,11 +1,10 @@
 """Rows that are known ahead have no target yet: a warning of parts of windows that mostly end in them."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.stash.missing import missing_rows
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import nearest_rows
@@ -14,19 +13,15 @@ _WINDOWS = 128  # of a part, evenly spaced
 _SLOTS = 64  # of the horizon of each, evenly spaced
 _MOST = 0.5  # share of the values
 
-Ahead = Mapping[
-    str, tuple[Int64s, list[Callable[[slice | Int64s], Bools]]]
-]  # slots of spans, and what tells missing values
-
 
 def warn_of_missing(parts: Sequence[tuple[str, Placement, Placement]]) -> None:
     """Warn of a part in which most values of a span ahead are missing, unless they are so in the part before it.
 
     `parts` have a name and the part before it. A sample is looked at, whatever the number of windows.
     """
-    told, ahead = [], _spans_ahead(parts[0][2]) if parts else {}
+    told = []
     for what, before, part in parts:
-        shares, others = (_missing(some, ahead) for some in (part, before))
+        shares, others = (_missing(some) for some in (part, before))
         told += [
             (what, name, share, others[name])
             for name, share in shares.items()
@@ -45,25 +40,21 @@ def warn_of_missing(parts: Sequence[tuple[str, Placement, Placement]]) -> None:
     )
 
 
-def _spans_ahead(placement: Placement) -> Ahead:
-    """Of each span the slots in the horizon, some of many; only spans whose columns had missing values."""
-    found: dict[str, tuple[Int64s, list[Callable[[slice | Int64s], Bools]]]] = {}
+def _missing(placement: Placement) -> dict[str, float]:
+    """The share of missing values, and of slots without a row, in the horizons of some windows, by span.
+
+    Only spans whose columns had missing values can lack some.
+    """
+    shares: dict[str, float] = {}
+    if not len(placement):
+        return shares
+    anchors = placement.anchor_slots(np.unique(np.linspace(0, len(placement) - 1, _WINDOWS).astype(np.int64)))
     for span in placement.spans:
         slots = range(max(span.start, span.start % span.step), span.stop, span.step)
         tests = [test for name in span.columns if (test := missing_rows(placement.stash, name)) is not None]
         if slots and tests:
-            found[span.name] = (np.array(slots[:: -(-len(slots) // _SLOTS)], np.int64), tests)
-    return found
-
-
-def _missing(placement: Placement, ahead: Ahead) -> dict[str, float]:
-    """The share of missing values, and of slots without a row, in the horizons of some windows."""
-    if not len(placement):
-        return {}
-    ids = np.unique(np.linspace(0, len(placement) - 1, _WINDOWS).astype(np.int64))
-    anchors, shares = placement.anchor_slots(ids)[:, None], {}
-    for name, (slots, tests) in ahead.items():
-        rows, distance = nearest_rows(placement.slots, anchors + slots)
-        empty = distance.reshape(-1) != 0
-        shares[name] = float(np.mean([(empty | test(rows.reshape(-1))).mean() for test in tests]))
+            some = np.array(slots[:: -(-len(slots) // _SLOTS)])
+            rows, distance = nearest_rows(placement.slots, anchors[:, None] + some)
+            empty = distance.reshape(-1) != 0
+            shares[span.name] = float(np.mean([(empty | test(rows.reshape(-1))).mean() for test in tests]))
     return shares

@@ -1,16 +1,14 @@
 """Windows that are lost, to gaps in time, too few rows or missing values: the error if none is left, and warnings."""
 
 import warnings
-from collections.abc import Sequence
 
 import numpy as np
 
 from tensorstash.common.calendar import Calendar
 from tensorstash.errors import NoWindowError
 from tensorstash.windows.gap_causes import remedy_of
-from tensorstash.windows.intervals import drop, windows_in
+from tensorstash.windows.intervals import windows_in
 from tensorstash.windows.placement import Placement
-from tensorstash.windows.require import Required, incomplete
 from tensorstash.windows.runs import Runs, entity_runs
 from tensorstash.windows.slots import run_edges
 from tensorstash.windows.splits import per_entity
@@ -56,46 +54,32 @@ def too_short(placement: Placement, runs: Runs) -> NoWindowError:
 
 
 def warn_of_gaps(placement: Placement, runs: Runs) -> None:
-    """Warn if gaps cost many windows."""
-    windows, slots = placement.intervals, placement.slots
+    """Warn if gaps cost many windows, or make more empty slots than there are rows."""
+    windows, slots, rows, needed = placement.intervals, placement.slots, placement.stash.rows, 1
+    padding = slots.lead + slots.tail
     possible = int(windows_in(entity_runs(placement.offsets).rows, placement.length, windows.stride).sum())
+    empty = slots.total - rows - padding * int(np.count_nonzero(~slots.joined))
     if len(windows) < (1 - _COSTLY) * possible:
-        remedy = remedy_of(placement.stash, runs, placement.length - slots.lead - slots.tail) or (
-            "If these are not gaps, give the frequency=, such as '1bd' for business days, a tolerance=, or "
-            "gaps='ignore'; if they are, shorter windows lose fewer."
-        )
-        warnings.warn(
-            f"Gaps cost {1 - len(windows) / possible:.0%} of the windows: {len(windows):,} of {possible:,} are left"
-            f"{_steps_text(runs)}. {remedy}",
-            stacklevel=6,
-        )
+        needed = placement.length - padding
+        told = f"Gaps cost {1 - len(windows) / possible:.0%} of the windows: {len(windows):,} of {possible:,} are left"
+    elif empty > rows:
+        told = f"Gaps make more empty slots than there are rows: {empty:,} and {rows:,}"
+    else:
+        return
+    remedy = remedy_of(placement.stash, runs, needed) or (
+        "If these are not gaps, give the frequency=, such as '1bd' for business days, a tolerance=, or gaps='ignore'; "
+        "if they are, shorter windows meet fewer."
+    )
+    warnings.warn(f"{told}{_steps_text(runs)}. {remedy}", stacklevel=6)
 
 
-def warn_of_empty_slots(placement: Placement, runs: Runs) -> None:
-    """Warn if gaps make more empty slots than there are rows."""
-    slots, rows = placement.slots, placement.stash.rows
-    empty = slots.total - rows - (slots.lead + slots.tail) * int(np.count_nonzero(~slots.joined))
-    if empty > rows:
-        remedy = remedy_of(placement.stash, runs, 1) or (
-            "Give the frequency=, take gaps='split', or leave windows without observations out with require=."
-        )
-        warnings.warn(
-            f"Gaps make more empty slots than there are rows: {empty:,} and {rows:,}{_steps_text(runs)}. {remedy}",
-            stacklevel=6,
-        )
-
-
-def warn_of_require(placement: Placement, before: Placement, judged: Sequence[Required]) -> None:
-    """Warn if `require=` leaves out many of the windows that were there before."""
-    kept, every = len(placement), len(before)
+def warn_of_require(kept: int, every: int) -> None:
+    """Warn if `require=` leaves out many windows."""
     if kept >= (1 - _COSTLY) * every:
         return
-    alone = {asked.span.name: every - len(drop(before.intervals, *incomplete(before, [asked]))) for asked in judged}
-    worst = max(alone, key=lambda name: alone[name])
-    more = f" {worst!r} alone costs {alone[worst]:,}." if len(alone) > 1 else ""
     warnings.warn(
         f"require= leaves out {1 - kept / every:.0%} of the windows, because of missing values or empty slots: "
-        f"{kept:,} of {every:,} are left.{more} Shorter windows lose fewer, and fewer names or lower shares in "
+        f"{kept:,} of {every:,} are left. Shorter windows lose fewer, and fewer names or lower shares in "
         "require= too; fill= turns missing values into data.",
         stacklevel=6,
     )

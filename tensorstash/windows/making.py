@@ -24,7 +24,7 @@ from tensorstash.windows.fills import slot_fills
 from tensorstash.windows.gaps import Gaps, stash_runs
 from tensorstash.windows.intervals import intervals, no_intervals, windows_in
 from tensorstash.windows.latest import latest
-from tensorstash.windows.lost import too_short, warn_of_absent, warn_of_empty_slots, warn_of_gaps, warn_of_require
+from tensorstash.windows.lost import too_short, warn_of_absent, warn_of_gaps, warn_of_require
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.require import Require, Required, required
 from tensorstash.windows.runs import Runs, read_calendar
@@ -206,7 +206,6 @@ def _all_windows(placement: Placement, runs: Runs, judged: Sequence[Required], *
             return every
         raise too_short(placement, runs)
     warn_of_gaps(every, runs)
-    warn_of_empty_slots(every, runs)
     on_stride = aligned(every)
     if not len(on_stride):
         if may_forecast:
@@ -218,7 +217,7 @@ def _all_windows(placement: Placement, runs: Runs, judged: Sequence[Required], *
     kept = replace(on_stride, intervals=complete(on_stride, judged, may_forecast=may_forecast))
     if not len(kept):
         return kept
-    warn_of_require(kept, on_stride, judged)
+    warn_of_require(len(kept), len(on_stride))
     warn_of_absent(kept, on_stride, every)
     return kept
 

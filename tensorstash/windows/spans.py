@@ -121,16 +121,13 @@ def _span(name: str, parts: Any) -> Span:
         raise TypeError(f"{rule}, got {shown(parts)} for {name!r}. The past 96 are ({column!r}, -96, 0).")
     whole = f"got {shown(tuple(parts))} for {name!r}"
     draw = parts[1] if len(parts) > 1 and isinstance(parts[1], Draw) else None
-    if any(isinstance(value, Draw) for value in parts[2:]):
-        raise ValueError(f"Only the start of a span may be a ts.Draw, {whole}.")
     numbers = parts[1:] if draw is None else (draw.low, *parts[2:])
     if len(parts) not in (3, 4) or not all(is_integer(value) for value in numbers):
         column, *others = parts or [None]
         is_time = isinstance(column, str) and any(isinstance(value, (str, timedelta)) for value in others)
         stretch = f"Stretches of time are ts.During({column!r}, '-4d', '0d', max_rows=96)."
-        raise ValueError(
-            f"{rule}, in slots, {whole}. {stretch if is_time else 'Slots are integers, such as -96 and 0.'}"
-        )
+        slots = "Slots are integers, such as -96 and 0, and a start may be a ts.Draw."
+        raise ValueError(f"{rule}, in slots, {whole}. {stretch if is_time else slots}")
     start, stop, *step = map(operator.index, numbers)
     variates = parts[0] if isinstance(parts[0], Variates) else None
     span = Span(

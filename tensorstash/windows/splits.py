@@ -1,7 +1,7 @@
 """Parts of windows, before, between and from cuts."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import date
 from functools import partial
 from itertools import accumulate, pairwise
@@ -25,7 +25,6 @@ from tensorstash.windows.spans import slot_count
 from tensorstash.windows.time_spans import TimeSpan
 
 Moment = SupportsIndex | str | date | np.datetime64
-Cuts = tuple[Sequence[Cut], Sequence[str]]  # and what messages call each of them
 
 
 def check_timed(stash: Stash, what: str) -> None:
@@ -59,40 +58,29 @@ def per_entity(placement: Placement) -> dict[str, Int64s]:
 
 def _shares(fractions: Sequence[float], counts: Int64s) -> list[Int64s]:
     """Each fraction of each count, rounded to the nearest; the fractions ascend between 0 and 1."""
-    _check_cuts(fractions)
     are_floats = all(isinstance(fraction, (float, np.floating)) for fraction in fractions)
     if not are_floats or not all(earlier < later for earlier, later in pairwise([0, *fractions, 1])):
         raise ValueError(
-            f"Fractions must lie in (0, 1) and ascend, got {', '.join(map(shown, fractions))}. They are where to cut: "
-            "0.7, 0.9 make parts of 70 %, 20 % and 10 %."
+            f"Fractions must lie in (0, 1) and ascend, got {', '.join(map(shown, fractions))}. They are where to cut, "
+            "each an argument: 0.7, 0.9 make parts of 70 %, 20 % and 10 %."
         )
     return [np.floor(counts * fraction + 0.5).astype(np.int64) for fraction in fractions]
 
 
-def _check_cuts(cuts: Sequence[object], what: str = "cut", call: str = "split") -> None:
-    if listed := [cut for cut in cuts if isinstance(cut, (list, tuple, np.ndarray))]:
-        raise ValueError(
-            f"Each {what} is an argument of its own, got {shown(listed[0])}. Unpack it with a star, as in "
-            f"{call}(*{what}s)."
-        )
-
-
-def divided(placement: Placement, cuts: Sequence[Cut], names: Sequence[str]) -> list[Placement]:
-    """The parts before, between and from cuts; those without windows, or with most targets missing, are warned of.
-
-    `names` are what messages call the cuts.
-    """
+def divided(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
+    """The parts before, between and from cuts; those without windows, or with most targets missing, are warned of."""
     check_divisible(placement, "split")
     parts = _parts_of(placement, cuts)
-    _warn_of_empty(placement, parts, [_reason(placement, *edges) for edges in pairwise([None, *names, None])])
+    _warn_of_empty(placement, parts, {0, len(cuts)})  # one between cuts may be a pause before validation
     warn_of_missing([(f"Part {k} of {len(parts)}", parts[0], part) for k, part in enumerate(parts[1:], 2)])
     return parts
 
 
-def at_times(placement: Placement, cuts: Sequence[Moment]) -> Cuts:
+def at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Cut]:
     """Cuts at times, which ascend."""
     check_timed(placement.stash, "split")
-    _check_cuts(cuts)
+    if listed := [cut for cut in cuts if isinstance(cut, (list, tuple, np.ndarray))]:
+        raise ValueError(f"Each cut is an argument of its own, got {shown(listed[0])}. Write a star: split(*cuts).")
     if fractions := [cut for cut in cuts if isinstance(cut, (float, np.floating))]:
         raise ValueError(
             f"Cuts must be times, got {fractions[0]!r}. To cut at a fraction of the rows of each entity, use "
@@ -101,48 +89,37 @@ def at_times(placement: Placement, cuts: Sequence[Moment]) -> Cuts:
     moments = [placement.stash.clock.parse(cut) for cut in cuts]
     if any(earlier >= later for earlier, later in pairwise(moments)):
         raise ValueError(f"Cuts must ascend, got {', '.join(map(str, cuts))}.")
-    return [cut_at(placement, moment) for moment in moments], [*map(placement.stash.clock.format, moments)]
+    return [cut_at(placement, moment) for moment in moments]
 
 
-def _warn_of_empty(placement: Placement, parts: Sequence[Placement], reasons: Sequence[str | None]) -> None:
-    """Warn of parts without a window, with the reason of each that has one."""
-    for k, (part, reason) in enumerate(zip(parts, reasons), 1):
-        if len(placement) and not len(part) and reason:
-            warnings.warn(f"Part {k} of {len(parts)} has no window: {reason}", stacklevel=5)
-
-
-def _reason(placement: Placement, low: str | None, high: str | None) -> str | None:
-    """Why a part before, between or from cuts of these names is empty.
-
-    One between two cuts has no reason, because it may be meant as a pause between training and validation.
-    """
-    if low and high:
-        return None
-    lies = "has its whole horizon" if placement.horizon else "lies"
+def _warn_of_empty(placement: Placement, parts: Sequence[Placement], needed: Container[int]) -> None:
+    """Warn of parts without a window, of those that are needed, by their numbers from 0."""
     times = [time for time in placement.stash.time_range if time is not None]
     known = f"; the times of the stash go from {' to '.join(map(placement.stash.clock.format, times))}" if times else ""
-    where = f"from {low} on" if low else f"before {high}"
-    return f"none of the {len(placement):,} windows {lies} {where}{known}. Choose other cuts, or shorter windows."
+    for k, part in enumerate(parts):
+        if len(placement) and not len(part) and k in needed:
+            warnings.warn(
+                f"Part {k + 1} of {len(parts)} has no window: none of the {len(placement):,} windows lies in it, with "
+                f"its whole horizon{known}. Choose other cuts or fractions, or shorter windows.",
+                stacklevel=5,
+            )
 
 
-def at_shares(placement: Placement, fractions: Sequence[float]) -> Cuts:
+def at_shares(placement: Placement, fractions: Sequence[float]) -> list[Cut]:
     """Cuts after fractions of the rows of each entity."""
     _check_versions(placement, "split_fraction")
     first, counts = placement.offsets[:-1], np.diff(placement.offsets)
-    cuts = [cut_at_rows(placement, first + rows) for rows in _shares(fractions, counts)]
-    return cuts, [f"the fraction {fraction} of the rows" for fraction in fractions]
+    return [cut_at_rows(placement, first + rows) for rows in _shares(fractions, counts)]
 
 
-def at_ends(placement: Placement, lengths: Sequence[SupportsIndex], last: Int64s) -> Cuts:
+def at_ends(placement: Placement, lengths: Sequence[SupportsIndex], last: Int64s) -> list[Cut]:
     """Cuts before the last parts of each entity, whose lengths in slots end with its row in `last`, if it has one."""
     _check_versions(placement, "split_last")
-    _check_cuts(lengths, "length", "split_last")
     if not lengths:
         raise ValueError("split_last needs the length of at least one part, in slots, such as split_last(28).")
     slots = [slot_count(1, length, "A length of split_last", 1 << 31) for length in lengths]
     counts = [*accumulate(reversed(slots))][::-1]  # from each cut to the end
-    cuts = [cut_at_slots(placement, slots_of(placement, last), 1 - count) for count in counts]
-    return cuts, [f"slot -{count:,} of its series" for count in counts]
+    return [cut_at_slots(placement, slots_of(placement, last), 1 - count) for count in counts]
 
 
 def check_longest(placement: Placement, last: Int64s, cut: Cut, count: int) -> None:
@@ -172,8 +149,7 @@ def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: in
     place[shuffled(count, number, 0)(np.arange(count))] = np.arange(count)
     cuts = [0, *map(int, _shares(fractions, np.array(count))), count]
     parts = [of_entities(placement, (low <= place) & (place < high)) for low, high in pairwise(cuts)]
-    text = f"none of its {{:,}} entities, of {count:,} in all, has one. Choose other fractions."
-    _warn_of_empty(placement, parts, [text.format(high - low) for low, high in pairwise(cuts)])
+    _warn_of_empty(placement, parts, range(len(parts)))
     return parts
 
 

@@ -17,7 +17,7 @@ from tensorstash.windows import splits
 from tensorstash.windows.at import Unmatched
 from tensorstash.windows.chain import Chain
 from tensorstash.windows.contents import Contents
-from tensorstash.windows.display import as_html, as_text
+from tensorstash.windows.display import as_text
 from tensorstash.windows.during import Side
 from tensorstash.windows.entities import of_named
 from tensorstash.windows.extent import needs
@@ -312,7 +312,7 @@ class Windows:
             >>> len(train), len(valid)
             (12, 9)
         """
-        return tuple(map(self._at, splits.divided(self.placement, *splits.at_times(self.placement, cuts))))
+        return tuple(map(self._at, splits.divided(self.placement, splits.at_times(self.placement, cuts))))
 
     @suggests_keywords
     def split_fraction(self, *fractions: float) -> tuple["Windows", ...]:
@@ -335,7 +335,7 @@ class Windows:
             >>> len(train), len(valid)
             (20, 6)
         """
-        return tuple(map(self._at, splits.divided(self.placement, *splits.at_shares(self.placement, fractions))))
+        return tuple(map(self._at, splits.divided(self.placement, splits.at_shares(self.placement, fractions))))
 
     @suggests_keywords
     def split_last(self, *lengths: int, of: str | None = None) -> tuple["Windows", ...]:
@@ -363,9 +363,9 @@ class Windows:
             (tensor([ 5, 15]), tensor([3, 3]))
         """
         last = last_rows(self.placement, of)
-        cuts, names = splits.at_ends(self.placement, lengths, last)
+        cuts = splits.at_ends(self.placement, lengths, last)
         splits.check_longest(self.placement, last, cuts[0], sum(lengths))
-        return tuple(map(self._at, splits.divided(self.placement, cuts, names)))
+        return tuple(map(self._at, splits.divided(self.placement, cuts)))
 
     @suggests_keywords
     def split_entities(self, *fractions: float, seed: int = 0) -> tuple["Windows", ...]:
@@ -588,9 +588,6 @@ class Windows:
     def __repr__(self) -> str:
         return as_text(self.placement)
 
-    def _repr_html_(self) -> str:
-        return as_html(self.placement)
-
     @property
     def points(self) -> torch.Tensor | None:
         """The row of the `at=` frame of each window, `(len(self),)` int64, a copy; `None` without `at=`."""
@@ -605,7 +602,7 @@ class Windows:
 def last_parts(windows: Windows, lengths: Sequence[int], of: str | None) -> tuple[Windows, ...]:
     """As `Windows.split_last`, of some series out of many: they may be shorter than the parts, or lack the values."""
     cuts = splits.at_ends(windows.placement, lengths, last_values(windows.placement, of))
-    return tuple(map(windows._at, splits.divided(windows.placement, *cuts)))
+    return tuple(map(windows._at, splits.divided(windows.placement, cuts)))
 
 
 def over(windows: Windows, stashes: Mapping[Stash, Stash]) -> Windows:

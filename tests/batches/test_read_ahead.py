@@ -124,14 +124,14 @@ def pages_of_windows(stash: ts.Stash, firsts: list[int], length: int) -> set[int
 def test_the_pages_of_the_next_two_steps_are_asked_for(
     asked: Asked, tmp_path: Path, shuffle: Any, batch: int, prefetch: int
 ) -> None:
-    """From the third step on, when two have read from the disk: those of each step exactly once."""
+    """From the fifth step on, when two have read from the disk: those of each step exactly once."""
     windows = ts.Windows(saved(tmp_path / "x"), 30, horizon=2)
     loader, known = ts.Loader(windows, batch, **ordered(shuffle), seed=3, with_ids=True, prefetch=prefetch), []
     for step, made in enumerate(loader):
         known.append(made["window"].tolist())
-        assert prefetch or len(asked) == (0 if step < 2 else min(step + 2, len(loader) - 1) - 2)
+        assert prefetch or len(asked) == (0 if step < 2 else min(step + 2, len(loader) - 1) - 3)
     found = [pages(begins, ends) for _, begins, ends in asked]
-    assert found == [pages_of_windows(windows.stash, ids, 32) for ids in known[3:]]
+    assert found == [pages_of_windows(windows.stash, ids, 32) for ids in known[4:]]
 
 
 @pytest.mark.usefixtures("cold")
@@ -140,7 +140,7 @@ def test_of_a_mix_the_pages_of_saved_components_are_asked_for(asked: Asked, tmp_
     stashes = {"one": saved(tmp_path / "one"), "memory": in_memory, "two": saved(tmp_path / "two")}
     mix = ts.Mix({name: ts.Windows(stash, spans={"y": ("y", 0, 32)}) for name, stash in stashes.items()})
     expected = []
-    for batch in [*ts.Loader(mix, 4200, shuffle=True, with_ids=True)][3:]:
+    for batch in [*ts.Loader(mix, 4200, shuffle=True, with_ids=True)][4:]:
         for source, name in ((0, "one"), (2, "two")):
             firsts = batch["window"][batch["source"] == source].tolist()
             rows = [row for first in firsts for row in range(first, first + 32)]
@@ -178,7 +178,7 @@ def test_the_pages_of_tables_are_asked_for(
     own = ts.load({"t": np.arange(10_000), "y": np.arange(10_000.0)}, ["y"], time="t", **file)
     windows = ts.Windows(own, spans=spans, tables={"table": table})
     wanted: list[tuple[str, set[int]]] = []
-    for batch in [*ts.Loader(windows, 150, shuffle=True, seed=3, steps=5)][3:]:
+    for batch in [*ts.Loader(windows, 150, shuffle=True, seed=3, steps=6)][4:]:
         if own_on_disk:
             wanted.append((str(tmp_path / "own"), pages_of_rows(own, "y", batch["y"].unique().int().tolist())))
         rows = batch["x"][batch["x.observed"]].unique().tolist()

@@ -141,8 +141,8 @@ def test_transforms_run_on_what_was_gathered() -> None:
     casts = ts.Cast({"code": torch.float32, "when": torch.float16})
     norm = ts.InstanceNorm("past")
     check(windows, 16, shuffle=True, with_ids=True, transform=[scaler, casts, norm])
-    narrow = ts.Cast({"past": torch.float16}, on="host")  # nothing is copied, so that it is a cast like any other
-    check(windows, 16, transform=[narrow])
+    with pytest.raises(ValueError, match="Cast runs on the host, where the values of resident=True never are"):
+        ts.Loader(windows, 16, resident=True, transform=[ts.Cast({"past": torch.float16}, on="host")])
 
 
 def test_a_kept_batch_stays_as_it_is_while_others_are_written_into() -> None:

@@ -166,7 +166,7 @@ def test_a_docstring_may_say_whose_the_other_arguments_are() -> None:
 
 
 def test_pages_leave_out_what_only_other_rooms_use() -> None:
-    left_out = [vars(ts.Blocks)["bind"], vars(ts.Cast)["host_casts"], ts.Stash.items]
+    left_out = [vars(ts.Blocks)["bind"], vars(ts.Weighted)["bind"], ts.Stash.items]
     kept = [vars(ts.Scaler)["bind"], vars(ts.Stash)["time"], vars(ts.Windows)["points"]]
     assert [leave_out_inside(None, "class", "", one, False, None) for one in left_out] == [True, True, True]
     assert [leave_out_inside(None, "class", "", one, False, None) for one in kept] == [None, None, None]

@@ -202,7 +202,7 @@ MEMBERS = {
     "Scaler": ["bind", "fit", "from_state", "inverse", "scaled_spans", "state_dict", "transform", "whole_windows"],
     "InstanceNorm": ["bind", "inverse", "whole_windows"],
     "PackSequences": ["bind", "pack_into", "packed_spans", "runs_on_host"],
-    "Cast": ["host_casts"],
+    "Cast": [],
     "Cross": [],
     **{name: ["bind"] for name, public in NAMES.items() if public.kind == "order"},
 }

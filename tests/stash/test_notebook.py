@@ -1,4 +1,4 @@
-"""What a notebook shows: escaped, under 100 kB, and of windows their spans."""
+"""What a notebook shows: escaped, under 100 kB, and what windows say of their spans."""
 
 import re
 from xml.etree import ElementTree
@@ -22,28 +22,18 @@ def test_many_columns_entities_and_spans_stay_under_100_kb() -> None:
     frame["t"] = frame["t"] * 2 + np.random.default_rng(0).integers(0, 2, len(frame["t"]))
     names = [f"<script>{k}" + "c" * 200 for k in range(300)]
     stash = ts.load({**frame, **dict.fromkeys(names, np.zeros(rows * entities, np.int8))}, entity="e", time="t")
-    windows = ts.Windows(stash, history=30, horizon=10, gaps="ignore")
-    for page in (stash._repr_html_(), windows._repr_html_()):
-        assert len(page.encode()) < 100_000
-        assert "<script" not in page
-        parsed(page)
-    assert "<p>and 201 more columns</p>" in stash._repr_html_()
-
-
-def cells_of(page: str) -> list[list[str | None]]:
-    return [[cell.text for cell in row] for row in parsed(page).iter("tr")]
+    page = stash._repr_html_()
+    assert len(page.encode()) < 100_000
+    assert "<script" not in page
+    parsed(page)
+    assert "<p>and 201 more columns</p>" in page
 
 
 def test_windows_show_their_spans() -> None:
     stash = ts.load({"t": np.arange(10), "y": np.arange(10.0)}, ["y"], time="t")
     spans = {"past": ("y", -4, 0, 2), "next": ("y", 0, 2), "near": ts.During("y", -15, 5, max_rows=4)}
-    windows = ts.Windows(stash, spans=spans)
-    assert cells_of(windows._repr_html_()) == [
-        ["span", "column and slots"],
-        ["past", "y[-4:0:2]"],
-        ["next", "y[0:2]"],
-        ["near", "y[-15, 5), at most 4"],
-    ]
+    text = "past=y[-4:0:2], next=y[0:2], near=y[-15, 5), at most 4"
+    assert repr(ts.Windows(stash, spans=spans)).endswith(text)
 
 
 def test_the_sizes_of_a_stash_and_of_its_plan_add_up() -> None:

@@ -98,7 +98,8 @@ def test_nan_of_a_half_type_has_the_same_bits_wherever_it_stands(
         windows = windows.on(scaler.transform(stash))
     transform = [] if way == "stash" else [steps.get(way, scaler)]
     for size in (1, 3, 8, 61, 388):
-        for batch in ts.Loader(windows, size, with_ids=True, transform=transform, resident=resident):
+        held = resident and way != "cast on the host"  # which has no values of resident columns
+        for batch in ts.Loader(windows, size, with_ids=True, transform=transform, resident=held):
             found = batch["y"].view(torch.int16)[batch["y"].isnan()]
             assert batch["y"].dtype == dtype
             assert found.eq(NANS[dtype]).all()

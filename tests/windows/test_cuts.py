@@ -92,10 +92,10 @@ def test_split_needs_times_and_ascending_cuts() -> None:
 @pytest.mark.parametrize(
     ("cuts", "fragment"),
     [
-        (("2024-03-01",), "Part 2 of 2 has no window: none of the 31 windows lies from 2024-03-01 on;"),
-        (("2023-03-01",), "Part 1 of 2 has no window: none of the 31 windows lies before 2023-03-01;"),
-        (("2024-01-01",), "Part 1 of 2 has no window: none of the 31 windows lies before 2024-01-01;"),
-        (("2024-01-09", "2024-02-10"), "Part 3 of 3 has no window: none of the 31 windows lies from"),
+        (("2024-03-01",), "Part 2 of 2 has no window: none of the 31 windows lies in it"),
+        (("2023-03-01",), "Part 1 of 2 has no window: none of the 31 windows lies in it"),
+        (("2024-01-01",), "Part 1 of 2 has no window: none of the 31 windows lies in it"),
+        (("2024-01-09", "2024-02-10"), "Part 3 of 3 has no window: none of the 31 windows lies in it"),
         (("2024-01-09", "2024-01-31"), None),
     ],
 )
@@ -107,9 +107,8 @@ def test_a_cut_outside_the_times_of_the_data_is_a_warning(
     times = np.arange("2024-01-01", "2024-02-01", dtype="M8[D]")
     stash = ts.load({"t": times, "y": np.ones(len(times))}, time="t")
     windows = ts.Windows(stash, 1, min_history=1, gaps="ignore", at={"t": times[1:]} if at else None)
-    if at and cuts[0] == "2024-01-01":
+    if at and cuts[0] == "2024-01-01":  # the first point is a day later
         cuts = ("2024-01-02",)
-        fragment = str(fragment).replace("2024-01-01", "2024-01-02")
     if at and fragment is not None:
         fragment = fragment.replace("31 windows lies", "30 windows lies")
     with warnings.catch_warnings(record=True) as caught:

@@ -64,7 +64,7 @@ def test_one_window_by_hand() -> None:
     assert batch["wind.delay"].tolist() == [[1] * 6]
     assert batch["price"][0, 1:].tolist() == [-4.0, -2.0, 0.0, 2.0]
     assert batch["price.observed"].tolist() == [[False, True, True, True, True]]
-    assert "of runs by site, in 6 buckets, with age" in repr(windows)
+    assert "of runs, in 6 buckets" in repr(windows)
 
 
 @pytest.mark.parametrize("way", kernel.WAYS)
