@@ -136,7 +136,13 @@ def time_column(schema: pa.Schema, name: str, where: str, argument: str = "time"
     plain = value_type(field.type)
     if pa.types.is_timestamp(plain) or pa.types.is_date(plain):
         column = from_arrow(f"__{argument}", field)
-        zone_of(column.zone)  # times in a zone that is not known could not be shown, nor split at a date
+        try:
+            zone_of(column.zone)
+        except DataError as error:  # such times could not be shown, nor split at a date
+            raise SchemaError(
+                f"{argument}={name!r} is in the zone {column.zone!r}, which is not an offset from UTC such as "
+                "'+05:30', and which this machine does not know. Install tzdata, or convert the times to UTC."
+            ) from error
         return column
     if pa.types.is_integer(plain):
         return Column(f"__{argument}", (field.name,), torch.int64)

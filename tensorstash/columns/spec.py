@@ -149,7 +149,8 @@ def is_valid(source: "Source | Sequence[Source]") -> ColumnSpec:
 def named(columns: Columns, argument: str = "columns") -> list[tuple[str, ColumnSpec]]:
     """The names and specs of `columns=` in any of its forms."""
     if isinstance(columns, str) or not isinstance(columns, (Mapping, Sequence)):
-        what = f"the text {columns!r}. Write [{columns!r}]" if isinstance(columns, str) else type_text(columns)
+        of_file = ", or give the frame of a file, such as pl.scan_parquet(path)" if argument == "static" else ""
+        what = f"the text {columns!r}. Write [{columns!r}]{of_file}" if isinstance(columns, str) else type_text(columns)
         raise TypeError(f"{argument}= must be a list of names or a mapping, got {what}.")
     if isinstance(columns, Mapping):
         if wrong := [name for name in columns if not isinstance(name, str)]:

@@ -78,13 +78,27 @@ def _conversion(field: pa.Field) -> str:
     arrow, column = field.type, f"pl.col({field.name!r})"
     if pa.types.is_null(arrow):
         return f"load {column}.cast(pl.Float64)"
-    if (is_list(arrow) or pa.types.is_fixed_size_list(arrow)) and not arrow.value_type.num_fields:
-        return f"load one of its items: {column}.{'list' if is_list(arrow) else 'arr'}.get(0)"
+    if is_list(arrow) or pa.types.is_fixed_size_list(arrow):
+        return f"load one of its items: {_inside(column, arrow)}"
     if pa.types.is_struct(arrow) and arrow.num_fields:
         return f"load its fields by their paths, such as {f'{field.name}.{arrow.field(0).name}'!r}"
+    if extension_of(field)[0].endswith(".wkb"):
+        return (
+            f"load the numbers of points, and convert other shapes first: {column}.bin.slice(5, 8).bin.reinterpret("
+            "dtype=pl.Float64) is x, and with 13 for 5 it is y"
+        )
     if not extension_of(field)[0] and arrow in (pa.binary(), pa.large_binary(), pa.binary_view()):
         return f"load {column}.cast(pl.String), if it is text in UTF-8"
     return "convert it before loading"
+
+
+def _inside(column: str, arrow: pa.DataType) -> str:
+    """The expression of the first value in lists and structs."""
+    if pa.types.is_struct(arrow) and arrow.num_fields:
+        return _inside(f"{column}.struct.field({arrow.field(0).name!r})", arrow.field(0).type)
+    if is_list(arrow) or pa.types.is_fixed_size_list(arrow):
+        return _inside(f"{column}.{'list' if is_list(arrow) else 'arr'}.get(0)", arrow.value_type)
+    return column
 
 
 def is_bfloat16(field: pa.Field) -> bool:

@@ -1,14 +1,16 @@
 """Windows that are lost, to gaps in time, too few rows or missing values: the error if none is left, and warnings."""
 
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 
 from tensorstash.common.calendar import Calendar
 from tensorstash.errors import NoWindowError
 from tensorstash.windows.gap_causes import remedy_of
-from tensorstash.windows.intervals import windows_in
+from tensorstash.windows.intervals import drop, windows_in
 from tensorstash.windows.placement import Placement
+from tensorstash.windows.require import Required, incomplete
 from tensorstash.windows.runs import Runs, entity_runs
 from tensorstash.windows.slots import run_edges
 from tensorstash.windows.splits import per_entity
@@ -73,13 +75,17 @@ def warn_of_gaps(placement: Placement, runs: Runs) -> None:
     warnings.warn(f"{told}{_steps_text(runs)}. {remedy}", stacklevel=6)
 
 
-def warn_of_require(kept: int, every: int) -> None:
-    """Warn if `require=` leaves out many windows."""
+def warn_of_require(placement: Placement, before: Placement, judged: Sequence[Required]) -> None:
+    """Warn if `require=` leaves out many of the windows that were there before, and name what costs most."""
+    kept, every = len(placement), len(before)
     if kept >= (1 - _COSTLY) * every:
         return
+    alone = {asked.span.name: every - len(drop(before.intervals, *incomplete(before, [asked]))) for asked in judged}
+    worst = max(alone, key=lambda name: alone[name])
+    more = f" {worst!r} alone costs {alone[worst]:,}." if len(alone) > 1 else ""
     warnings.warn(
         f"require= leaves out {1 - kept / every:.0%} of the windows, because of missing values or empty slots: "
-        f"{kept:,} of {every:,} are left. Shorter windows lose fewer, and fewer names or lower shares in "
+        f"{kept:,} of {every:,} are left.{more} Shorter windows lose fewer, and fewer names or lower shares in "
         "require= too; fill= turns missing values into data.",
         stacklevel=6,
     )

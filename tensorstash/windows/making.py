@@ -217,7 +217,7 @@ def _all_windows(placement: Placement, runs: Runs, judged: Sequence[Required], *
     kept = replace(on_stride, intervals=complete(on_stride, judged, may_forecast=may_forecast))
     if not len(kept):
         return kept
-    warn_of_require(len(kept), len(on_stride))
+    warn_of_require(kept, on_stride, judged)
     warn_of_absent(kept, on_stride, every)
     return kept
 
