@@ -25,6 +25,7 @@ from tensorstash.ingest.untimed import forgotten_time, is_index
 from tensorstash.segments.format import MAX_HEADER
 from tensorstash.sources.derive import bound, check_utf8, fields_of, stored
 from tensorstash.sources.file import File
+from tensorstash.sources.formats import CSV, format_of
 from tensorstash.sources.given_times import calendar_of
 from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.kept_rows import columns_of, filtered
@@ -83,9 +84,10 @@ def _opened(request: Request, files: Sequence[File] | None, progress: bool | Non
     if request.argument != "columns":
         source = replace(source, label=f"{source.label} of {request.argument}=")
     check_utf8(source)
+    guessed = (pa.null(), pa.float64()) if files and format_of(files[0].name) is CSV else (pa.null(),)
     keys = [] if source.rows else [field for field in source.schema if field.name in request.keys]
     for field in keys:
-        if field.type in (pa.null(), pa.float64()):  # readers of CSV guess one of these
+        if field.type in guessed:
             kind = "pl.String" if field.name in entity_columns(request.entity) else "pl.Datetime"
             raise SchemaError(
                 f"Entities and times need a type; {source.label} has no rows"
@@ -105,7 +107,9 @@ def _check_columns(request: Request, source: Source, names: Sequence[str]) -> No
             raise ColumnError(
                 f"{error} The index has no name: load frame.rename_axis('time') with time='time'."
             ) from None
-        raise
+        if "columns" not in request.of_like:
+            raise
+        raise ColumnError(f"{error} It is one of like=: add it to the source, or say what to load.") from None
 
 
 def _chosen_columns(request: Request, schema: pa.Schema, derived: Inputs) -> Specs:

@@ -178,6 +178,8 @@ def prune(*, older_than: timedelta | str | None = None, max_bytes: int | None = 
 
 
 def _age(older_than: timedelta | str | None) -> timedelta | None:
+    if older_than is None:
+        return None
     from tensorstash.common.frequency import duration  # here, because it imports numpy
 
-    return None if older_than is None else duration(older_than, "older_than")
+    return duration(older_than, "older_than")

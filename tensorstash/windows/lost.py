@@ -64,14 +64,16 @@ def warn_of_gaps(placement: Placement, runs: Runs) -> None:
     if len(windows) < (1 - _COSTLY) * possible:
         needed = placement.length - padding
         told = f"Gaps cost {1 - len(windows) / possible:.0%} of the windows: {len(windows):,} of {possible:,} are left"
+        remedy = (
+            "If these are not gaps, give the frequency=, such as '1bd' for business days, a tolerance=, or "
+            "gaps='ignore'; if they are, shorter windows lose fewer."
+        )
     elif empty > rows:
         told = f"Gaps make more empty slots than there are rows: {empty:,} and {rows:,}"
+        remedy = "Give the frequency=, take gaps='split', or leave windows without observations out with require=."
     else:
         return
-    remedy = remedy_of(placement.stash, runs, needed) or (
-        "If these are not gaps, give the frequency=, such as '1bd' for business days, a tolerance=, or gaps='ignore'; "
-        "if they are, shorter windows meet fewer."
-    )
+    remedy = remedy_of(placement.stash, runs, needed) or remedy
     warnings.warn(f"{told}{_steps_text(runs)}. {remedy}", stacklevel=6)
 
 

@@ -72,9 +72,14 @@ class TimeSpan:
         """The spans as text, for a repr."""
         brackets = "[)" if self.closed == "left" else "(]"
         stretch = f"{brackets[0]}{self.start.text}, {self.stop.text}{brackets[1]}"
+        aged = {span.name: ", with age" for span in self.spans if span.distance}
         of = "" if self.table.name is None else f" of {self.table.name}"
+        if self.table.by is not None:
+            of += f" by {', '.join(self.table.by)}"
         slots = f"at most {self.max_rows}" if self.every is None else f"in {self.max_rows} buckets"
-        return [f"{span.name}={span.column}{stretch}{of}, {slots}" for span in self.shown]
+        return [
+            f"{span.name}={span.column}{stretch}{of}, {slots}{aged.get(f'{span.name}.age', '')}" for span in self.shown
+        ]
 
     @property
     def memory(self) -> Memory:

@@ -313,7 +313,7 @@ def test_names_of_static_columns_follow_the_rules_of_columns() -> None:
     message = "'plant' is made of 'size'. ... static="
     with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.load(source, ["power"], entity="plant", static={"plant": "size"})
-    message = "static= must be a list of names or a mapping, got the text 'size'. Write ['size']."
+    message = "static= ... got the text 'size'. Write ['size'], or give the frame of a file, such as pl.scan_parquet"
     with pytest.raises(TypeError, match=like(message)):
         ts.load(source, ["power"], static="size")
     with pytest.raises(ts.errors.ColumnError, match=like("no column 'siz'; did you mean 'size'?")):

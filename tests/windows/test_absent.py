@@ -85,7 +85,10 @@ def test_windows_that_require_leaves_out_are_counted_if_they_are_many() -> None:
     """More than a tenth, as of gaps; entities without a window have a warning of their own."""
     data = {"e": [*"a"] * 20 + [*"bb"], "y": [1.0] * 20 + [None, 3.0], "x": [None] * 2 + [1.0] * 20}
     stash = ts.load(data, ["y", "x"], entity="e")
-    message = "require= leaves out 15% of the windows ... empty slots: 17 of 20 are left. Shorter windows lose fewer"
+    message = (
+        "require= leaves out 15% of the windows ... empty slots: 17 of 20 are left. 'x' alone costs 2. "
+        "Shorter windows lose fewer"
+    )
     told, absent = texts_of(lambda: ts.Windows(stash, 2, require=["y", "x"]))
     assert re.search(like(message), told)
     assert absent.startswith("1 of 2 entities have no window: 1 with missing values")

@@ -301,7 +301,7 @@ def test_wrong_folds_are_refused() -> None:
         windows.folds(2, 2, gap=-1)
     with pytest.raises(ValueError, match=r"step.*got '1d'"):
         windows.folds(2, "1d")
-    message = "fold 0 of 9 has no training window. Anchors lie in [3, 19)"
+    message = "fold 0 of 9 has no training window. Take"
     with pytest.raises(ts.errors.DataError, match=like(message)):
         windows.folds(9, 2)
     with pytest.raises(ValueError, match=r"^folds needs times, and this stash has none"):

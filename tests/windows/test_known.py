@@ -136,9 +136,9 @@ def test_missing_values_and_empty_slots_may_differ() -> None:
         (
             ts.column("y", empty="none"),
             ValueError,
-            "empty ... 'x' is a number, got 'none'",
+            "empty ... 'x' is torch.int64, which cannot hold 'none'",
         ),
-        (ts.column("word", empty=3), ValueError, "empty ... 'x' is a category, got 3"),
+        (ts.column("word", empty=3), ValueError, "empty ... 'x' is a category, which cannot hold 3"),
         (
             ts.column("word", vocabulary=["a"], empty="b"),
             ValueError,

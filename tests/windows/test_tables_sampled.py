@@ -64,7 +64,7 @@ def test_one_window_by_hand() -> None:
     assert batch["wind.delay"].tolist() == [[1] * 6]
     assert batch["price"][0, 1:].tolist() == [-4.0, -2.0, 0.0, 2.0]
     assert batch["price.observed"].tolist() == [[False, True, True, True, True]]
-    assert "of runs, in 6 buckets" in repr(windows)
+    assert "of runs by site, in 6 buckets, with age" in repr(windows)
 
 
 @pytest.mark.parametrize("way", kernel.WAYS)
@@ -256,7 +256,7 @@ def test_a_scaler_takes_each_version_that_a_window_sees_once() -> None:
     assert scaled["wind"][0, 0].item() == pytest.approx(
         (batch["wind"][3, 0].item() - scaler.center["wind"].item()) / scaler.scale["wind"].item()
     )
-    with pytest.raises(ValueError, match=like("by='entity' goes by the entities of the windows ... 'wind'")):
+    with pytest.raises(ValueError, match=like("by='entity' needs rows ... 'wind' is a column of a table")):
         ts.Scaler.fit(windows, ["wind"], by="entity")
     both = {"own": ("y", -2, 0), "other": ts.During("y", -3, 0, max_rows=2, table="others")}
     twice = ts.Windows(own(), spans=both, tables={"others": own("a", 0.5)})
