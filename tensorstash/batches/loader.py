@@ -32,7 +32,7 @@ from tensorstash.windows.windows import Windows
 _MOST_AHEAD = 1 << 12  # batches, each of which takes memory
 _SPARE_BUFFERS = 3  # idle buffers kept in addition to those in flight
 _SPARE_STAGES = 2  # one that is filled, and one whose copy may be under way while the loop takes its batch
-_MADE_AGAIN = ("_staging", "_memory", "_resident", "_packed")  # when a pass begins
+_NOT_PICKLED = ("_staging", "_memory", "_resident", "_packed")  # a copy makes them anew
 
 
 @suggests_keywords
@@ -182,9 +182,9 @@ class Loader:
     def __iter__(self) -> Iterator[Batch]:
         """One pass, or the rest of one after `load_state_dict`. Only the last iterator is alive."""
         self._end_pass()
-        schedule, begun = begin(self.sampler)
-        times = self._times = Times(begun)
-        portions = self._batches(schedule, begun.start)
+        schedule, this_pass = begin(self.sampler)
+        times = self._times = Times(this_pass)
+        portions = self._batches(schedule, this_pass.start)
         copy_clock = float if self._staging is None else self._staging.seconds  # float() is 0.0
         if self.prefetch:
             live = ahead(timed(portions, copy_clock, partial(times.add, made=True, waited=False)), self.prefetch)
@@ -194,29 +194,29 @@ class Loader:
         self._live = live
         late, clock, taken = self._late, time.perf_counter, 0  # at exit modules may be gone
         try:
-            for steps, some, batches in awaited:
-                for index in some:
+            for steps, indices, batches in awaited:
+                for index in indices:
                     batch = batches.pop(0)  # or its memory could not serve the next portion
                     if isinstance(batch, partial):
-                        began = clock()
+                        since = clock()
                         batch = batch()
-                        took = clock() - began  # for its gather, or for its copy
+                        took = clock() - since  # for its gather, or for its copy
                         times.add(took, copying=0.0 if self.resident else took, windows=0, made=True, waited=True)
                     if late:
-                        began = clock()
+                        since = clock()
                         batch = self._transformed(late, batch)
-                        times.transformed += clock() - began
+                        times.transformed += clock() - since
                     taken += 1
-                    begun.last = steps.epoch, steps.progress, index, taken
+                    this_pass.last = steps.epoch, steps.progress, index, taken
                     if taken == 1:
-                        enter(self.sampler, begun)
+                        enter(self.sampler, this_pass)
                     yield batch
                     del batch  # likewise
                     if self._live is not live:
                         raise RuntimeError(
                             "A loader has one live iterator, and another was started. Make a second Loader."
                         )
-            finish(self.sampler, begun)
+            finish(self.sampler, this_pass)
         finally:
             times.ended = clock()
             live.close()
@@ -430,7 +430,7 @@ class Loader:
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the memory of batches and what is made of it, which refer to buffers, streams and threads."""
-        state = {name: value for name, value in self.__dict__.items() if name not in _MADE_AGAIN}
+        state = {name: value for name, value in self.__dict__.items() if name not in _NOT_PICKLED}
         return state | {"_live": None}
 
     def __repr__(self) -> str:

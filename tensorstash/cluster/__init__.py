@@ -1,8 +1,9 @@
 """Several machines: `ts.cluster`. Data are cut into shards by entity, and each node holds some of the shards.
 
 The room owns the manifest of shards, how shards are made, which node holds which, the order in which nodes sample them,
-and what nodes tell each other. It uses `load`, stashes, windows and segments as any user does, and knows nothing of
-what is inside them. Start with `manifest.py`, then `shards.py`, `sharded_windows.py` and `order.py`.
+and what nodes tell each other. It uses stashes and windows as any user does, and the steps of a load, the files of
+segments and the trees of mixes as they are. Start with `manifest.py`, then `shards.py`, `sharded_windows.py` and
+`order.py`.
 """
 
 from tensorstash.cluster.exchange import exchange_counts, fit_scaler

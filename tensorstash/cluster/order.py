@@ -36,7 +36,6 @@ class ShardedOrder(Order):
         shuffle: bool,
     ) -> None:
         self.name = f"shards, {'shuffled' if shuffle else 'interleaved'}"
-        self.fingerprint = {}
         self.positions = sum(table.windows)
         self.is_seeded = shuffle
         self._table = table

@@ -140,7 +140,7 @@ def gather_into(
             for group, buffer in zip(plan.groups, own):
                 if group.spans[0].distance:
                     _to_distances(group, buffer, of_plan.origin, observed[0])
-        elif computed is not None:
+        elif computed is not None:  # those of the host; one plan of a call has slots, so they are written once
             for values in computed:
                 values.write(own[values.computed.buffer])
         else:
@@ -163,18 +163,18 @@ def _fill_by_kernel(  # noqa: PLR0917  as `gather_into`
     count, threads = count_of(rows), torch.get_num_threads()
     begins = [buffer.data_ptr() for buffer in buffers]
     out = [begins[buffer] + start * count for buffer, start in plan.places]
-    flags = [0] * len(out) if observed or isinstance(rows, Picked) else None
-    for span, tensor in zip(plan.flagging, observed):
-        flags[span] = tensor.data_ptr()  # type: ignore[index]
+    addresses = [0] * len(out) if observed or isinstance(rows, Picked) else None
+    for k, tensor in zip(plan.flagging, observed):
+        addresses[k] = tensor.data_ptr()  # type: ignore[index]
     if isinstance(rows, Picked):
-        kernel.take(how, rows.rows, out, flags or [], source, threads)
+        kernel.take(how, rows.rows, out, addresses or [], source, threads)
         return
     if isinstance(rows, Stretches):
         how, rows = as_slots(how, rows)
     elif how.first is not None:
         source = (how.first[0] if source is None else how.first[source]) + rows.variates.astype(np.int32)
     skips = None if rows.skips is None else np.ascontiguousarray(rows.skips.T)
-    kernel.gather(how, rows.anchors, out, flags, source, skips, threads)
+    kernel.gather(how, rows.anchors, out, addresses, source, skips, threads)
 
 
 def _to_distances(group: SpanGroup, buffer: torch.Tensor, origin: Any, observed: Any) -> None:

@@ -59,9 +59,9 @@ class Keys:
 def read_keys(choice: Choice, draft: Draft, progress: Progress) -> Keys:
     """Decode the keys, and write entities, offsets and times to the segment."""
     entities = Entities(len(choice.entity.members)) if choice.entity else None
-    edges, found = _read(choice, draft, progress, entities)
+    edges, codes = _read(choice, draft, progress, entities)
     names, numbers = ([None], np.zeros(1, np.int32)) if entities is None else _write_entities(choice, draft, entities)
-    runs = edges, numbers.astype(np.int32)[found]
+    runs = Runs(edges, numbers.astype(np.int32)[codes])
     offsets = offsets_of(runs, len(names))
     times = {column.name: draft.array(column.name) for column in choice.times}
     places, repeats, known_first = _in_order(choice, runs, offsets, names, [*times.values()])
@@ -89,7 +89,7 @@ def _info_of(column: Column | None, times: Mapping[str, Int64s]) -> TimeInfo | N
 def _in_order(
     choice: Choice, runs: Runs, offsets: Int64s, names: Sequence[Any], times: list[Int64s]
 ) -> tuple[Integers | None, bool, bool]:
-    """Bring the times into the order of the stash; returns the places of the rows, and `repeats` and `known_first`."""
+    """Bring `times` into the order of the stash, in place; returns the places of rows, `repeats` and `known_first`."""
     rows = choice.rows
     places = by_entity(runs, offsets)
     if not times:
@@ -108,7 +108,7 @@ def _in_order(
     ascending, equal = ascend(keys, offsets)
     if not ascending:
         check_sorting(rows, choice.source.label)
-        moved = sort(keys, offsets, runs[0].dtype)
+        moved = sort(keys, offsets, runs.edges.dtype)
         places = moved if places is None else places_after(places, moved)
         _, equal = ascend(keys, offsets)
     if equal is not None and not choice.request.duplicates:
@@ -129,22 +129,23 @@ def _read(choice: Choice, draft: Draft, progress: Progress, entities: Entities |
         if entities is None or choice.entity is None:
             return None
         edges, codes = runs_of(entities.encode([given[member] for member in choice.entity.members]))
-        return (row + edges[:-1]).astype(integer), codes
+        return Runs((row + edges[:-1]).astype(integer), codes)
 
     columns = [column for column in (choice.entity, *choice.times) if column]
     jobs = [(bundle, columns) for bundle in bundles(choice.source.units if columns else ())]
-    edges, codes, found, is_grouped = list[Integers](), list[Int32s](), 0, True
+    edges, codes, run_count, is_grouped = list[Integers](), list[Int32s](), 0, True
     for runs in filter(None, each_batch(jobs, write_times, progress)):
-        edges.append(runs[0])
-        codes.append(runs[1])
-        found += len(runs[1])
-        if is_grouped and entities is not None and found > len(entities) + len(codes):
-            # the rows of some entity are not contiguous: is there room for more runs?
+        edges.append(runs.edges)
+        codes.append(runs.entities)
+        run_count += len(runs.entities)
+        if is_grouped and entities is not None and run_count > len(entities) + len(codes):
+            # grouped rows make a run for each entity, and one for each batch in which an entity goes on: these are
+            # not grouped, so is there room for more runs?
             check_sorting(rows, choice.source.label)
             is_grouped = False
     if entities is None and rows:  # one series that all rows are of
         edges, codes = [np.zeros(1, integer)], [np.zeros(1, np.int32)]
-    return np.concatenate([*edges, np.array([rows], integer)]), np.concatenate([*codes, np.zeros(0, np.int32)])
+    return Runs(np.concatenate([*edges, np.array([rows], integer)]), np.concatenate([*codes, np.zeros(0, np.int32)]))
 
 
 def _type_of_rows(rows: int) -> type[np.signedinteger[Any]]:

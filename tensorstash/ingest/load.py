@@ -97,7 +97,8 @@ def plan(
     one_of(unknown, get_args(Unknown), "unknown")
     if other is None and unknown != "keep":
         raise ValueError(f"unknown={unknown!r} is about what like= lacks, and there is no like=. Leave it out.")
-    of_like = frozenset(name for name, given in (("columns", columns), ("time", time)) if given is None)
+    left_out = (name for name, given in (("columns", columns), ("time", time)) if given is None)
+    of_like = frozenset(() if other is None else left_out)
     entity, time, known = keys_like(other, entity, time, known)
     named = columns_like(other, dtype) if other is not None and columns is None else columns
     request = Request(

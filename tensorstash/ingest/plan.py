@@ -166,8 +166,9 @@ class Plan:
             lines.append("static: one value per entity; only a load counts the entities")
         kept, pieces = len(choice.source.units), choice.source.pieces
         if kept != pieces:
-            by = " and ".join(name for name in ("filter", "shard") if getattr(request, name) is not None)
-            lines.append(f"{by}: keeps rows of {kept:,} of {pieces:,} row groups")
+            by = [name for name in ("filter", "shard") if getattr(request, name) is not None]
+            by += ["unknown='drop'"] if choice.strangers else []
+            lines.append(f"{' and '.join(by)}: keeps rows of {kept:,} of {pieces:,} row groups")
         if self.skipped:
             lines.append(f"skipped: {', '.join(self.skipped)}")
         notes = (*self.notes, *([choice.strangers] if choice.strangers else []))

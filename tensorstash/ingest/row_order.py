@@ -1,7 +1,7 @@
 """The order of the rows of a stash: grouped by entity, and ordered by time, or by time and known time."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,14 +10,19 @@ from tensorstash.common.dtypes import Int32s, Int64s
 
 _BLOCK = 1 << 17  # rows looked at together
 Integers = NDArray[np.signedinteger[Any]]  # of 32 bits, if the number of rows allows it
-# consecutive rows of one entity: the first row of each run, and behind the last one the number of rows; their entities
-Runs = tuple[Integers, Int32s]
+
+
+class Runs(NamedTuple):
+    """Consecutive rows of one entity."""
+
+    edges: Integers  # the first row of each run, and behind the last one the number of rows
+    entities: Int32s  # of each run
 
 
 def runs_of(entities: Int32s) -> Runs:
     """The runs of some rows. Most sources are grouped by entity, so they have few."""
     starts = _starts(entities)
-    return np.append(starts, len(entities)), entities[starts]
+    return Runs(np.append(starts, len(entities)), entities[starts])
 
 
 def offsets_of(runs: Runs, count: int) -> Int64s:

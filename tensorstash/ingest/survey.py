@@ -45,34 +45,36 @@ def choose(request: Request, files: Sequence[File] | None, progress: bool | None
     table = None if request.table is None else choose(request.table, None, progress)
     opened = _opened(request, files, progress)
     fields = fields_of(opened, request.named, request.wanted.mentions)
-    source = with_iso_time(stored(with_derived(opened, fields)), request.time)
-    source = with_iso_time(source, request.known)
-    formulas = bound(request.formulas, request.time, source)
+    typed = with_iso_time(stored(with_derived(opened, fields)), request.time)
+    typed = with_iso_time(typed, request.known)
+    formulas = bound(request.formulas, request.time, typed)
     computed = {column.field.name: column.inputs for column in (*fields, *formulas)}
-    specs = _chosen_columns(request, source.schema, computed)
+    specs = _chosen_columns(request, typed.schema, computed)
     members = request.members.union(str(member) for spec in specs.values() for member in spec.members)
     # a wrong name is refused before the filter reads its columns
-    _check_columns(request, source, (*request.keys, *sorted(members.difference(request.formulas))))
+    _check_columns(request, typed, (*request.keys, *sorted(members.difference(request.formulas))))
 
-    chosen, filter_columns, strangers = _chosen_rows(request, source, progress)
-    whole = with_iso_time(shaped(with_derived(chosen, formulas), members), request.known)
+    selected, filter_columns, strangers = _chosen_rows(request, typed, progress)
+    # again for known=, which may name a formula: that is a column only now
+    complete = with_iso_time(shaped(with_derived(selected, formulas), members), request.known)
 
-    schemas = {name: schema for schema in (whole.schema, opened.schema) for name in schema.names}
+    # the stored types come last and win: a plan shows these, not what they are read as
+    schemas = {name: schema for schema in (complete.schema, opened.schema) for name in schema.names}
     used = request.keys.union(members, filter_columns, *computed.values())
     choice = replace(
-        _choice(request, whole, specs),
+        _choice(request, complete, specs),
         read=tuple(name for name in schemas if name in used and name not in computed),
         skipped=tuple(name for name in schemas if name not in used),
         types={name: type_name(schema.field(name).type) for name, schema in schemas.items() if name in used},
         table=table,
         strangers=strangers,
-        untimed=forgotten_time(request, source),
+        untimed=forgotten_time(request, typed),
     )
     check_names(choice)
     if choice.header_bytes > MAX_HEADER:
         raise SchemaError(
             f"The header of a stash has at most {size_text(MAX_HEADER)}; for {len(choice.columns):,} columns of "
-            f"{whole.label} it may need {size_text(choice.header_bytes)}. Load fewer columns, or pack them: "
+            f"{complete.label} it may need {size_text(choice.header_bytes)}. Load fewer columns, or pack them: "
             'columns={"x": [...]}.'
         )
     return choice

@@ -4,8 +4,8 @@
  *
  * Every function does a bounded amount of work, allocates nothing and keeps nothing but sleeping threads (`threads.c`),
  * which a forked child starts anew, so that it may run without the interpreter's lock and in any process. Each checks
- * every index first, and writes nothing to a batch before it has: it returns DONE, MALFORMED, or the number of the first
- * index that is out of place. numpy and torch do the same, bit by bit, where these files were not compiled;
+ * every index, those of a batch before it writes to it: it returns DONE, MALFORMED, or the number of the first index that
+ * is out of place. numpy and torch do the same, bit by bit, where these files were not compiled;
  * `library.py` declares the same structs.
  *
  * C11 for little-endian machines of 64 bits, compiled with -ffp-contract=off: rounding is part of the result.

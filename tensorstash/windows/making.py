@@ -133,7 +133,7 @@ def check_stash(stash: object) -> None:
         )
 
 
-def windows_of(
+def placement_of(
     arguments: Arguments,
     stash: Stash,
     at: Any,
@@ -152,11 +152,11 @@ def windows_of(
         wide = to_width(arguments.spans, stash, runs, chosen, masked=arguments.gaps == "mask", is_kept=may_forecast)
         arguments = replace(arguments, spans=wide, strides=Strides(wide[0].stop))
     unplaced = replace(_unplaced(arguments, stash, runs, at, tables), chosen=chosen)
-    judged = required(unplaced, arguments.require)
+    requirements = required(unplaced, arguments.require)
     if at is not None:
-        placement = at_points(unplaced, at, arguments.closed, judged, arguments.unmatched)
+        placement = at_points(unplaced, at, arguments.closed, requirements, arguments.unmatched)
     else:
-        placement = _all_windows(unplaced, runs, judged, may_forecast=may_forecast)
+        placement = _all_windows(unplaced, runs, requirements, may_forecast=may_forecast)
         placement = placement if chosen is None else of_entities(placement, chosen)
         placement = enough_rows(anchored(placement, arguments.where)) if len(placement) else placement
     _check_reach(placement)
@@ -192,7 +192,9 @@ def _unplaced(arguments: Arguments, stash: Stash, runs: Runs, at: Any, tables: M
     )
 
 
-def _all_windows(placement: Placement, runs: Runs, judged: Sequence[Required], *, may_forecast: bool) -> Placement:
+def _all_windows(
+    placement: Placement, runs: Runs, requirements: Sequence[Required], *, may_forecast: bool
+) -> Placement:
     """Every window that lacks no required value; raises `NoWindowError`, and warns if many windows are lost.
 
     With `may_forecast`, none is needed if a run holds the history of a window that starts after it, or if only the
@@ -202,6 +204,7 @@ def _all_windows(placement: Placement, runs: Runs, judged: Sequence[Required], *
     counts = windows_in(stops - starts, placement.length, stride)
     every = replace(placement, intervals=intervals(starts, counts, stride))
     if not len(every):
+        # the tail of a run has no rows, and the window that is to be forecast needs rows for its history
         if may_forecast and int((stops - starts).max(initial=0)) >= placement.history + placement.slots.tail:
             return every
         raise too_short(placement, runs)
@@ -214,10 +217,10 @@ def _all_windows(placement: Placement, runs: Runs, judged: Sequence[Required], *
             f"Windows are counted by strides, and with stride {stride}{align_text(on_stride)} no run has one: "
             f"{on_stride.strides.remedy}."
         )
-    kept = replace(on_stride, intervals=complete(on_stride, judged, may_forecast=may_forecast))
-    if not len(kept):
+    kept = replace(on_stride, intervals=complete(on_stride, requirements, may_forecast=may_forecast))
+    if not len(kept):  # only with may_forecast, or `complete` had raised
         return kept
-    warn_of_require(kept, on_stride, judged)
+    warn_of_require(kept, on_stride, requirements)
     warn_of_absent(kept, on_stride, every)
     return kept
 
@@ -238,7 +241,7 @@ def _check_reach(placement: Placement, *slots: int) -> None:
 def arguments_on(  # noqa: PLR0917  the arguments of `Windows.on`
     arguments: Arguments, placement: Placement, stash: Stash, at: Any, tables: object, frequency: GivenStep | None
 ) -> tuple[Arguments, dict[str, Stash], Bools | None]:
-    """What `windows_of` takes to make windows of other data than that of their placement: all but the stash and `at`.
+    """What `placement_of` takes for windows of other data than that of their placement: all but the stash and `at`.
 
     Raises unless what the windows show means the same there.
     """
@@ -272,7 +275,7 @@ def _step_on(placement: Placement, stash: Stash, given: GivenStep | None) -> Ste
     return step
 
 
-def latest_windows(arguments: Arguments, placement: Placement, of: str | None) -> Placement:
+def latest_placement(arguments: Arguments, placement: Placement, of: str | None) -> Placement:
     """The newest window of each entity, of all entities and rows of the stash of a placement."""
     check_intervals(placement, "latest", "Give the times at which to forecast as at=.")
     check_divisible(placement, "latest")
@@ -284,7 +287,7 @@ def latest_windows(arguments: Arguments, placement: Placement, of: str | None) -
     return found
 
 
-def covering_windows(
+def covering_placement(
     arguments: Arguments, placement: Placement, span: str | None, start: Moment | None, stop: Moment | None
 ) -> Placement:
     """Windows that show each row of a time range once, of all entities of the stash of a placement."""

@@ -30,9 +30,9 @@ from tensorstash.windows.making import (
     Arguments,
     arguments_on,
     check_stash,
-    covering_windows,
-    latest_windows,
-    windows_of,
+    covering_placement,
+    latest_placement,
+    placement_of,
 )
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.predictions import to_frame
@@ -168,7 +168,7 @@ class Windows:
             unmatched=one_of(unmatched, get_args(Unmatched), "unmatched"),
             is_whole=is_whole,
         )
-        self._set(arguments, windows_of(arguments, stash, at, others))
+        self._set(arguments, placement_of(arguments, stash, at, others))
 
     def _set(self, arguments: Arguments, placement: Placement) -> None:
         self._arguments = replace(arguments.without_rows(), spans=placement.spans)  # whole series are as wide as these
@@ -478,7 +478,7 @@ class Windows:
             >>> newest[0]["y"], newest.anchors([0])["time"]
             (tensor([6., 7., nan], dtype=torch.float64), tensor([4]))
         """
-        return self._at(latest_windows(self._arguments, self.placement, of))
+        return self._at(latest_placement(self._arguments, self.placement, of))
 
     def cover(
         self, span: str | None = None, start: splits.Moment | None = None, stop: splits.Moment | None = None
@@ -513,7 +513,7 @@ class Windows:
             >>> batch["y"][~batch["y.repeated"]]
             tensor([0, 1, 2, 3, 4, 5, 6])
         """
-        return self._at(covering_windows(self._arguments, self.placement, span, start, stop))
+        return self._at(covering_placement(self._arguments, self.placement, span, start, stop))
 
     @suggests_keywords
     def on(
@@ -552,7 +552,7 @@ class Windows:
                     [6, 7, 8, 9]])
         """
         arguments, others, chosen = arguments_on(self._arguments, self.placement, stash, at, tables, frequency)
-        return self._at(windows_of(arguments, stash, at, others, chosen, may_forecast=True), arguments)
+        return self._at(placement_of(arguments, stash, at, others, chosen, may_forecast=True), arguments)
 
     def needs(self) -> dict[str, Any]:
         """How far windows look back: a service that keeps at least these rows has the same windows, bit for bit.

@@ -406,6 +406,7 @@ def test_rows_are_dropped_from_files_too(path: Path, tmp_path: Path) -> None:
     assert (stash.rows, stash.entities) == (20, ["a", "b"])
     plan = ts.plan(source, like=path, unknown="drop")
     assert plan.rows == 20
+    assert "\nunknown='drop': keeps rows of 1 of 3 row groups\n" in repr(plan)
     assert "note: unknown='drop' leaves out 40 rows" in repr(plan)
 
 

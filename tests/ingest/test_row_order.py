@@ -47,7 +47,7 @@ def runs_in_pieces(codes: list[int], cuts: list[int], integer: type[np.signedint
     edges = [0, *sorted(cut for cut in cuts if cut < len(codes)), len(codes)]
     parts = [(a, runs_of(np.array(codes[a:b], np.int32))) for a, b in pairwise(edges)]
     starts = [(a + own[:-1]).astype(integer) for a, (own, _) in parts] + [np.array([len(codes)], integer)]
-    return np.concatenate(starts), np.concatenate([own for _, (_, own) in parts])
+    return row_order.Runs(np.concatenate(starts), np.concatenate([own for _, (_, own) in parts]))
 
 
 @settings(max_examples=400)
