@@ -87,8 +87,8 @@ class Names(Sequence[Any]):
         )
 
     @cached_property
-    def stretches(self) -> list[int]:
-        """Where names that ascend begin, and at last the number of names; a load with `like=` adds one stretch."""
+    def ascending_parts(self) -> list[int]:
+        """Where names that ascend begin, and at last the number of names; a load with `like=` adds one part."""
         import pyarrow.compute as pc
 
         from tensorstash.columns.arrays import numbers
@@ -100,8 +100,8 @@ class Names(Sequence[Any]):
         return [0, *(np.flatnonzero(falls) + 1).tolist(), len(self)]
 
     def find(self, name: Any) -> int:
-        """The number of a name, by bisection of each stretch; -1 if there is none."""
-        for low, high in pairwise(self.stretches):
+        """The number of a name, by bisection of each part; -1 if there is none."""
+        for low, high in pairwise(self.ascending_parts):
             k = bisect_left(self, name, low, high)
             if k < high and self[k] == name:
                 return k

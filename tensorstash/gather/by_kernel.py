@@ -33,7 +33,7 @@ def kernel_plan(spans: Sequence[Span], memories: Sequence[Memory]) -> kernel.Ker
         [_source(spans, memory) for memory in memories],
         history=max(0, *(-span.start for span in spans)),
         horizon=max(0, *(span.stop for span in spans)),
-        apart=spans[0].variates is not None,
+        by_item=spans[0].variates is not None,
     )
 
 

@@ -169,7 +169,7 @@ class Places:
         """`(names,)`; -1 for a name that is not known."""
         self._asked += len(names)
         known = self._known
-        if isinstance(known, Names) and self._asked * len(known.stretches) * _BISECTED < len(known):
+        if isinstance(known, Names) and self._asked * len(known.ascending_parts) * _BISECTED < len(known):
             return np.fromiter(map(known.find, names), np.int64, len(names))
         return np.fromiter(map(self._places.get, names, repeat(-1)), np.int64, len(names))
 

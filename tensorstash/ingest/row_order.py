@@ -69,7 +69,7 @@ def places_after(places: Integers, moved: Integers) -> Integers:
 def sort(keys: Sequence[Int64s], offsets: Int64s, integer: np.dtype[Any]) -> Integers:
     """Sort the rows of each entity by the keys, stably; returns the new place of each place."""
     moved = np.empty(len(keys[0]), integer)
-    for low, high, entities in _stretches(offsets):
+    for low, high, entities in _entity_blocks(offsets):
         order = _by_time(entities, keys[-1][low:high])
         for key in keys[-2::-1]:
             order = order[_by_time(entities, key[low:high][order])]
@@ -98,7 +98,7 @@ def ascend(keys: Sequence[Int64s], offsets: Int64s) -> tuple[bool, int | None]:
 def distinct(key: Int64s, offsets: Int64s) -> int:
     """How many different pairs of an entity and a key there are."""
     count = 0
-    for low, high, entities in _stretches(offsets):
+    for low, high, entities in _entity_blocks(offsets):
         values = key[low:high][_by_time(entities, key[low:high])]
         is_new = (values[1:] != values[:-1]) | (entities[1:] != entities[:-1])
         count += 1 + int(np.count_nonzero(is_new))
@@ -118,7 +118,7 @@ def blocks(low: int, high: int) -> Iterator[tuple[int, int]]:
     return ((start, min(start + _BLOCK, high)) for start in range(low, high, _BLOCK))
 
 
-def _stretches(offsets: Int64s) -> Iterator[tuple[int, int, Int64s]]:
+def _entity_blocks(offsets: Int64s) -> Iterator[tuple[int, int, Int64s]]:
     """The rows of some entities, about a block of them, or of a larger one: the first and the end, and the entities."""
     first, rows = 0, int(offsets[-1])
     while offsets[first] < rows:

@@ -1,4 +1,4 @@
-/* Rows of windows and of stretches into the buffers of a batch, with the memory asked for ahead. */
+/* Rows of windows and of chunks into the buffers of a batch, with the memory asked for ahead. */
 
 #include "copy.h"
 
@@ -12,17 +12,17 @@
  * prefetcher has locked on. */
 enum { LINES_AHEAD = 128, PAGE = 4096 };
 
-/* n items of a fixed size, one in every `apart` bytes: the compiler knows the size where this is called. */
-INLINE void copy_items(char *to, const char *from, int64_t n, int64_t apart, size_t bytes) {
-  for (int64_t i = 0; i < n; i++) memcpy(to + i * (int64_t)bytes, from + i * apart, bytes);
+/* n items of a fixed size, one in every `stride` bytes: the compiler knows the size where this is called. */
+INLINE void copy_items(char *to, const char *from, int64_t n, int64_t stride, size_t bytes) {
+  for (int64_t i = 0; i < n; i++) memcpy(to + i * (int64_t)bytes, from + i * stride, bytes);
 }
 
-INLINE void copy_apart(char *to, const char *from, int64_t n, int64_t apart, int64_t bytes) {
-  if (bytes == 1) copy_items(to, from, n, apart, 1);
-  else if (bytes == 2) copy_items(to, from, n, apart, 2);
-  else if (bytes == 4) copy_items(to, from, n, apart, 4);
-  else if (bytes == 8) copy_items(to, from, n, apart, 8);
-  else copy_items(to, from, n, apart, (size_t)bytes);
+INLINE void copy_strided(char *to, const char *from, int64_t n, int64_t stride, int64_t bytes) {
+  if (bytes == 1) copy_items(to, from, n, stride, 1);
+  else if (bytes == 2) copy_items(to, from, n, stride, 2);
+  else if (bytes == 4) copy_items(to, from, n, stride, 4);
+  else if (bytes == 8) copy_items(to, from, n, stride, 8);
+  else copy_items(to, from, n, stride, (size_t)bytes);
 }
 
 /* n bytes, of which whole lines are written past the caches. A store to a line that is not in a cache fetches the line
@@ -52,7 +52,7 @@ void end_streams(void) {
 
 INLINE void copy_rows(char *to, const char *from, int64_t n, const Span *span, bool streams) {
   int64_t bytes = span->row_bytes, all = n * bytes;
-  if (n > 1 && span->step > 1) copy_apart(to, from, n, span->step * bytes, bytes);
+  if (n > 1 && span->step > 1) copy_strided(to, from, n, span->step * bytes, bytes);
   else if (all == 4) memcpy(to, from, 4); /* without a call */
   else if (all == 8) memcpy(to, from, 8);
   else if (streams && all >= LINE) stream(to, from, all);
@@ -61,8 +61,8 @@ INLINE void copy_rows(char *to, const char *from, int64_t n, const Span *span, b
 
 /* How many windows of a span are asked for together. */
 static int64_t block_of(const Span *span) {
-  int64_t apart = span->step * span->row_bytes;
-  int64_t lines = span->length * (apart <= LINE ? apart : span->row_bytes + LINE) / LINE + 1;
+  int64_t stride = span->step * span->row_bytes;
+  int64_t lines = span->length * (stride <= LINE ? stride : span->row_bytes + LINE) / LINE + 1;
   return lines < LINES_AHEAD ? least(LINES_AHEAD / lines, 64) : 1;
 }
 
@@ -76,62 +76,62 @@ INLINE void ask_pages(const char *from, int64_t rows, const Span *span) {
 
 /* Asks for the other lines of some rows. */
 INLINE void ask_lines(const char *from, int64_t rows, const Span *span) {
-  int64_t bytes = span->row_bytes, apart = span->step * bytes, most = 2 * LINES_AHEAD;
+  int64_t bytes = span->row_bytes, stride = span->step * bytes, most = 2 * LINES_AHEAD;
   int64_t second = LINE - (int64_t)((uintptr_t)from & (LINE - 1));
-  if (apart <= LINE)
-    for (int64_t b = second; b < least((rows - 1) * apart + bytes, most * LINE); b += LINE)
+  if (stride <= LINE)
+    for (int64_t b = second; b < least((rows - 1) * stride + bytes, most * LINE); b += LINE)
       __builtin_prefetch(from + b, 0, 2);
   else
     for (int64_t i = 0, lines = 0; i < rows && lines < most; i++)
-      for (int64_t b = 0; b < bytes; b += LINE, lines++) __builtin_prefetch(from + i * apart + b, 0, 2);
+      for (int64_t b = 0; b < bytes; b += LINE, lines++) __builtin_prefetch(from + i * stride + b, 0, 2);
 }
 
-/* What is copied span by span, up to the span `end`: stretches of a tile or, if there is none, windows of the call, of
+/* What is copied span by span, up to the span `end`: chunks of a tile or, if there is none, windows of the call, of
  * which every slot has a row. They need no tile, which takes as long as copying a short window. */
 typedef struct {
   const Plan *plan;
   const Batch *batch;
   const Tile *tile;
-  int64_t first, last, end; /* the first stretch or window, and the last one + 1 */
-  bool apart;               /* whether rows of a source may lie apart */
+  int64_t first, last, end; /* the first chunk or window, and the last one + 1 */
+  bool by_item;             /* whether a source may be an item of each row */
   bool streams;             /* whether rows are written past the caches */
 } Job;
 
-/* How far a job has asked for memory ahead of its copies: the next stretch or window, `at`, of a span, of which so many
+/* How far a job has asked for memory ahead of its copies: the next chunk or window, `at`, of a span, of which so many
  * are asked for together. */
 typedef struct {
   int64_t span, at, block;
 } Ahead;
 
 INLINE int64_t source_of(const Job *job, int64_t i) {
-  return job->tile ? job->tile->stretch[i].source : job->batch->which ? job->batch->which[i] : 0;
+  return job->tile ? job->tile->chunk[i].source : job->batch->which ? job->batch->which[i] : 0;
 }
 
-/* How many rows of stretch or window number i lie side by side. */
+/* How many rows of chunk or window number i lie side by side. */
 INLINE int64_t width_at(const Job *job, int64_t i) {
-  return job->apart ? job->plan->sources[source_of(job, i)].width : 1;
+  return job->by_item ? job->plan->sources[source_of(job, i)].width : 1;
 }
 
-/* A span as it lies in the source of stretch or window number i. */
+/* A span as it lies in the source of chunk or window number i. */
 INLINE Span span_in(const Job *job, const Span *span, int64_t i) {
   Span own = *span;
   own.step *= width_at(job, i);
   return own;
 }
 
-/* Where the rows of a span, number s, in stretch or window number i begin. */
+/* Where the rows of a span, number s, in chunk or window number i begin. */
 INLINE const char *rows_of(const Job *job, int64_t s, const Span *span, int64_t i) {
-  int64_t row = job->tile ? job->tile->stretch[i].row : place_of(job->batch, i) + span->start;
+  int64_t row = job->tile ? job->tile->chunk[i].row : place_of(job->batch, i) + span->start;
   const char *column = job->plan->columns[source_of(job, i) * job->plan->span_count + s];
   return column + row * span->row_bytes * width_at(job, i);
 }
 
-/* The window of stretch number i, or window i. */
+/* The window of chunk number i, or window i. */
 INLINE int64_t window_of(const Job *job, const Span *span, int64_t i) {
-  return job->tile ? job->tile->stretch[i].slot / span->length : i;
+  return job->tile ? job->tile->chunk[i].slot / span->length : i;
 }
 
-/* Whether stretch or window number i is of another column of the pack than the one before, in the same window: then its
+/* Whether chunk or window number i is of another column of the pack than the one before, in the same window: then its
  * rows lie in the lines that are read for that one. Parts of one window count too. */
 INLINE bool continues(const Job *job, int64_t s, int64_t i) {
   const Plan *plan = job->plan;
@@ -153,7 +153,7 @@ INLINE int64_t end_of_block(const Job *job, int64_t s, int64_t at, int64_t block
 }
 
 INLINE int64_t rows_at(const Job *job, const Span *span, int64_t i) {
-  return job->tile ? job->tile->stretch[i].count : span->length;
+  return job->tile ? job->tile->chunk[i].count : span->length;
 }
 
 INLINE Ahead beginning_of(const Job *job, int64_t s) {
@@ -180,9 +180,9 @@ INLINE void ask_next(const Job *job, Ahead *ahead, bool pages) {
   *ahead = moved_to(job, ahead, i);
 }
 
-/* Copies the rows of a stretch to the slots that have one, and fills the others. */
-INLINE void copy_stretch(const Job *job, int64_t s, int64_t i, const Span *span, uint64_t empty) {
-  const Stretch *one = &job->tile->stretch[i];
+/* Copies the rows of a chunk to the slots that have one, and fills the others. */
+INLINE void copy_chunk(const Job *job, int64_t s, int64_t i, const Span *span, uint64_t empty) {
+  const Chunk *one = &job->tile->chunk[i];
   const uint8_t *mark = job->tile->mark + (one->marks < 0 ? 0 : one->marks);
   const char *from = rows_of(job, s, span, i);
   int64_t bytes = span->row_bytes, n = one->length;
@@ -213,32 +213,32 @@ typedef struct {
   const char *from;
 } Column;
 
-/* n rows of each column, of up to 8 bytes and `apart` bytes from each other. */
-static __attribute__((noinline)) void copy_columns(const Column *column, int64_t count, int64_t n, int64_t apart,
+/* n rows of each column, of up to 8 bytes and `stride` bytes from each other. */
+static __attribute__((noinline)) void copy_columns(const Column *column, int64_t count, int64_t n, int64_t stride,
                                                    int64_t bytes) {
-  int64_t each = (AT_ONCE / apart + 8) & ~(int64_t)7;
+  int64_t each = (AT_ONCE / stride + 8) & ~(int64_t)7;
   for (int64_t first = 0, some; first < n; first += some) {
     some = least(each, n - first);
     for (int64_t k = 0; k < count; k++)
-      copy_apart(column[k].to + first * bytes, column[k].from + first * apart, some, apart, bytes);
+      copy_strided(column[k].to + first * bytes, column[k].from + first * stride, some, stride, bytes);
   }
 }
 
-/* Whether stretch or window number i is of a column that lies beside others, and has all its rows. */
+/* Whether chunk or window number i is of a column that lies beside others, and has all its rows. */
 INLINE bool is_column(const Job *job, const Span *span, int64_t i) {
   if (span->row_bytes > 8 || width_at(job, i) == 1) return false;
-  return !job->tile || (job->tile->stretch[i].marks < 0 && job->tile->stretch[i].count);
+  return !job->tile || (job->tile->chunk[i].marks < 0 && job->tile->chunk[i].count);
 }
 
 /* Whether the rows of two columns of a window are the same ones. */
 INLINE bool same_rows(const Job *job, int64_t i, int64_t j) {
   if (!job->tile) return place_of(job->batch, i) == place_of(job->batch, j);
-  const Stretch *one = &job->tile->stretch[i], *two = &job->tile->stretch[j];
+  const Chunk *one = &job->tile->chunk[i], *two = &job->tile->chunk[j];
   return one->row == two->row && one->count == two->count;
 }
 
 /* Copies the rows of a column, number `first`, together with those of other columns of the window, up to number `end`;
- * returns the number of the first that is left. Empty stretches between them are filled. The step of the span is that
+ * returns the number of the first that is left. Empty chunks between them are filled. The step of the span is that
  * between rows of the pack. */
 INLINE int64_t copy_beside(const Job *job, int64_t s, const Span *span, int64_t first, int64_t end, uint64_t empty) {
   const Batch *batch = job->batch;
@@ -246,12 +246,12 @@ INLINE int64_t copy_beside(const Job *job, int64_t s, const Span *span, int64_t 
   Column column[COLUMNS];
   for (; i < end && count < COLUMNS; i++) {
     if (i > first && !continues(job, s, i)) break;
-    if (job->tile && !job->tile->stretch[i].count) {
-      copy_stretch(job, s, i, span, empty);
+    if (job->tile && !job->tile->chunk[i].count) {
+      copy_chunk(job, s, i, span, empty);
       continue;
     }
     if (i > first && (!is_column(job, span, i) || !same_rows(job, first, i))) break;
-    int64_t slot = job->tile ? job->tile->stretch[i].slot : i * span->length;
+    int64_t slot = job->tile ? job->tile->chunk[i].slot : i * span->length;
     column[count++] = (Column){batch->out[s] + slot * bytes, rows_of(job, s, span, i)};
     if (job->tile && batch->observed && batch->observed[s]) memset(batch->observed[s] + slot, 1, (size_t)n);
   }
@@ -259,7 +259,7 @@ INLINE int64_t copy_beside(const Job *job, int64_t s, const Span *span, int64_t 
   return i;
 }
 
-/* Copies the stretches or windows [i, upto) of span number s. */
+/* Copies the chunks or windows [i, upto) of span number s. */
 INLINE void copy_block(const Job *job, int64_t s, const Span *span, int64_t i, int64_t upto) {
   uint64_t empty = repeated(span->empty, span->item_bytes);
   char *to = job->batch->out[s];
@@ -269,7 +269,7 @@ INLINE void copy_block(const Job *job, int64_t s, const Span *span, int64_t i, i
       i = copy_beside(job, s, &own, i, upto, empty);
       continue;
     }
-    if (job->tile) copy_stretch(job, s, i, &own, empty);
+    if (job->tile) copy_chunk(job, s, i, &own, empty);
     else copy_rows(to + i * own.length * own.row_bytes, rows_of(job, s, &own, i), own.length, &own, job->streams);
     i++;
   }
@@ -301,8 +301,8 @@ void copy_spans(const Plan *plan, const Batch *batch, const Tile *tile, int64_t 
   const Plan one = *plan;
   const Batch part = *batch;
   bool streams = is_streamed(plan, batch);
-  if (one.apart && tile) copy_job(&(Job){&one, &part, tile, first, last, end, true, streams}, s);
-  else if (one.apart) copy_job(&(Job){&one, &part, NULL, first, last, end, true, streams}, s);
+  if (one.by_item && tile) copy_job(&(Job){&one, &part, tile, first, last, end, true, streams}, s);
+  else if (one.by_item) copy_job(&(Job){&one, &part, NULL, first, last, end, true, streams}, s);
   else if (tile) copy_job(&(Job){&one, &part, tile, first, last, end, false, streams}, s);
   else copy_job(&(Job){&one, &part, NULL, first, last, end, false, streams}, s);
 }
@@ -336,17 +336,17 @@ static void copy_slots(const Plan *plan, const Batch *batch, const int64_t *pick
   }
 }
 
-/* Where stretches have a few rows, single rows are copied faster. */
+/* Where chunks have a few rows, single rows are copied faster. */
 void copy_picked(const Plan *plan, const Batch *batch, const int64_t *picked, const Tile *tile, int64_t s, int64_t end) {
-  const Stretch *last = &tile->stretch[tile->stretches - 1];
-  int64_t first = tile->stretch[0].slot, upto = last->slot + last->length;
-  if (upto - first > SHORT * tile->stretches) {
-    copy_spans(plan, batch, tile, 0, tile->stretches, s, end);
+  const Chunk *last = &tile->chunk[tile->chunks - 1];
+  int64_t first = tile->chunk[0].slot, upto = last->slot + last->length;
+  if (upto - first > SHORT * tile->chunks) {
+    copy_spans(plan, batch, tile, 0, tile->chunks, s, end);
     return;
   }
   for (; s < end; s++) {
     int64_t bytes = plan->spans[s].row_bytes;
     if (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8) copy_slots(plan, batch, picked, first, upto, s);
-    else copy_spans(plan, batch, tile, 0, tile->stretches, s, s + 1);
+    else copy_spans(plan, batch, tile, 0, tile->chunks, s, s + 1);
   }
 }

@@ -1,4 +1,4 @@
-/* What is copied: whole windows, or stretches of them. */
+/* What is copied: whole windows, or chunks of them. */
 
 #ifndef TENSORSTASH_COPY_H
 #define TENSORSTASH_COPY_H
@@ -20,23 +20,23 @@ INLINE bool is_streamed(const Plan *plan, const Batch *batch) {
 }
 
 /* Slots of a window. Some may be empty; the rows of the others follow each other, as those of a window mostly do.
- * Windows are cut into stretches once for all spans of the same slots, because that takes as long as copying them. */
+ * Windows are cut into chunks once for all spans of the same slots, because that takes as long as copying them. */
 typedef struct {
   int64_t slot, length; /* the first slot, counted through all windows of the batch, and how many there are */
   int64_t row, count;   /* likewise of the rows */
   int64_t marks;        /* where the marks of these slots begin in the tile, or -1 if none of them is empty */
   int64_t source;
-} Stretch;
+} Chunk;
 
-enum { STRETCHES = 1024, MARKS = 1 << 15 };
+enum { CHUNKS = 1024, MARKS = 1 << 15 };
 
 typedef struct {
-  int64_t stretches, marks;
-  Stretch stretch[STRETCHES];
+  int64_t chunks, marks;
+  Chunk chunk[CHUNKS];
   uint8_t mark[MARKS]; /* 1 for a slot with a row, 0 for an empty one */
 } Tile;
 
-/* Copies of the spans from s up to `end` the stretches from `first` up to `last` of a tile or, without one, such windows
+/* Copies of the spans from s up to `end` the chunks from `first` up to `last` of a tile or, without one, such windows
  * of the batch, which then have no empty slots. */
 void copy_spans(const Plan *plan, const Batch *batch, const Tile *tile, int64_t first, int64_t last, int64_t s,
                 int64_t end);

@@ -12,12 +12,12 @@ static const uint64_t ALL = 0x0101010101010101; /* eight marks: every slot has a
 
 /* Slots with rows of up to 8 bytes, without a branch on a mark, which would be mispredicted too often; returns
  * how many rows. The compiler mostly knows n and `bytes`. */
-INLINE int64_t expand_some(char *to, const char *from, int64_t apart, const uint8_t *mark, int64_t n, uint64_t empty,
+INLINE int64_t expand_some(char *to, const char *from, int64_t stride, const uint8_t *mark, int64_t n, uint64_t empty,
                            size_t bytes) {
   int64_t rows = 0;
   for (int64_t i = 0; i < n; i++) {
     uint64_t bits = 0;
-    memcpy(&bits, from + rows * apart, bytes);
+    memcpy(&bits, from + rows * stride, bytes);
     bits = mark[i] ? bits : empty;
     memcpy(to + i * (int64_t)bytes, &bits, bytes); /* little-endian */
     rows += mark[i];
@@ -25,13 +25,13 @@ INLINE int64_t expand_some(char *to, const char *from, int64_t apart, const uint
   return rows;
 }
 
-INLINE void expand_all(char *to, const char *from, int64_t apart, const uint8_t *mark, int64_t n, uint64_t empty,
+INLINE void expand_all(char *to, const char *from, int64_t stride, const uint8_t *mark, int64_t n, uint64_t empty,
                        size_t bytes) {
   for (; n >= 8; n -= 8, mark += 8, to += 8 * bytes) {
-    if (apart == (int64_t)bytes && !memcmp(mark, &ALL, 8)) memcpy(to, from, 8 * bytes), from += 8 * bytes;
-    else from += apart * expand_some(to, from, apart, mark, 8, empty, bytes);
+    if (stride == (int64_t)bytes && !memcmp(mark, &ALL, 8)) memcpy(to, from, 8 * bytes), from += 8 * bytes;
+    else from += stride * expand_some(to, from, stride, mark, 8, empty, bytes);
   }
-  expand_some(to, from, apart, mark, n, empty, bytes);
+  expand_some(to, from, stride, mark, n, empty, bytes);
 }
 
 #ifdef FOR_AVX2
@@ -58,7 +58,7 @@ FOR_AVX2 static int64_t expand_eights(char *to, const char **from, const uint8_t
 
 void expand(char *to, const char *from, int64_t count, int64_t step, int64_t bytes, const uint8_t *mark, int64_t n,
             uint64_t empty) {
-  int64_t apart = step * bytes, upto = count ? n : 0;
+  int64_t stride = step * bytes, upto = count ? n : 0;
   while (upto && !mark[upto - 1]) upto--; /* behind the last row nothing may be read */
   fill(to + upto * bytes, (n - upto) * bytes, empty);
 #ifdef FOR_AVX2
@@ -67,9 +67,9 @@ void expand(char *to, const char *from, int64_t count, int64_t step, int64_t byt
     to += 4 * at, mark += at, upto -= at;
   }
 #endif
-  if (bytes == 1) expand_all(to, from, apart, mark, upto, empty, 1);
-  else if (bytes == 2) expand_all(to, from, apart, mark, upto, empty, 2);
-  else if (bytes == 4) expand_all(to, from, apart, mark, upto, empty, 4);
-  else if (bytes == 8) expand_all(to, from, apart, mark, upto, empty, 8);
-  else expand_all(to, from, apart, mark, upto, empty, (size_t)bytes);
+  if (bytes == 1) expand_all(to, from, stride, mark, upto, empty, 1);
+  else if (bytes == 2) expand_all(to, from, stride, mark, upto, empty, 2);
+  else if (bytes == 4) expand_all(to, from, stride, mark, upto, empty, 4);
+  else if (bytes == 8) expand_all(to, from, stride, mark, upto, empty, 8);
+  else expand_all(to, from, stride, mark, upto, empty, (size_t)bytes);
 }

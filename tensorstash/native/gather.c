@@ -1,4 +1,4 @@
-/* Windows of rows into batches: their indices are checked, and windows with empty slots are cut into stretches. */
+/* Windows of rows into batches: their indices are checked, and windows with empty slots are cut into chunks. */
 
 #include "copy.h"
 
@@ -17,7 +17,7 @@ static bool is_plan(const Plan *plan) {
   return plan->source_count >= 1 && plan->history >= 0 && plan->horizon >= 0;
 }
 
-INLINE int64_t width_of(const Plan *plan, int64_t source) { return plan->apart ? plan->sources[source].width : 1; }
+INLINE int64_t width_of(const Plan *plan, int64_t source) { return plan->by_item ? plan->sources[source].width : 1; }
 
 /* How many slots of a span are skipped by window i. */
 INLINE int64_t skipped(const Batch *batch, const Span *span, int64_t i) {
@@ -97,7 +97,7 @@ static int64_t find_places(const Plan *plan, const Batch *batch) {
   return DONE;
 }
 
-/* Where the next stretch begins: a window, a slot in it, and a fragment of its source. */
+/* Where the next chunk begins: a window, a slot in it, and a fragment of its source. */
 typedef struct {
   int64_t i, slot, k;
 } Cut;
@@ -123,15 +123,15 @@ INLINE Piece next_piece(const Source *source, int64_t step, int64_t start, int64
 }
 
 /* Cuts a window with empty slots, of which `next` is the beginning, up to its end or until the tile is full. */
-INLINE void cut_window(const Source *source, const Span *span, int64_t start, Stretch next, Cut *at, Tile *tile) {
+INLINE void cut_window(const Source *source, const Span *span, int64_t start, Chunk next, Cut *at, Tile *tile) {
   int64_t end = least(span->length, at->slot + MARKS - tile->marks);
   memset(tile->mark + tile->marks, 1, (size_t)(end - at->slot));
-  for (Stretch *last = NULL; at->slot < end && tile->stretches < STRETCHES;) {
+  for (Chunk *last = NULL; at->slot < end && tile->chunks < CHUNKS;) {
     Piece piece = next_piece(source, span->step, start, end, at);
     if (last && !last->count) last->row = piece.row;
     if (!last || (piece.count && piece.row != last->row + last->count * span->step)) {
       next.row = piece.row, next.marks = tile->marks;
-      last = &tile->stretch[tile->stretches++];
+      last = &tile->chunk[tile->chunks++];
       *last = next;
     }
     if (piece.empty == 1) tile->mark[tile->marks] = 0; /* without a call */
@@ -145,44 +145,44 @@ INLINE void cut_window(const Source *source, const Span *span, int64_t start, St
 
 /* Cuts as many windows before window `end` as there is room for, where the last call ended. */
 static void cut(const Plan *plan, const Batch *batch, const Span *span, int64_t end, Cut *at, Tile *tile) {
-  tile->stretches = tile->marks = 0;
+  tile->chunks = tile->marks = 0;
   for (; at->i < end; at->slot = 0, at->i++) {
     int64_t row = place_of(batch, at->i), slot = at->i * span->length;
     int64_t w = batch->which ? batch->which[at->i] : 0;
-    if (tile->stretches == STRETCHES) return;
+    if (tile->chunks == CHUNKS) return;
     if (!at->slot) {
       at->k = ~row;
       at->slot = skipped(batch, span, at->i);
-      if (at->slot) tile->stretch[tile->stretches++] = (Stretch){slot, at->slot, 0, 0, 0, w};
-      if (tile->stretches == STRETCHES) return;
+      if (at->slot) tile->chunk[tile->chunks++] = (Chunk){slot, at->slot, 0, 0, 0, w};
+      if (tile->chunks == CHUNKS) return;
     }
     slot += at->slot;
     if (row >= 0) {
       int64_t n = span->length - at->slot, from = row + span->start + at->slot * span->step;
-      tile->stretch[tile->stretches++] = (Stretch){slot, n, from, n, -1, w};
+      tile->chunk[tile->chunks++] = (Chunk){slot, n, from, n, -1, w};
       continue;
     }
-    Stretch next = {slot, 0, 0, 0, 0, w};
+    Chunk next = {slot, 0, 0, 0, 0, w};
     cut_window(&plan->sources[w], span, batch->anchors[at->i] + span->start, next, at, tile);
     if (at->slot < span->length) return;
   }
 }
 
 /* Cuts windows of rows in any order, `(size, length)`, -1 for an empty slot, before window `end`, likewise: rows that
- * follow each other are a stretch, as those are as a rule that became known at one time. */
+ * follow each other are a chunk, as those are as a rule that became known at one time. */
 static void cut_picked(const int64_t *rows, const Batch *batch, int64_t length, int64_t end, Cut *at, Tile *tile) {
-  tile->stretches = 0;
+  tile->chunks = 0;
   for (; at->i < end; at->slot = 0, at->i++) {
     const int64_t *row = rows + at->i * length;
     int64_t w = batch->which ? batch->which[at->i] : 0;
     while (at->slot < length) {
-      if (tile->stretches == STRETCHES) return;
+      if (tile->chunks == CHUNKS) return;
       int64_t from = at->slot, first = row[from], k = from + 1;
       if (first < 0) while (k < length && row[k] < 0) k++;
       else while (k < length && row[k] - k == first - from) k++;
-      Stretch *one = &tile->stretch[tile->stretches++];
-      if (first < 0) *one = (Stretch){at->i * length + from, k - from, 0, 0, 0, w};
-      else *one = (Stretch){at->i * length + from, k - from, first, k - from, -1, w};
+      Chunk *one = &tile->chunk[tile->chunks++];
+      if (first < 0) *one = (Chunk){at->i * length + from, k - from, 0, 0, 0, w};
+      else *one = (Chunk){at->i * length + from, k - from, first, k - from, -1, w};
       at->slot = k;
     }
   }
@@ -217,9 +217,9 @@ static void copy_windows(const Shared *all, int64_t first, int64_t last) {
     for (Cut at = {first, 0, 0};;) {
       if (all->picked) cut_picked(all->picked, batch, span->length, last, &at, &tile);
       else cut(plan, batch, span, last, &at, &tile);
-      if (!tile.stretches) break;
+      if (!tile.chunks) break;
       if (all->picked) copy_picked(plan, batch, all->picked, &tile, s, end);
-      else copy_spans(plan, batch, &tile, 0, tile.stretches, s, end);
+      else copy_spans(plan, batch, &tile, 0, tile.chunks, s, end);
     }
   }
 }
@@ -264,7 +264,7 @@ static int64_t check_picked(const Plan *plan, const Batch *batch, const int64_t 
 /* The same from rows in any order, `(size, length)`, -1 for an empty slot: all spans are as long. The batch has neither
  * anchors nor places. */
 EXPORT int64_t tensorstash_take(const Plan *plan, const Batch *batch, const int64_t *rows) {
-  if (batch->size < 0 || !is_plan(plan) || !plan->span_count || plan->apart) return MALFORMED;
+  if (batch->size < 0 || !is_plan(plan) || !plan->span_count || plan->by_item) return MALFORMED;
   for (int64_t s = 0; s < plan->span_count; s++)
     if (plan->spans[s].length != plan->spans[0].length || plan->spans[s].step != 1) return MALFORMED;
   int64_t bad = check_picked(plan, batch, rows);

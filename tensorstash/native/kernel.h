@@ -27,12 +27,12 @@ enum { FOUND_TOGETHER = 256, LINE = 64 /* bytes of a line of the cache */ };
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* The first place in [low, high) whose number is at least the bound, or high; the numbers ascend, `apart` from each
- * other. */
-INLINE int64_t bisect(const int64_t *numbers, int64_t apart, int64_t low, int64_t high, int64_t bound) {
+/* The first place in [low, high) whose number is at least the bound, or high; the numbers ascend, and one in every
+ * `stride` counts. */
+INLINE int64_t bisect(const int64_t *numbers, int64_t stride, int64_t low, int64_t high, int64_t bound) {
   while (low < high) {
     int64_t middle = low + (high - low) / 2;
-    if (numbers[middle * apart] < bound) low = middle + 1;
+    if (numbers[middle * stride] < bound) low = middle + 1;
     else high = middle;
   }
   return low;
@@ -98,8 +98,8 @@ typedef struct {
  *   span          [-----------------------)       start -4, length 7
  *   mark          1   1   1   0   0   1   1       a byte a slot: 1 where it has a row
  *
- * The rows 4 to 8 follow each other in memory, so the span is one stretch: 7 slots, 5 rows from row 4 on, and the marks
- * that say which slots they go to. Where the rows of the next fragment lie elsewhere, another stretch begins. */
+ * The rows 4 to 8 follow each other in memory, so the span is one chunk: 7 slots, 5 rows from row 4 on, and the marks
+ * that say which slots they go to. Where the rows of the next fragment lie elsewhere, another chunk begins. */
 typedef struct {
   int64_t rows, width;                /* the columns hold `width` rows side by side, of which windows take one: a pack
                                          is as many sources as it has columns */
@@ -113,7 +113,7 @@ typedef struct {
   const char *const *columns; /* (source_count, span_count) where the first row of each is */
   int64_t span_count, source_count;
   int64_t history, horizon; /* slots of a window before its anchor, and from it on */
-  int64_t apart;            /* whether any source is wider than 1 */
+  int64_t by_item;          /* whether a source may be an item of each row, wider than 1 */
   int64_t streamed;         /* batches of at least so many bytes are written past the caches */
 } Plan;
 

@@ -81,7 +81,7 @@ class KernelPlan:
     struct: library.PlanStruct
     sources: NDArray[Any]  # of `library.SourceStruct`
     fragmented: bool  # whether any source has fragments
-    first: Int32s | None  # with rows apart: the number of the first item of each source
+    first: Int32s | None  # with items as sources: the number of the first item of each source
     kept: tuple[object, ...]  # the objects that the structs point to
 
 
@@ -135,7 +135,7 @@ def pick(of: "Versions", at: "Moments", slots: int, every: int | None) -> Int64s
         of.unit,
         every or 0,
         slots,
-        of.apart,
+        of.spacing,
         of.all,
     )
     moments = library.MomentsStruct(*(_address(array, np.int64, count) for array in at), count)
@@ -176,33 +176,33 @@ def compile_plan(
     history: int,
     horizon: int,
     *,
-    apart: bool = False,
+    by_item: bool = False,
     streamed: int = STREAMED_FROM,
 ) -> KernelPlan:
     """Spans and sources as the C struct that a gather takes; the columns decide the sizes of rows in the spans.
 
-    With `apart` each item of a row is a source of its own, in order; the columns of a source then have rows of one
+    With `by_item` each item of a row is a source of its own, in order; the columns of a source then have rows of one
     length. From `streamed` bytes on, batches pass the caches.
     """
     first = sources[0].columns
     structs = (library.SpanStruct * len(spans))(*spans)
     for span, column in zip(structs, first):
-        span.row_bytes, span.item_bytes = column.itemsize if apart else column[:1].nbytes, column.itemsize
+        span.row_bytes, span.item_bytes = column.itemsize if by_item else column[:1].nbytes, column.itemsize
     described = np.array([*map(_source, sources)], library.SourceStruct)
     columns = np.array([[_address(column, first[k].dtype) for k, column in enumerate(s.columns)] for s in sources])
     widths = np.array([math.prod(source.columns[0].shape[1:]) for source in sources])
-    if apart:
+    if by_item:
         item = np.arange(widths.sum()) - (widths.cumsum() - widths).repeat(widths)
         columns = columns.repeat(widths, axis=0) + item[:, None] * [column.itemsize for column in first]
         described = described.repeat(widths)
         described["width"] = widths.repeat(widths)
     columns = columns.astype(np.uintp)
-    sizes = len(spans), len(described), history, horizon, apart, streamed
+    sizes = len(spans), len(described), history, horizon, by_item, streamed
     return KernelPlan(
         library.PlanStruct(structs, described.ctypes.data, columns.ctypes.data, *sizes),
         described,
         any(source.fragments is not None for source in sources),
-        np.cumsum([0, *widths[:-1]], dtype=np.int32) if apart else None,
+        np.cumsum([0, *widths[:-1]], dtype=np.int32) if by_item else None,
         (structs, columns, *sources),
     )
 

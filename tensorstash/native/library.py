@@ -60,14 +60,14 @@ class PlanStruct(ctypes.Structure):
 
     _fields_ = (
         ("spans", POINTER(SpanStruct)),
-        *_fields("sources columns", "span_count source_count history horizon apart streamed"),
+        *_fields("sources columns", "span_count source_count history horizon by_item streamed"),
     )
 
 
 class VersionsStruct(ctypes.Structure):
     """Rows by their times, and by the times from which they were known, and the slots of a window that take them."""
 
-    _fields_ = _fields("times known reach", "rows unit every slots apart all")
+    _fields_ = _fields("times known reach", "rows unit every slots spacing all")
 
 
 class MomentsStruct(ctypes.Structure):

@@ -16,7 +16,7 @@ typedef struct {
   int64_t unit;  /* ticks in a unit of `times` */
   int64_t every; /* ticks of a bucket, or 0: the newest rows, however far apart */
   int64_t slots; /* of a window: buckets, or rows */
-  int64_t apart; /* ticks by which different times differ at least */
+  int64_t spacing; /* ticks by which different times differ at least */
   int64_t all;   /* 1: rows of one time do not replace each other */
 } Versions;
 
@@ -104,14 +104,14 @@ INLINE int64_t among_newest(const Versions *of, int64_t from, int64_t stop, int6
 /* How many slots from the last one on no earlier row can change, and the tick at which the first of these begins: rows
  * without a newer time that could lie between them, or before the end of their bucket. */
 INLINE int64_t settled(const Versions *of, const Window *at, int64_t count, int64_t *edge, const int64_t *rows) {
-  if (of->every && of->every <= of->apart) { /* a bucket has one time at most */
+  if (of->every && of->every <= of->spacing) { /* a bucket has one time at most */
     while (count < of->slots && rows[of->slots - 1 - count] >= 0) count++;
     *edge = at->begin + (of->slots - count) * of->every;
     return count;
   }
   for (; count < of->slots; count++) {
     int64_t row = rows[of->slots - 1 - count];
-    if (row < 0 || *edge - of->times[row] * of->unit > of->apart) break;
+    if (row < 0 || *edge - of->times[row] * of->unit > of->spacing) break;
     *edge = of->every ? at->begin + (of->slots - 1 - count) * of->every : of->times[row] * of->unit;
   }
   return count;
@@ -123,7 +123,7 @@ INLINE int64_t before_stretch(const Versions *of, const Window *at, int64_t low,
   int64_t after;
   if (__builtin_mul_overflow(of->times[stop - 1], of->unit, &after)) return low;
   if (__builtin_sub_overflow(after, at->begin, &after)) return low;
-  int64_t rows = after < 0 ? 1 : after / of->apart + 1;
+  int64_t rows = after < 0 ? 1 : after / of->spacing + 1;
   return rows < stop - low ? stop - rows : low;
 }
 
@@ -176,7 +176,7 @@ INLINE void ask_for_window(const Versions *of, const Window *at, int64_t stop) {
  * the time of one, and the program waits for them. */
 EXPORT int64_t tensorstash_pick(const Versions *of, const Moments *all, int64_t *rows) {
   int64_t bounds[FOUND_TOGETHER], stop[FOUND_TOGETHER], whole;
-  if (of->unit < 1 || of->apart < 1 || of->every < 0 || of->slots < 1 || of->rows < 0) return MALFORMED;
+  if (of->unit < 1 || of->spacing < 1 || of->every < 0 || of->slots < 1 || of->rows < 0) return MALFORMED;
   if ((of->reach && !of->known) || (of->known && !all->late)) return MALFORMED;
   if (__builtin_mul_overflow(of->every, of->slots, &whole)) whole = -1;
   for (int64_t i = 0; i < all->n; i++) {

@@ -28,7 +28,7 @@ class Versions:
     known: Int64s | None  # (rows,) when each row became known; `None`: always
     reach: Int64s | None  # as `reach_of` gives it if the rows of an entity are in the order of known times, else `None`
     unit: int  # ticks in a unit of `times`
-    apart: int  # ticks by which different times differ at least
+    spacing: int  # ticks by which different times differ at least
     all: bool  # whether rows of one time do not replace each other
 
 
@@ -143,15 +143,15 @@ def reach_of(times: Int64s, offsets: Int64s) -> Int64s:
     return reach
 
 
-def apart_of(times: Int64s) -> int:
+def spacing_of(times: Int64s) -> int:
     """The greatest common divisor of all differences between times; 0 if all times are equal."""
     found = 0
     for start in range(0, len(times), _TIMES):
-        apart = np.abs(times[start : start + _TIMES] - times[0])
+        gaps = np.abs(times[start : start + _TIMES] - times[0])
         if found:
-            apart = apart[apart % found != 0]
-        if len(apart):
-            found = int(np.gcd.reduce(apart, initial=found))
+            gaps = gaps[gaps % found != 0]
+        if len(gaps):
+            found = int(np.gcd.reduce(gaps, initial=found))
         if found == 1:
             break
     return found

@@ -17,7 +17,7 @@ class Blocks:
 
     The blocks are cut at other places in each epoch: the first block begins at a window drawn from the first `size`.
     The windows before the first and after the last whole block come at the end of the epoch. With `batch_size=size`,
-    each batch is a stretch of consecutive windows from a random start.
+    each batch is a block of consecutive windows from a random start.
 
     Args:
         size: windows per block, at least 1.

@@ -49,5 +49,5 @@ def _has_months(stash: "Stash") -> bool:
     times, offsets = stash.time.numpy(), stash.offsets.numpy()
     steps: Int64s = np.diff(offsets) - 1
     which = np.flatnonzero(steps > 0)
-    apart = times[offsets[1:][which] - 1] - times[offsets[which]]
-    return bool((apart // steps[which] >= _SHORTEST * stash.clock.day).any())
+    lengths = times[offsets[1:][which] - 1] - times[offsets[which]]
+    return bool((lengths // steps[which] >= _SHORTEST * stash.clock.day).any())

@@ -75,9 +75,9 @@ def mean_and_variance(column: Values, rows: Rows) -> tuple[Int64s, Floats, Float
         block_squares = np.add.reduceat(values, starts, axis=1) - sums * sums / np.maximum(new, 1)
         known, before = count[:, groups], mean[:, groups]
         share = new / np.maximum(known + new, 1)
-        apart = np.where(new > 0, least + sums / np.maximum(new, 1) - before, 0)
-        mean[:, groups] = before + apart * share
-        squares[:, groups] += np.maximum(block_squares, 0) + apart * apart * known * share
+        deviation = np.where(new > 0, least + sums / np.maximum(new, 1) - before, 0)
+        mean[:, groups] = before + deviation * share
+        squares[:, groups] += np.maximum(block_squares, 0) + deviation * deviation * known * share
         count[:, groups] += new
     return count.T.astype(np.int64), mean.T, (squares / np.maximum(count, 1)).T
 

@@ -107,9 +107,9 @@ def check_alike(source: Source, columns: Collection[str]) -> None:
     for part in parts_in(source):
         for name in columns:
             stash_with(part, name)  # raises
-    apart = {name: span for span, names in variates_in(source).items() for name in names if name in columns}
+    of_variates = {name: span for span, names in variates_in(source).items() for name in names if name in columns}
     first, *others = [stash_of(part) for part in parts_in(source)]
-    for name, span in apart.items():
+    for name, span in of_variates.items():
         for other in others:
             if other[name].shape[1:] != first[name].shape[1:]:
                 widths = [math.prod(stash[name].shape[1:]) for stash in (first, other)]

@@ -108,7 +108,7 @@ def statistics_of(
     """The statistics of a stash, or of the rows that windows see. With `pooled` a last group has those of all rows."""
     flag(together, "together")
     seed = integer(seed, "seed")
-    _check_fitted(source, columns, by, apart=bool(members), together=together, samples=sample is not None)
+    _check_fitted(source, columns, by, in_members=bool(members), together=together, samples=sample is not None)
     if isinstance(source, Several) and source.statistics is not None:
         found: Statistics = source.statistics(columns, kind, by, pooled=pooled, together=together)
         return found
@@ -147,9 +147,9 @@ def statistics_of(
 
 
 def _check_fitted(
-    source: Source, columns: list[str], by: str | None, *, apart: bool, together: bool, samples: bool
+    source: Source, columns: list[str], by: str | None, *, in_members: bool, together: bool, samples: bool
 ) -> None:
-    """Raise an error for a source and arguments that do not fit each other; `apart`: of some packs not all members."""
+    """Raise an error for a source and arguments that do not fit; `in_members`: of some packs not all members."""
     check_source(source)
     check_alike(source, columns)
     for part in parts_in(source):
@@ -160,7 +160,7 @@ def _check_fitted(
     in_part = isinstance(source, Several) and source.statistics is not None
     if samples and (in_part or (by == "entity" and isinstance(source, Several))):
         raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
-    if (apart or by not in NO_CODES) and (together or in_part):
+    if (in_members or by not in NO_CODES) and (together or in_part):
         raise ValueError(
             "Members of a pack, and by= a column of codes, are not for together= or shards. Leave together= out, and "
             "on shards give columns= as a list, and by='entity' or none."

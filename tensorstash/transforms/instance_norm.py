@@ -250,6 +250,6 @@ class InstanceNorm:
             return torch.zeros_like(scale), scale.masked_fill_(scale == 0, 1)
         center = wide.masked_fill(~has_value, 0).sum(1, keepdim=True) / divisor
         # deviations from the mean keep a spread exact that is small beside the level
-        apart = (wide - center).masked_fill_(~has_value, 0)
-        scale = (apart.square_().sum(1, keepdim=True) / divisor + self.eps).sqrt()
+        deviation = (wide - center).masked_fill_(~has_value, 0)
+        scale = (deviation.square_().sum(1, keepdim=True) / divisor + self.eps).sqrt()
         return center.to(past.dtype), scale.masked_fill(count == 0, 1).to(past.dtype)

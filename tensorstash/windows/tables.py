@@ -10,7 +10,7 @@ from tensorstash.common.clock import NANOSECONDS, Clock
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.common.text import type_text
 from tensorstash.errors import DataError, SchemaError, unknown
-from tensorstash.native.versions import Versions, apart_of, reach_of
+from tensorstash.native.versions import Versions, reach_of, spacing_of
 from tensorstash.stash.interop import arrow_column
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.entity_numbers import find_entities
@@ -90,7 +90,7 @@ def _order_of(stash: Stash) -> tuple[Int64s, int]:
     if stash not in _orders:
         assert stash.time is not None
         times, (first, last) = stash.time.numpy(), stash.time_range
-        least = apart_of(times) if (last or 0) - (first or 0) < FARTHEST_TIME else 1
+        least = spacing_of(times) if (last or 0) - (first or 0) < FARTHEST_TIME else 1
         _orders[stash] = reach_of(times, stash.offsets.numpy()), least
     return _orders[stash]
 

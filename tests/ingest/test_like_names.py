@@ -89,7 +89,9 @@ def test_chains_of_loads_number_names_as_a_loop_does(
         assert stash.vocabulary("s") == texts
         assert stash["s"].tolist() == [-1 if held[k] is None else texts.index(held[k]) for k in order]
         for own in (stash.names(), stash.names("s")):
-            assert all(list(own)[low:high] == sorted(list(own)[low:high]) for low, high in pairwise(own.stretches))
+            assert all(
+                list(own)[low:high] == sorted(list(own)[low:high]) for low, high in pairwise(own.ascending_parts)
+            )
             assert [own.find(name) for name in own] == [*range(len(own))]
         like = stash.without_rows()
         if through_file:

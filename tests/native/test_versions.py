@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tensorstash.common.records import some_of
 from tensorstash.native import kernel, library
-from tensorstash.native.versions import BLOCK, Moments, Versions, apart_of, pick, pick_in_numpy, reach_of
+from tensorstash.native.versions import BLOCK, Moments, Versions, pick, pick_in_numpy, reach_of, spacing_of
 from tests.native.test_kernel import span_of
 
 Int64s = NDArray[np.int64]
@@ -54,7 +54,7 @@ def case_of(seed: int, form: str, unit: int, every: bool, rows: int, most: int) 
         known=None if form == "no known" else known,
         reach=reach_of(time, offsets) if form == "by known" else None,
         unit=unit,
-        apart=(apart_of(time) if len(time) else 0) * unit or 1 << 62,
+        spacing=(spacing_of(time) if len(time) else 0) * unit or 1 << 62,
         all=form == "events",
     )
     late = random.integers(-most, 2 * most, windows)
@@ -136,7 +136,7 @@ def test_the_reach_of_a_block_is_the_latest_time_so_far(seed: int, rows: int, en
 @given(times=st.lists(st.integers(-1000, 1000), min_size=1), step=st.integers(1, 50))
 def test_times_lie_on_a_grid(times: list[int], step: int) -> None:
     scaled = np.array(times) * step
-    apart = apart_of(scaled)
+    apart = spacing_of(scaled)
     assert (apart == 0) == (len(set(times)) == 1)
     assert not apart or (apart % step == 0 and not ((scaled - scaled[0]) % apart).any())
 

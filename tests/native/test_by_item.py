@@ -1,4 +1,4 @@
-"""The inside of `native/kernel.py` with rows taken apart: each column of a pack is a source, read where it lies."""
+"""The inside of `native/kernel.py` where each item of a row is a source of its own: columns of packs."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def test_columns_of_packs_are_those_of_separate_columns(
 ) -> None:
     world = Apart(seed, masked=masked, draws=draws)
     plan = kernel.compile_plan(
-        world.spans, world.packs, world.history, world.horizon, apart=True, streamed=world.streamed
+        world.spans, world.packs, world.history, world.horizon, by_item=True, streamed=world.streamed
     )
     which = world.rng.integers(0, len(world.sources), size).astype(np.int32)
     anchors = world.anchors((size,), which)
@@ -78,7 +78,7 @@ def test_large_batches_of_long_windows() -> None:
     """So large that threads share them, and with rows of more than a cache line."""
     packs = [np.random.default_rng(width).random((3000, width)).astype(np.float32) for width in (30, 1, 7)]
     sources = [kernel.Source([pack]) for pack in packs]
-    plan = kernel.compile_plan([span_of(-512, 512, 1, 0)], sources, 512, 0, apart=True)
+    plan = kernel.compile_plan([span_of(-512, 512, 1, 0)], sources, 512, 0, by_item=True)
     rng = np.random.default_rng(0)
     which, anchors = np.tile(np.arange(38, dtype=np.int32), 24)[:900], rng.integers(512, 3000, 90).repeat(10)
     out = np.empty((900, 512), np.float32)
@@ -90,7 +90,7 @@ def test_large_batches_of_long_windows() -> None:
 
 def test_the_number_of_a_column_that_is_not_there_is_refused() -> None:
     column = np.arange(20.0).reshape(10, 2)
-    plan = kernel.compile_plan([span_of(0, 3, 1, 0)], [kernel.Source([column])], 0, 3, apart=True)
+    plan = kernel.compile_plan([span_of(0, 3, 1, 0)], [kernel.Source([column])], 0, 3, by_item=True)
     for bad in (-1, 2):
         with pytest.raises(IndexError, match=r"source, got 5 at index 0\."):
             kernel.gather(plan, np.array([5]), [0], None, np.array([bad], np.int32))
@@ -98,7 +98,7 @@ def test_the_number_of_a_column_that_is_not_there_is_refused() -> None:
 
 def test_a_source_without_columns_is_refused() -> None:
     source = kernel.Source([np.arange(9)])
-    plan = kernel.compile_plan([span_of(0, 3, 1, 0)], [source], 0, 3, apart=True)
+    plan = kernel.compile_plan([span_of(0, 3, 1, 0)], [source], 0, 3, by_item=True)
     plan.sources["width"] = 0
     with pytest.raises(IndexError, match=r"source, got 5 at index 0\."):
         kernel.gather(plan, np.array([5]), [0])
