@@ -70,9 +70,7 @@ def test_the_latest_windows_are_those_behind_the_last_rows(
         if window and not (require and any(bad)):
             expected.append(window)
     if cut or not expected:
-        rules = (
-            r"^(The rows after the last value of|The latest window of|require= keeps|of= names a column)"
-        )
+        rules = r"^(The rows after the last value of|The latest window of|require= keeps|of= names a column)"
         with pytest.raises(ts.errors.DataError, match=rules):
             windows.latest(of)
         return
