@@ -50,8 +50,25 @@ def pick(of: Versions, at: Moments, slots: int, every: int | None) -> Int64s:
 
 
 def pick_in_numpy(of: Versions, at: Moments, slots: int, every: int | None) -> Int64s:
-    """`pick` in numpy, a few windows at a time."""
+    """`pick` in numpy: the last rows of all windows, and then earlier ones of those that these do not fill."""
     first, stop = _candidates(of, at)
+    if not _last_counts(of, every):
+        return _pick_from(of, at, (first, stop), slots, every)
+    near = np.maximum(first, stop - 2 * slots)
+    rows = _pick_from(of, at, (near, stop), slots, every)
+    rest = np.flatnonzero((rows < 0).any(1) & (first < near))
+    rows[rest] = _pick_from(of, some_of(at, rest), (first[rest], stop[rest]), slots, every)
+    return rows
+
+
+def _last_counts(of: Versions, every: int | None) -> bool:
+    """Whether of the known rows of a slot the last one counts: a window whose slots are full needs no others."""
+    return of.reach is None or (every is not None and every <= of.spacing)
+
+
+def _pick_from(of: Versions, at: Moments, ranges: tuple[Int64s, Int64s], slots: int, every: int | None) -> Int64s:
+    """The rows of windows out of a range of rows of each."""
+    first, stop = ranges
     rows = np.full((len(first), slots), -1)
     for some in _together(stop - first + slots):
         into, window_at = rows[some], some_of(at, some)
@@ -60,7 +77,7 @@ def pick_in_numpy(of: Versions, at: Moments, slots: int, every: int | None) -> I
             _put_newest(of, window, row, into)
         else:
             slot = window * slots + (of.times[row] * of.unit - window_at.start[window]) // every
-            _put_into_buckets(of, slot, row, into.reshape(-1))
+            _put_into_buckets(of, slot, row, into.reshape(-1), last_counts=_last_counts(of, every))
     return rows
 
 
@@ -80,12 +97,14 @@ def _visible(of: Versions, at: Moments, first: Int64s, stop: Int64s) -> tuple[In
     return window[inside], row[inside]
 
 
-def _put_into_buckets(of: Versions, slot: Int64s, row: Int64s, rows: Int64s) -> None:
+def _put_into_buckets(of: Versions, slot: Int64s, row: Int64s, rows: Int64s, *, last_counts: bool) -> None:
     """Write the row of the newest time to each slot, and of equal times the last one."""
-    times, newest = of.times[row], np.full(len(rows), np.iinfo(np.int64).min)
-    np.maximum.at(newest, slot, times)
-    is_newest = times == newest[slot]
-    np.maximum.at(rows, slot[is_newest], row[is_newest])
+    if not last_counts:
+        times, newest = of.times[row], np.full(len(rows), np.iinfo(np.int64).min)
+        np.maximum.at(newest, slot, times)
+        is_newest = times == newest[slot]
+        slot, row = slot[is_newest], row[is_newest]
+    np.maximum.at(rows, slot, row)
 
 
 def _put_newest(of: Versions, window: Int64s, row: Int64s, rows: Int64s) -> None:
