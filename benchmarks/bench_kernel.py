@@ -1,7 +1,7 @@
 """What each part of the kernel gains: the Loader's whole loop with it and without it, by turns, in two processes.
 
-    python benchmarks/bench_kernel.py                          # a quarter of an hour on two cores, 3 GB
-    python benchmarks/bench_kernel.py --part permutation.c     # one part
+    python benchmarks/bench_kernel.py                                   # three quarters of an hour on two cores, 3 GB
+    python benchmarks/bench_kernel.py --part mix.c --only mixed         # one part, where it is used
     python benchmarks/bench_kernel.py --quick
 
 Without a file of C its work is done by numpy, as it is where there is no kernel; other parts are left out of a kernel
@@ -32,6 +32,7 @@ from tensorstash.native import kernel, library
 
 OWN_SIZES, GAPS, SERIES = (32, 1024), 0.3, 50_000
 NATIVE = ROOT / "tensorstash" / "native"
+# as `hatch_build.py` compiles, which needs packages that only a build has
 COMPILER = ["-std=c11", "-O3", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden", "-ffp-contract=off"]
 
 

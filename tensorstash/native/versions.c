@@ -13,11 +13,11 @@ typedef struct {
   const int64_t *known; /* (rows,) when each row became known, or null: always */
   const int64_t *reach; /* (rows / BLOCK,) the latest time of the entity of the last row of a block, up to this row */
   int64_t rows;
-  int64_t unit;  /* ticks in a unit of `times` */
-  int64_t every; /* ticks of a bucket, or 0: the newest rows, however far apart */
-  int64_t slots; /* of a window: buckets, or rows */
+  int64_t unit;    /* ticks in a unit of `times` */
+  int64_t every;   /* ticks of a bucket, or 0: the newest rows, however far apart */
+  int64_t slots;   /* of a window: buckets, or rows */
   int64_t spacing; /* ticks by which different times differ at least */
-  int64_t all;   /* 1: rows of one time do not replace each other */
+  int64_t all;     /* 1: rows of one time do not replace each other */
 } Versions;
 
 /* Of each window: its rows, its stretch in ticks, and the first known time that is too late. */

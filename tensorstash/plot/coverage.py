@@ -36,11 +36,11 @@ def coverage(
 ) -> "Axes":
     """Draw which times each entity covers: a lane per entity, with gaps and missing values.
 
-    Time is cut into at most 500 bins, none shorter than a step of time. A
-    bin is marked if any of its rows has a missing value (NaN, or code -1) in one of the columns, if some of its time
-    steps are missing, or if it has no row. Bins before the first row of an entity and after its last row are white. Of
-    more than 200 entities, 200 at equal distances are drawn. The axis shows dates in the zone of the times, or without
-    a time column counts the rows of each entity.
+    Time is cut into at most 500 bins, none shorter than a step of time. A bin is marked if any of its rows has a
+    missing value (NaN, or code -1) in one of the columns, if some of its time steps are missing, or if it has no row.
+    Bins before the first row of an entity and after its last row are white. Of more than 200 entities, 200 at equal
+    distances are drawn. The axis shows dates in the zone of the times, or without a time column counts the rows of each
+    entity.
 
     Args:
         stash: the stash whose rows are drawn.

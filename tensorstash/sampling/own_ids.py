@@ -3,7 +3,7 @@
 import operator
 import zlib
 from collections.abc import Mapping, Sized
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +14,11 @@ from tensorstash.common.public import listed
 from tensorstash.sampling.order import Ids, SequenceOrder
 from tensorstash.sampling.steps import Progress
 from tensorstash.windows.ids import ids_between
+
+Kept = TypeVar("Kept")
+
+_KEPT_EPOCHS = 2  # the current epoch, and the one that is being prefetched
+_KEPT_CHECKSUMS = 1 << 13  # a prefetching thread is at most 4,096 steps ahead of the loop, and an epoch has a step
 
 
 class OwnIds(SequenceOrder):
@@ -58,8 +63,8 @@ class OwnIds(SequenceOrder):
                     "cannot be found. Make its ids depend on its set_epoch(epoch) alone, or call loader.set_epoch() "
                     "for another epoch."
                 )
-            self._checksums = self._checksums | {epoch: checksum}
-            self._epochs = dict([*self._epochs.items()][-1:]) | {epoch: ids}  # with the one that is being prefetched
+            self._checksums = _newest(self._checksums, _KEPT_CHECKSUMS) | {epoch: checksum}
+            self._epochs = _newest(self._epochs, _KEPT_EPOCHS) | {epoch: ids}
         return self._epochs[epoch].__getitem__
 
     def dump(self, epoch: int, progress: Progress) -> dict[str, Any]:
@@ -84,6 +89,11 @@ class OwnIds(SequenceOrder):
         if len(ids) != len(self._given):
             raise ValueError(f"order must give as many ids as its length, {len(self._given):,}, got {len(ids):,}.")
         return ids
+
+
+def _newest(epochs: dict[int, Kept], most: int) -> dict[int, Kept]:
+    """The last epochs that were added, with room for one more."""
+    return dict([*epochs.items()][1 - most :]) if len(epochs) >= most else epochs
 
 
 def _id(given: SupportsIndex, windows: int) -> int:

@@ -130,7 +130,7 @@ def placement_identity(placement: Placement) -> dict[str, Any]:
         "last_time": last,
         "spans": spans,
         **placement.strides.given,
-        "stride": placement.intervals.stride,
+        "stride": placement.intervals.stride,  # also where it is 1
         "names": names_checksum(stash),
         "offsets": stash.segment.checksums["__offsets"],
         "runs": _runs(placement),

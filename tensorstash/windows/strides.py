@@ -27,6 +27,7 @@ class Strides:
     @property
     def given(self) -> dict[str, Any]:
         """The arguments that are not their default, by name."""
+        # as text: numpy cannot compare a time with "start"
         return {name: value for name, value in vars(self).items() if str(value) != str(getattr(Strides, name))}
 
     @property
