@@ -1,6 +1,6 @@
 """Loading: time and peak memory of `ts.load` beside pyarrow and polars with a sort, and beside another checkout.
 
-    python benchmarks/bench_load.py                     # ten minutes, 4 GB of memory and 2 GB in TMPDIR
+    python benchmarks/bench_load.py                     # a quarter of an hour, 4 GB of memory and 2 GB in TMPDIR
     python benchmarks/bench_load.py --quick             # small files, to see that it runs
     python benchmarks/bench_load.py --parent PATH       # beside another checkout, whose kernel is compiled
     python benchmarks/bench_load.py --only texts csv    # some of the cases
@@ -367,7 +367,7 @@ def compare(contestants: Contestants, name: str, folder: str, digest: str, round
     found = Rounds({way: own[1:] for way, own in seconds.items()})
     found.show(CASES[name].title)
     weighed = ways[:1] if rounds == 1 else ways
-    megabytes = {way: [contestants.weigh(way, name, folder, digest) for _ in range(min(rounds, 3))] for way in weighed}
+    megabytes = {way: [contestants.weigh(way, name, folder, digest) for _ in range(rounds)] for way in weighed}
     peaks = (f"{way} {statistics.median(own):,.0f} MB" for way, own in megabytes.items())
     print("    peak memory:", ", ".join(peaks), flush=True)
     return found.row(section="Loading", case=CASES[name].title, megabytes=megabytes)

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
 from functools import reduce
 from hashlib import blake2b
-from numbers import Integral
+from numbers import Integral, Real
 from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import Any
 
@@ -26,7 +27,6 @@ from tensorstash.sources.read import Wanted
 
 _COMPARISONS = {"=": eq, "==": eq, "!=": ne, "<": lt, ">": gt, "<=": le, ">=": ge}
 _OPERATORS = (*_COMPARISONS, "in", "not in")
-_INT64 = 2.0**63
 _FEW_VALUES = 64  # so many values of a list are compared one by one
 _LISTS = (list, tuple, set, frozenset)
 
@@ -199,19 +199,27 @@ def _as_floats(name: str, value: Any) -> Any:
     return float(value)
 
 
-def _as_integers(operator: str, value: Any) -> Any:
-    """Floats, alone or in a list, as integers with the same result: Arrow would round the column to floats."""
-    if isinstance(value, _LISTS):
-        return [_as_integers("==", item) for item in value if not isinstance(item, float) or _is_int64(item)]
-    if not isinstance(value, float) or not -_INT64 <= value < _INT64:
+def _as_integers(operator: str, value: Any, kind: pa.DataType) -> Any:
+    """Numbers, alone or in a list, as integers with the same result: Arrow would round the column, or overflow."""
+    is_list = operator in ("in", "not in")
+    items = [item for item in pa.array(value).to_pylist() if item is not None] if is_list else [value]
+    if not all(isinstance(item, Real) and not isinstance(item, bool) for item in items):
         return value
+    widest, low, high = (pa.uint64(), 0, 2**64) if kind == pa.uint64() else (pa.int64(), -(2**63), 2**63)
+    if is_list:
+        return pa.array([int(item) for item in items if low <= item < high and item == int(item)], widest)
+    whole = int(value) if isinstance(value, Integral) else _whole(operator, float(value), low - 1, high)
+    return pa.scalar(whole, widest) if low <= whole < high else pa.scalar(Decimal(whole))
+
+
+def _whole(operator: str, value: float, below: int, above: int) -> int:
+    """The integer with which every integer between two others compares as with a float."""
+    if math.isnan(value):
+        return above if operator in (">", ">=") else below
+    bounded = min(max(value, below), above)
     if operator in ("<", ">="):
-        return math.ceil(value)
-    return math.floor(value) if operator in ("<=", ">") or _is_int64(value) else value
-
-
-def _is_int64(value: float) -> bool:
-    return value.is_integer() and -_INT64 <= value < _INT64
+        return math.ceil(bounded)
+    return math.floor(bounded) if operator in ("<=", ">") or bounded == int(bounded) else below
 
 
 def _fitted(term: tuple[str, str, Any], schema: pa.Schema) -> Any:
@@ -221,8 +229,8 @@ def _fitted(term: tuple[str, str, Any], schema: pa.Schema) -> Any:
     kind = value_type(schema.field(index).type) if index >= 0 else pa.null()
     if pa.types.is_floating(kind):
         return _as_floats(name, value)
-    if pa.types.is_integer(kind) and kind != pa.uint64():
-        return _as_integers(operator, value)
+    if pa.types.is_integer(kind):
+        return _as_integers(operator, value, kind)
     if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         return value
     items = list(value) if isinstance(value, _LISTS) else [value]

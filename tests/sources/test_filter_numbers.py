@@ -1,5 +1,6 @@
 """filter=: numbers of any type are compared exactly, or the comparison is refused."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 import tensorstash as ts
 from tests.oracle_load import like, write_parquet
-from tests.sources.filters import COMPARE
+from tests.sources.filters import COMPARE, satisfies
 
 
 @pytest.mark.parametrize("as_file", [False, True])
@@ -37,20 +38,32 @@ def test_floats_are_compared_with_integers_that_a_float_holds(dtype: type[pl.Dat
                 ts.load(source, ["row"], filter=[("f", operator_, value)])
 
 
-@pytest.mark.parametrize("dtype", [pa.int64(), pa.uint32(), pa.int8()])
-def test_integers_are_compared_with_floats_exactly(dtype: pa.DataType) -> None:
-    """As Python compares them. Arrow itself rounds the column to float32 where the float fits that, or refuses it."""
-    beyond = [2**24 + 1, 2**53 + 1, 2**63 - 1, -(2**63), -(2**60)] if dtype == pa.int64() else []
-    values = [0, 1, 2, 100, None, *beyond, *([2**24 + 1, 2**32 - 1] if dtype == pa.uint32() else [])]
+BEYOND = {
+    pa.int64(): [2**24 + 1, 2**53 + 1, 2**63 - 1, -(2**63), -(2**60)],
+    pa.uint64(): [2**24 + 1, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 2**11, 2**64 - 1],
+    pa.uint32(): [2**24 + 1, 2**32 - 1],
+    pa.int8(): [-128, 127],
+}
+FLOATS = (0.5, -0.5, 1.0, -1.0, 2.0**24, 2.0**53, -(2.0**60), 1e18, 2.0**63, -(2.0**63), 2.0**64, 1e300, math.inf)
+
+
+@pytest.mark.parametrize("dtype", BEYOND, ids=str)
+def test_integers_are_compared_with_numbers_exactly(dtype: pa.DataType, tmp_path: Path) -> None:
+    """As Python compares them. Arrow itself rounds the column, or compares it as int64, in which some have no place."""
+    values = [0, 1, 2, 100, None, *BEYOND[dtype]]
     table = pa.table({"n": pa.array(values, dtype), "row": range(len(values))})
-    for value in (0.5, -0.5, 1.0, 2.0**24, 2.0**53, -(2.0**60), 1e18):
-        for name, holds in COMPARE.items():
-            if name in ("==", "!=") and not value.is_integer():
-                continue  # no integer is equal to it, which nobody asks
-            expected = [row for row, n in enumerate(values) if n is not None and holds(n, value)]
-            assert ts.load(table, ["row"], filter=[("n", name, value)])["row"].tolist() == expected
-        expected = [row for row, n in enumerate(values) if n is not None and n in (value, 1)]
-        assert ts.load(table, ["row"], filter=[("n", "in", [value, 1])])["row"].tolist() == expected
+    file = write_parquet(tmp_path / "n.parquet", [table.slice(k, 2) for k in range(0, len(values), 2)])
+    sources = (table, file, pl.from_arrow(table).lazy())
+    for k, value in enumerate((*FLOATS, -math.inf, math.nan, 1, -1, -5, 2**53, 2**63 - 1, np.float32(0.5), np.int8(2))):
+        terms: list[tuple[str, Any]] = [
+            *((name, value) for name in COMPARE),
+            ("in", [value, 1]),
+            ("not in", [value, 1]),
+        ]
+        for name, than in terms:
+            expected = [row for row, n in enumerate(values) if satisfies({"n": n}, ("n", name, than))]
+            rows = ts.load(sources[k % 3], ["row"], filter=[("n", name, than)])["row"].tolist()
+            assert rows == expected, (name, than, k % 3)
 
 
 NUMBERS: dict[pa.DataType, list[float | None]] = {
@@ -84,8 +97,6 @@ def test_numbers_inside_structs_and_dictionaries_are_compared_exactly(
     for source in sources:
         for value in values:
             for op, holds in COMPARE.items():
-                if op in ("==", "!=") and arrow == pa.int64() and not float(value).is_integer():
-                    continue  # no integer is equal to it, which nobody asks
                 expected = [row for row, n in enumerate(numbers) if n is not None and holds(n, value)]
                 assert ts.load(source, ["row"], filter=[(name, op, value)])["row"].tolist() == expected, (op, value)
             expected = [row for row, n in enumerate(numbers) if n is not None and n in (value, 1)]
