@@ -81,18 +81,17 @@ def _all() -> list[Wrapped]:
         Wrapped("dictionary_of_lists", _dictionary(pa.array([[1, 2], [3, 4]]), pa.int16()),
                 [[[1, 2], [3, 4]][k % 2] for k in every], i64, False),
     ]  # fmt: skip
-    if hasattr(pa, "uuid"):  # from pyarrow 18 on
-        ids = [uuid.UUID(int=k << 100 | k) for k in every]
-        storage = pa.array([one.bytes for one in ids], pa.binary(16))
-        tensor = pa.fixed_shape_tensor(pa.int64(), [2, 3])
-        flat = pa.array([[*range(k, k + 6)] for k in every], pa.list_(pa.int64(), 6))
-        found += [
-            Wrapped("uuid", pa.ExtensionArray.from_storage(pa.uuid(), storage), [[*one.bytes] for one in ids], u8),
-            Wrapped("bool8", pa.ExtensionArray.from_storage(pa.bool8(), pa.array([k % 3 for k in every], pa.int8())),
-                    [k % 3 > 0 for k in every], torch.bool),
-            Wrapped("tensor", pa.ExtensionArray.from_storage(tensor, flat),
-                    [[[*range(k, k + 3)], [*range(k + 3, k + 6)]] for k in every], i64),
-        ]  # fmt: skip
+    ids = [uuid.UUID(int=k << 100 | k) for k in every]
+    storage = pa.array([one.bytes for one in ids], pa.binary(16))
+    tensor = pa.fixed_shape_tensor(pa.int64(), [2, 3])
+    flat = pa.array([[*range(k, k + 6)] for k in every], pa.list_(pa.int64(), 6))
+    found += [
+        Wrapped("uuid", pa.ExtensionArray.from_storage(pa.uuid(), storage), [[*one.bytes] for one in ids], u8),
+        Wrapped("bool8", pa.ExtensionArray.from_storage(pa.bool8(), pa.array([k % 3 for k in every], pa.int8())),
+                [k % 3 > 0 for k in every], torch.bool),
+        Wrapped("tensor", pa.ExtensionArray.from_storage(tensor, flat),
+                [[[*range(k, k + 3)], [*range(k + 3, k + 6)]] for k in every], i64),
+    ]  # fmt: skip
     return found
 
 
@@ -145,9 +144,8 @@ def test_text_in_wrapped_types_is_text(tmp_path: Path) -> None:
         assert stash.entities == texts
         assert stash["s"].tolist() == [0] * 2 + [1] * 3 + [2] * 7
         assert ts.load(source, ["y"], filter=[("s", "=", "b")])["y"].tolist() == [2, 3, 4]
-    if hasattr(pa, "json_"):  # from pyarrow 19 on
-        array = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": 1}', None, "[]"]))
-        path = write_parquet(tmp_path / "one.parquet", [pa.table({"j": array})])
-        for source in (pa.table({"j": array}), path):
-            stash = ts.load(source)
-            assert (stash["j"].tolist(), stash.vocabulary("j")) == ([1, -1, 0], ["[]", '{"a": 1}'])
+    array = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": 1}', None, "[]"]))
+    path = write_parquet(tmp_path / "one.parquet", [pa.table({"j": array})])
+    for source in (pa.table({"j": array}), path):
+        stash = ts.load(source)
+        assert (stash["j"].tolist(), stash.vocabulary("j")) == ([1, -1, 0], ["[]", '{"a": 1}'])

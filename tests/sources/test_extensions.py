@@ -148,11 +148,10 @@ OPAQUE = {
     "a wide integer": named("arrow.opaque", pa.array([b"1234567890123456"], pa.binary(16))),
     "periods of an unknown kind": named("pandas.period", pa.array([1, 2])),
 }
-if hasattr(pa, "opaque"):  # from pyarrow 18 on
-    opaque = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
-    OPAQUE["registered"] = pa.table(
-        {"x": pa.ExtensionArray.from_storage(opaque, pa.array([b"1234567890123456"], pa.binary(16)))}
-    )
+opaque = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
+OPAQUE["registered"] = pa.table(
+    {"x": pa.ExtensionArray.from_storage(opaque, pa.array([b"1234567890123456"], pa.binary(16)))}
+)
 
 
 @pytest.mark.parametrize("name", OPAQUE)
