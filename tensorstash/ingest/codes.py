@@ -17,7 +17,7 @@ from tensorstash.columns.arrays import filled, numbers, of_numbers, of_texts
 from tensorstash.columns.hashing import digests
 from tensorstash.columns.name_list import Names, Part, Texts
 from tensorstash.columns.types import is_text
-from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.dtypes import Bools, Int32s, Int64s
 from tensorstash.common.forks import has_pool
 from tensorstash.sources.storage import without_views
 
@@ -35,16 +35,18 @@ class Piece:
 
 def piece_of(array: pa.Array) -> Piece:
     """The distinct values of an array of text, integers or bytes; an `ArrowInvalid` if a text is not UTF-8."""
-    if not pa.types.is_string_view(array.type) or array.null_count:
-        array = without_views(array)
-    if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
-        array = array.dictionary_decode()
-    if (runs := _long_runs(array)) is not None:
-        firsts, lengths = runs
-        piece = piece_of(firsts)
-        return Piece(np.repeat(piece.indices, lengths), piece.values)
+    if pa.types.is_string_view(array.type) and len(array) and not array.null_count:
+        views = _views(array)
+        if (starts := _long_runs(len(array), lambda rows: _differ(views[:rows]))) is not None:
+            memory = [None, pa.py_buffer(views[starts]), *array.buffers()[2:]]
+            return _repeated(pa.Array.from_buffers(array.type, len(starts), memory), starts, len(array))
     array = without_views(array)
-    array = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array)
+    if not pa.types.is_dictionary(array.type) or array.dictionary.null_count:
+        array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+        starts = _long_runs(len(array), lambda rows: filled(pc.not_equal(array[1:rows], array[: rows - 1]), True))
+        if starts is not None:
+            return _repeated(array.take(of_numbers(starts)), starts, len(array))
+        array = pc.dictionary_encode(array)
     indices = filled(array.indices.cast(pa.int32()), -1)
     occurs = np.zeros(len(array.dictionary) + 1, np.bool_)
     occurs[indices] = True  # the last item is for null
@@ -57,25 +59,36 @@ def piece_of(array: pa.Array) -> Piece:
     return Piece(indices, values)
 
 
-def _long_runs(array: pa.Array) -> tuple[pa.Array, Int32s] | None:
-    """The values of runs of equal neighbours, and their lengths; `None` if they are short, or of codes.
+def _repeated(firsts: pa.Array, starts: Int64s, rows: int) -> Piece:
+    """The piece of rows in runs, by the first values of the runs."""
+    piece = piece_of(firsts)
+    return Piece(np.repeat(piece.indices, np.append(starts[1:], rows) - starts), piece.values)
 
-    Most sources are grouped by entity, and to compare neighbours takes a third of the time of looking all texts up.
+
+def _views(texts: pa.Array) -> Int64s:
+    """`(n, 2)`, the views of texts: equal ones are of equal texts, but longer texts may be stored more than once."""
+    end = texts.offset + len(texts)
+    return np.frombuffer(texts.buffers()[1], np.int64, 2 * end).reshape(-1, 2)[texts.offset :]
+
+
+def _differ(views: Int64s) -> Bools:
+    return (views[1:, 0] != views[:-1, 0]) | (views[1:, 1] != views[:-1, 1])
+
+
+def _long_runs(rows: int, differs: Callable[[int], Bools]) -> Int64s | None:
+    """Where runs of equal neighbours begin; `None` if they are short, so that only all values tell which are distinct.
+
+    Most sources are grouped by entity, and to compare neighbours takes a tenth of the time of looking all texts up.
+    `differs(k)` compares the first k rows with the ones that follow them.
     """
-    if pa.types.is_dictionary(array.type) or len(array) < _HEAD:
-        return None
-    kind, (valid, memory, *others) = array.type, array.buffers()
-    are_views = pa.types.is_string_view(kind)
-    if are_views:  # equal ones are of equal texts, but longer texts may be stored more than once
-        array = pa.Array.from_buffers(pa.binary(16), len(array), [valid, memory], offset=array.offset)
-    for rows in (array[:_HEAD], array):
-        runs = pc.run_end_encode(rows)
-        if len(runs.values) * _LONG > len(rows):
+    starts: Int64s = np.zeros(0, np.int64)
+    for upto in (_HEAD, rows):
+        if rows < upto:
             return None
-    values = runs.values
-    if are_views:
-        values = pa.Array.from_buffers(kind, len(values), [*values.buffers(), *others])
-    return values, np.diff(numbers(runs.run_ends), prepend=0)
+        starts = np.flatnonzero(np.append(True, differs(upto)))
+        if len(starts) * _LONG > upto:
+            return None
+    return starts
 
 
 def as_arrow(names: Sequence[Any]) -> pa.Array:

@@ -113,7 +113,8 @@ def open_dataset(source: Any, wanted: Wanted) -> Source:  # noqa: ARG001  unread
 
 def open_table(table: pa.Table, schema: pa.Schema, label: str) -> Source:
     """Slices of a table; `schema` may have further columns, which are never read."""
-    return _sliced(label, schema, table.num_rows, partial(_batches, table))
+    are_small = table.num_columns > 0 and table[0].num_chunks > 1 + table.num_rows // _SMALL_ROWS
+    return _sliced(label, schema, table.num_rows, partial(_combined if are_small else _batches, table))
 
 
 def _sliced(label: str, schema: pa.Schema, count: int, read: Callable[[int, int, Sequence[str]], Any]) -> Source:
@@ -124,13 +125,16 @@ def _sliced(label: str, schema: pa.Schema, count: int, read: Callable[[int, int,
 
 
 def _batches(table: pa.Table, start: int, rows: int, names: Sequence[str]) -> list[pa.RecordBatch]:
-    """Some rows; those of small chunks together, because each batch is read on its own."""
-    part = table.select(list(names)).slice(start, rows)
-    if names and part[0].num_chunks > 1 + rows // _SMALL_ROWS:
-        # one column at a time: what Arrow keeps of a small chunk takes more memory than its values
-        columns = [part.select([name]).combine_chunks()[0] for name in names]
-        part = pa.Table.from_arrays(columns, names=list(names))
-    return _selected(part.to_batches(), names)
+    return _selected(table.select(list(names)).slice(start, rows).to_batches(), names)
+
+
+def _combined(table: pa.Table, start: int, rows: int, names: Sequence[str]) -> list[pa.RecordBatch]:
+    """The rows of small chunks, each of which would be read on its own.
+
+    One column at a time: what Arrow keeps of a small chunk takes more memory than its values.
+    """
+    columns = [table.select([name]).slice(start, rows).combine_chunks()[0] for name in names]
+    return _selected(pa.Table.from_arrays(columns, names=list(names)).to_batches(), names)
 
 
 def _selected(batches: Sequence[pa.RecordBatch], names: Sequence[str]) -> list[pa.RecordBatch]:

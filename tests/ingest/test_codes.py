@@ -94,12 +94,12 @@ def test_rows_in_long_runs_give_the_piece_that_a_loop_over_rows_gives(
 
 
 def test_neighbours_are_compared_where_runs_are_long() -> None:
-    def runs(values: np.ndarray[Any, Any]) -> list[list[int]] | None:
-        found = codes_module._long_runs(pa.array(values))
-        return None if found is None else [part.tolist() for part in found]
+    def runs(values: np.ndarray[Any, Any]) -> list[int] | None:
+        starts = codes_module._long_runs(len(values), lambda rows: values[1:rows] != values[: rows - 1])
+        return None if starts is None else starts.tolist()
 
     long, short = np.repeat([0, 1, 0], 1000), np.tile([0, 1], 1500)
-    assert runs(long) == [[0, 1, 0], [1000] * 3]
+    assert runs(long) == [0, 1000, 2000]
     assert runs(short) is None
     assert runs(np.append(long, short)) is None
     assert runs(long[:1000]) is None
