@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, groupby
+from itertools import chain
 from typing import TypeVar
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from tensorstash.sources.read import Unit, damage_named, read
 
 _SMALL = 1 << 15  # units with fewer rows are decoded together
 _ROWS = 1 << 17  # the most rows of a bundle of several units
+_BYTES = 1 << 23  # batches are concatenated until they have so many bytes
 _MOST = 256  # the most units of a bundle: Ctrl-C waits until a bundle is decoded
 _SHARE = 8  # bundles for each thread, so that all threads end at about the same time
 
@@ -72,13 +73,21 @@ def each_or_all(bundle: Bundle, work: Callable[[Bundle], Result]) -> list[Result
 
 
 def read_bundle(bundle: Bundle, names: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """As `read`, but batches of small units are concatenated, as far as their types are equal."""
+    """As `read`, but consecutive small batches of equal types are concatenated."""
     if len(bundle) == 1:
         yield from read(bundle[0], names)
         return
-    batches = (batch for unit in bundle for _, batch in read(unit, names))
-    row = bundle[0].start
-    for _, equal in groupby(batches, key=lambda batch: batch.schema):
-        for batch in pa.Table.from_batches([*equal]).combine_chunks().to_batches():
-            yield row, batch
-            row += batch.num_rows
+    waiting, nbytes = list[tuple[int, pa.RecordBatch]](), 0
+    for row, batch in chain.from_iterable(read(unit, names) for unit in bundle):
+        if waiting and (nbytes >= _BYTES or not batch.schema.equals(waiting[0][1].schema)):
+            yield _concatenated(waiting)
+            waiting, nbytes = [], 0
+        waiting.append((row, batch))
+        nbytes += batch.nbytes
+    if waiting:
+        yield _concatenated(waiting)
+
+
+def _concatenated(batches: Sequence[tuple[int, pa.RecordBatch]]) -> tuple[int, pa.RecordBatch]:
+    """Batches that follow each other as one; with each stands the number of its first row."""
+    return batches[0][0], pa.Table.from_batches([batch for _, batch in batches]).combine_chunks().to_batches()[0]
