@@ -90,12 +90,12 @@ def _closed(column: Column, names: Sequence[Any], unknown: Unknown) -> Decoder:
 
 def _validity(arrays: Sequence[pa.Array], column: Column, place: str) -> NDArray[Any]:
     """`(n, *column.shape)` booleans: true where the value is neither null nor NaN."""
-    flat = [_valid(array, column, name, place) for array, name in zip(arrays, column.members)]
+    flat = [_valid(array, name, place) for array, name in zip(arrays, column.members)]
     return (flat[0] if len(flat) == 1 else np.stack(flat, axis=1)).reshape(-1, *column.shape)
 
 
-def _valid(array: pa.Array, column: Column, name: str, place: str) -> NDArray[Any]:
-    flat = flatten(array, column, name, place)
+def _valid(array: pa.Array, name: str, place: str) -> NDArray[Any]:
+    flat = flatten(array, name, place)
     holes = nulls(flat)
     valid = np.ones(len(flat), np.bool_) if holes is None else ~holes
     return valid & ~np.isnan(filled(flat, 0)) if pa.types.is_floating(flat.type) else valid

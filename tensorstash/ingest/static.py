@@ -17,8 +17,7 @@ from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.decoders import Decoder
 from tensorstash.ingest.entities import without_nulls
 from tensorstash.ingest.keys import Keys
-from tensorstash.sources.read import Source, read
-from tensorstash.sources.storage import without_views
+from tensorstash.sources.read import Source, read_whole
 
 _SHOWN = 5  # the most entities that a message names
 Bits = NDArray[np.signedinteger[Any]]  # (n, items) values as integers of the same width: NaN then equals NaN
@@ -145,7 +144,7 @@ def join_table(
     keys, label = table.entity, table.source.label
     assert keys is not None
     members = dict.fromkeys(member for column in table.columns for member in column.members)
-    arrays = read_columns(table.source, list(dict.fromkeys([*keys.members, *members])))
+    arrays = read_whole(table.source, list(dict.fromkeys([*keys.members, *members])))
     names = [without_nulls(arrays[name].combine_chunks(), name, table.source, 0).to_pylist() for name in keys.members]
     counts = np.diff(of_rows.offsets)  # entities that only like= has have no rows
     rows, strangers = _rows([*zip(*names)] if keys.shape else names[0], of_rows.entities, counts > 0, label)
@@ -161,18 +160,6 @@ def join_table(
         f"{label[0].upper()}{label[1:]} has rows for entities that the source does not have: {_listed(strangers)}. "
         "They are not used. Drop them, or compare the spelling.",
     )
-
-
-def read_columns(source: Source, names: list[str]) -> dict[str, pa.ChunkedArray]:
-    """Columns of a small table, whole."""
-    batches = [batch for unit in source.units for _, batch in read(unit, names)]
-    fields = [source.schema.field(name) for name in names]
-    return {
-        field.name: pa.chunked_array(
-            [without_views(batch.column(k)) for batch in batches], None if batches else field.type
-        )
-        for k, field in enumerate(fields)
-    }
 
 
 def _rows(names: list[Any], entities: Sequence[Any], has_rows: Bools, label: str) -> tuple[pa.Array, list[Any]]:

@@ -45,7 +45,7 @@ def values(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDAr
 
 def _member(array: pa.Array, column: Column, name: str, place: str) -> tuple[NDArray[Any], int]:
     """The values of a member, and the number of its nulls."""
-    flat = flatten(array, column, name, place)
+    flat = flatten(array, name, place)
     if pa.types.is_decimal(flat.type):
         flat = _from_decimals(flat, column, name, place)
     count, fill, holes = flat.null_count, column.fill, nulls(flat)
@@ -83,7 +83,7 @@ def to_bfloat16(array: NDArray[np.float32]) -> NDArray[np.uint16]:
     return np.where(np.isnan(array), np.uint16(0x7FC0), near)
 
 
-def flatten(array: pa.Array, column: Column, name: str, place: str) -> pa.Array:
+def flatten(array: pa.Array, name: str, place: str) -> pa.Array:
     """The numbers of an array in row order, without its dictionaries, lists and time types."""
     array = decoded(array)
     while pa.types.is_fixed_size_list(array.type):
@@ -97,26 +97,8 @@ def flatten(array: pa.Array, column: Column, name: str, place: str) -> pa.Array:
     if pa.types.is_date64(array.type):
         array = array.cast(pa.date32())
     if pa.types.is_temporal(array.type):
-        if column.unit not in (None, "d", getattr(array.type, "unit", None)):
-            array = _in_unit(array, column.unit, name, place)
         array = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
     return array
-
-
-def _in_unit(array: pa.Array, unit: str, name: str, place: str) -> pa.Array:
-    if pa.types.is_timestamp(array.type):
-        target = pa.timestamp(unit, array.type.tz)
-    elif pa.types.is_duration(array.type):
-        target = pa.duration(unit)
-    else:
-        target = pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
-    try:
-        return array.cast(target)
-    except pa.ArrowInvalid as error:
-        raise DataError(
-            f"Times keep their exact value in the unit of the column; column {name!r} is {array.type} in {place}, and "
-            f"cannot be held in {unit}: {error}. Write all files with one unit."
-        ) from None
 
 
 def _cast(raw: NDArray[Any], column: Column, name: str, place: str) -> NDArray[Any]:

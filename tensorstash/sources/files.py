@@ -20,7 +20,7 @@ from tensorstash.sources.formats import format_of
 from tensorstash.sources.hive_keys import agreeing, constant, kept_files, key_types
 from tensorstash.sources.int96 import outside_nanoseconds
 from tensorstash.sources.parquet import RowGroups
-from tensorstash.sources.read import BATCH_ROWS, Source, Wanted, check_unique, in_order
+from tensorstash.sources.read import BATCH_ROWS, Source, Wanted, in_order
 from tensorstash.sources.streams import open_stream
 from tensorstash.sources.unify import unify
 from tensorstash.sources.unreadable import why_unreadable
@@ -154,7 +154,6 @@ def open_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, 
     if not all(isinstance(fragment, pads.ParquetFileFragment) for fragment in fragments):
         return open_stream(source, wanted, condition, progress)
     label, schema = f"the pyarrow {type(source).__name__}", source.schema
-    check_unique(schema.names, wanted, label)
     read, pieces = list[ReadGroups](), []
     for fragment in fragments:
         try:

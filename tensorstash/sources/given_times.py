@@ -14,7 +14,7 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import DataError, SchemaError
 from tensorstash.sources.derive import stored
 from tensorstash.sources.iso_times import with_iso_time
-from tensorstash.sources.read import Wanted, read
+from tensorstash.sources.read import Wanted, read_whole
 from tensorstash.sources.source import open_source
 
 _NAME = "frequency="
@@ -27,9 +27,7 @@ def times_of(given: Any) -> pa.ChunkedArray:
     if not opened.rows:
         raise ValueError(f"A calendar has at least one time, and {_NAME} is empty. Give all times that exist.")
     times = with_iso_time(stored(opened), _NAME)
-    arrays = [batch.column(0) for unit in times.units for _, batch in read(unit, [_NAME])]
-    arrow = times.schema.field(_NAME).type
-    return pa.chunked_array(arrays, arrow).cast(value_type(arrow))
+    return read_whole(times, [_NAME])[_NAME].cast(value_type(times.schema.field(_NAME).type))
 
 
 def calendar_of(times: pa.ChunkedArray, clock: Clock) -> Calendar:

@@ -1,6 +1,5 @@
 """A source as units of work, ranges of rows that are decoded on demand, and the one reader of their rows."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from tensorstash.columns.arrays import numbers, of_numbers
 from tensorstash.columns.expression import Compute
 from tensorstash.common.threads import map_in_threads, threads
-from tensorstash.errors import SchemaError, SourceError, TensorstashError
+from tensorstash.errors import SourceError, TensorstashError
 from tensorstash.sources.pyarrow_texts import may_mention
 from tensorstash.sources.storage import without_views
 from tensorstash.sources.unreadable import remedy_of_damage
@@ -34,13 +33,6 @@ class Wanted:
         """Select the wanted columns among `names`, in order."""
         wanted, text = self.names, self.mentions
         return [name for name in names if wanted is None or name in wanted or (text and may_mention(text, name))]
-
-
-def check_unique(names: Sequence[str], wanted: Wanted, where: str) -> None:
-    """Raise if several columns have one wanted name."""
-    for name, count in Counter(names).items():
-        if count > 1 and wanted.among([name]):
-            raise SchemaError(f"Column names must be unique; {where} has {count} columns {name!r}. Rename them.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +215,18 @@ def read(unit: Unit, names: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch
                 row += len(places)
     if at != unit.decoded:
         raise SourceError(f"{unit.place} is damaged: it has {at:,} rows, its footer says {unit.decoded:,}.")
+
+
+def read_whole(source: Source, names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+    """Columns of a small table, without views."""
+    batches = [batch for unit in source.units for _, batch in read(unit, names)]
+    return {
+        name: pa.chunked_array(
+            [without_views(batch.column(k)) for batch in batches],
+            None if batches else source.schema.field(name).type,
+        )
+        for k, name in enumerate(names)
+    }
 
 
 def _with(

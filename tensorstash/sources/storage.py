@@ -16,34 +16,26 @@ _VIEWS = re.compile("(string|binary)_view")  # in the name of a type, whatever i
 
 def unwrapped_type(arrow: pa.DataType) -> pa.DataType:
     """The plain type of a column: without extension types, run-end encoding and views of lists."""
-    if isinstance(arrow, pa.BaseExtensionType):
-        name = arrow.extension_name
-        if name != "arrow.fixed_shape_tensor":
-            return unwrapped_type(arrow.storage_type)
-        if arrow.permutation is not None and [*arrow.permutation] != sorted(arrow.permutation):
-            return arrow
-        return reduce(pa.list_, reversed(arrow.shape), arrow.value_type)
-    if pa.types.is_run_end_encoded(arrow):
-        value = unwrapped_type(arrow.value_type)
-        return pa.large_string() if pa.types.is_string_view(value) else value
-    is_view = pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow)
-    return pa.large_list(arrow.value_type) if is_view else arrow
+    return _plain(pa.nulls(0, arrow)).type
 
 
 def unwrapped(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """The array in its plain type."""
-    while array.type != target:
-        arrow = array.type
-        if isinstance(arrow, pa.BaseExtensionType):
-            is_tensor = arrow.extension_name == "arrow.fixed_shape_tensor"
-            array = _nested_lists(array.storage, arrow.shape) if is_tensor else array.storage
-        elif pa.types.is_run_end_encoded(arrow):
-            array = _runs_expanded(array)
-        elif pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow):
-            array = _in_order(array)
-        else:
-            array = array.cast(target)
-    return array
+    """The array in its plain type, or in one to which that is cast."""
+    plain = _plain(array)
+    return plain if plain.type == target else plain.cast(target)
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    arrow = array.type
+    if isinstance(arrow, pa.BaseExtensionType):
+        if arrow.extension_name != "arrow.fixed_shape_tensor":
+            return _plain(array.storage)
+        is_turned = arrow.permutation is not None and [*arrow.permutation] != sorted(arrow.permutation)
+        return array if is_turned else _nested_lists(array.storage, arrow.shape)
+    if pa.types.is_run_end_encoded(arrow):
+        return _plain(_runs_expanded(array))
+    is_view = pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow)
+    return _in_order(array) if is_view else array
 
 
 def _in_order(views: pa.Array) -> pa.Array:

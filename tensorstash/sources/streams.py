@@ -55,7 +55,7 @@ def open_stream(source: Any, wanted: Wanted, condition: Filter | None, progress:
     try:
         schema, batches = _OPENERS.get(kind, _open_arrow)(source)
         names = wanted.among(dict.fromkeys(schema.names))
-        for name in names if wanted.names is None else sorted(wanted.names):
+        for name in [*names, *sorted(wanted.names or ())]:
             is_path = "." in name or any(other.startswith(f"{name}.") for other in wanted.names or ())
             if name in schema.names or not is_path:
                 field_of(schema, name, label)  # raises before the stream is used up
@@ -228,10 +228,16 @@ def plain_type(arrow: pa.DataType) -> pa.DataType:
 
 
 def _encoded(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
-    arrays = [column.combine_chunks() for column in table.columns]
-    arrays = [pc.dictionary_encode(array) if is_text(array.type) else array for array in arrays]
+    arrays = [_as_kept(column.combine_chunks(), field) for column, field in zip(table.columns, schema)]
     fields = [field.with_type(array.type) for field, array in zip(schema, arrays)]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _as_kept(array: pa.Array, field: pa.Field) -> pa.Array:
+    if is_text(array.type):
+        return pc.dictionary_encode(array)
+    # a producer may hand out times in another unit than it says
+    return array.cast(value_type(field.type)) if pa.types.is_temporal(array.type) else array
 
 
 def kept_type(arrow: pa.DataType) -> pa.DataType:

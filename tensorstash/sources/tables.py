@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.columns.arrays import numbers, of_numbers
-from tensorstash.columns.names import check_for_polars
+from tensorstash.columns.names import check_for_polars, field_of
 from tensorstash.columns.types import BFLOAT16
 from tensorstash.common.dtypes import from_bfloat16
 from tensorstash.common.text import cut, type_text
 from tensorstash.errors import SchemaError, SourceError
-from tensorstash.sources.read import BATCH_ROWS, Derived, Source, Wanted, check_unique, in_order, with_derived
+from tensorstash.sources.read import BATCH_ROWS, Derived, Source, Wanted, in_order, with_derived
 from tensorstash.sources.storage import without_null_views
 
 _LONGEST = 160  # characters of an error of Arrow
@@ -64,7 +64,9 @@ def open_pandas(frame: Any, wanted: Wanted) -> Source:
     if levels:
         frame = frame.reset_index(level=levels)
     names = _checked_names(frame.columns, "the pandas frame")
-    check_unique(names, wanted, "the pandas frame")
+    untyped = pa.schema([(name, pa.null()) for name in names])
+    for name in wanted.among(names):
+        field_of(untyped, name, "the pandas frame")  # refuses a name of several columns
     convert = lambda columns: pa.Table.from_pandas(frame[columns], preserve_index=False)  # noqa: E731
     table, types = _converted(convert, wanted.among(names), frame.dtypes, "the pandas frame"), [*frame.dtypes]
     for k in [k for k, name in enumerate(index.names) if name is None]:
@@ -111,11 +113,8 @@ def open_dataset(source: Any, wanted: Wanted) -> Source:  # noqa: ARG001  unread
 
 def open_table(table: pa.Table, schema: pa.Schema, label: str) -> Source:
     """Slices of a table; `schema` may have further columns, which are never read."""
-    if table.num_columns and table[0].num_chunks > 1 + table.num_rows // _SMALL_ROWS:
-        return _sliced(label, schema, table.num_rows, partial(_combined, table))
-    batches = table.to_batches(max_chunksize=BATCH_ROWS)
-    units = in_order(((label, batch.num_rows, partial(_selected, [batch])) for batch in batches), label)
-    return Source(label, schema, units, len(batches))
+    are_small = table.num_columns > 0 and table[0].num_chunks > 1 + table.num_rows // _SMALL_ROWS
+    return _sliced(label, schema, table.num_rows, partial(_combined if are_small else _batches, table))
 
 
 def _sliced(label: str, schema: pa.Schema, count: int, read: Callable[[int, int, Sequence[str]], Any]) -> Source:
@@ -123,6 +122,10 @@ def _sliced(label: str, schema: pa.Schema, count: int, read: Callable[[int, int,
     slices = ((start, min(BATCH_ROWS, count - start)) for start in range(0, count, BATCH_ROWS))
     units = in_order(((label, rows, partial(read, start, rows)) for start, rows in slices), label)
     return Source(label, schema, units, len(units))
+
+
+def _batches(table: pa.Table, start: int, rows: int, names: Sequence[str]) -> list[pa.RecordBatch]:
+    return _selected(table.select(list(names)).slice(start, rows).to_batches(), names)
 
 
 def _combined(table: pa.Table, start: int, rows: int, names: Sequence[str]) -> list[pa.RecordBatch]:

@@ -6,9 +6,10 @@ from operator import itemgetter
 import pyarrow as pa
 
 from tensorstash.columns.extensions import extension_of, is_opaque, periods_of
+from tensorstash.columns.names import field_of
 from tensorstash.columns.types import field_type, is_bfloat16, is_text, value_type
 from tensorstash.errors import SourceError
-from tensorstash.sources.read import Wanted, check_unique
+from tensorstash.sources.read import Wanted
 
 _MOST_SHOWN = 10
 
@@ -20,28 +21,27 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
         # the metadata of files differs between writers; the metadata of fields matters
         files.setdefault(schema.remove_metadata().serialize().to_pybytes(), []).append(file)
     kinds = [(schemas[which[0]], which) for which in files.values()]
-    for schema, which in kinds:
-        check_unique(schema.names, wanted, names[which[0]])
     first = schemas[0].remove_metadata()
-    if len(kinds) == 1:
+    if len(kinds) == 1 and len({*first.names}) == len(first):
         return first, ()
-    unified = {field.name: field for field in first if first.names.count(field.name) == 1}
-    differences, notes = [], []
+    unified, differences, notes = dict[str, pa.Field](), list[tuple[int, str]](), list[str]()
     for name in wanted.among(dict.fromkeys(name for schema, _ in kinds for name in schema.names)):
-        having = [(schema.field(name), which) for schema, which in kinds if name in schema.names]
-        lacking = [which for schema, which in kinds if name not in schema.names]
-        differences += [(file, f"{names[file]} has no column {name!r}") for which in lacking for file in which]
-        whole = having[0][0]
-        for field, which in having:
-            if (wide := wider(whole, field)) is not None:
-                whole = wide
-            else:
+        fields = [field_of(schema, name, names[which[0]]) if name in schema.names else None for schema, which in kinds]
+        found = [field for field in fields if field is not None]
+        whole = found[0]
+        for field, (_, which) in zip(fields, kinds):
+            if field is None:
+                why = f"has no column {name!r}"
+            elif (wide := wider(whole, field)) is None:
                 why = f"has {name!r} as {field_type(field)}, not {field_type(whole)}"
-                differences += [(file, f"{names[file]} {why}") for file in which]
+            else:
+                whole = wide
+                continue
+            differences += [(file, f"{names[file]} {why}") for file in which]
         unified[name] = whole
-        kinds_of = dict.fromkeys(field_type(field) for field, _ in having)
-        if len(kinds_of) > 1 and not is_text(whole.type):
-            notes.append(f"{name!r} is read as {whole.type}: the files have it as {', '.join(kinds_of)}")
+        types = dict.fromkeys(map(field_type, found))
+        if len(types) > 1 and not is_text(whole.type):
+            notes.append(f"{name!r} is read as {whole.type}: the files have it as {', '.join(types)}")
     if differences:
         shown = "; ".join(text for _, text in sorted(differences, key=itemgetter(0))[:_MOST_SHOWN])
         more = f"; and {len(differences) - _MOST_SHOWN} more" if len(differences) > _MOST_SHOWN else ""

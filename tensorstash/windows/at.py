@@ -53,8 +53,7 @@ def points_of(stash: Stash, frame: Any, closed: str, spans: Collection[str]) -> 
 
 def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
     """The columns by name."""
-    from tensorstash.ingest.static import read_columns
-    from tensorstash.sources.read import Wanted
+    from tensorstash.sources.read import Wanted, read_whole
     from tensorstash.sources.source import open_source
 
     is_frame = hasattr(frame, "__dataframe__") or (hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "name"))
@@ -64,7 +63,7 @@ def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
             f"{type_text(frame)}.{' Write at=frame.collect().' * hasattr(frame, 'collect')}"
         )
     source = open_source(frame, None, Wanted(None), None, progress=False)
-    return read_columns(source, source.schema.names)
+    return read_whole(source, source.schema.names)
 
 
 def _first_null(array: "pa.ChunkedArray") -> int:

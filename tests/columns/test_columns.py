@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -209,11 +210,16 @@ def test_a_source_column_that_stands_twice_is_refused_where_it_is_used(tmp_path:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], names=["a", "a", "b"])
     path = tmp_path / "twice.parquet"
     pq.write_table(table, path)
-    for source, where in ((table, "the pyarrow Table"), (path, str(path))):
-        assert ts.load(source, ["b"])["b"].tolist() == [3]
-        message = f"{where} has 2 columns 'a'"
-        with pytest.raises(ts.errors.SchemaError, match=like(message)):
-            ts.load(source, ["a", "b"])
+    for open_source, where in (
+        (lambda: table, "the pyarrow Table"),
+        (lambda: path, str(path)),
+        (table.to_reader, "the pyarrow RecordBatchReader"),
+    ):
+        assert ts.load(open_source(), ["b"])["b"].tolist() == [3]
+        uses: list[dict[str, Any]] = [{"columns": ["a", "b"]}, {"columns": ["b"], "filter": pc.field("a") > 0}]
+        for use in uses:
+            with pytest.raises(ts.errors.SchemaError, match=like(f"{where} has 2 columns 'a'")):
+                ts.load(open_source(), **use)
 
 
 @pytest.mark.parametrize("name", ["valid", "window", "entity", "anchor", "reset", "a.b", ".", "__x", "__", ""])

@@ -280,6 +280,19 @@ def test_derived_and_static_columns() -> None:
     assert stash.static["e"].tolist() == [0, 1, 2]
 
 
+def test_times_have_the_unit_that_their_producer_says() -> None:
+    """Some hand out batches in another one."""
+
+    def load(ticks: list[int]) -> list[int]:
+        batch = pa.record_batch({"t": pa.array(ticks, pa.timestamp("ns"))})
+        declared = pa.schema({"t": pa.timestamp("us")})
+        return ts.load(pa.RecordBatchReader.from_batches(declared, [batch]), ["t"])["t"].tolist()
+
+    assert load([1000, 2000]) == [1, 2]
+    with pytest.raises(ts.errors.SourceError, match=like("would lose data: 1001")):
+        load([1001, 2000])
+
+
 # Errors
 
 
