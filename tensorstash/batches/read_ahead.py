@@ -97,7 +97,7 @@ def pages_read(before: resource.struct_rusage, after: resource.struct_rusage) ->
 
 def _places(stash: Stash, columns: Sequence[str]) -> tuple[Int64s, Int64s]:
     """The first byte of each column in the file, and the bytes of a row, `(columns, 1)` each."""
-    entries = [stash.segment.entries[name] for name in dict.fromkeys(columns)]
+    entries = [stash.segment.tensors[name] for name in dict.fromkeys(columns)]
     rows = [entry.nbytes // max(1, entry.shape[0]) for entry in entries]
     return np.array([[entry.start] for entry in entries]), np.array(rows)[:, None]
 

@@ -48,7 +48,7 @@ def pages(begins: Any, ends: Any) -> set[int]:
 
 def pages_of_rows(stash: ts.Stash, column: str, rows: list[int]) -> set[int]:
     """The pages that hold some rows of a column, row by row."""
-    entry = stash.segment.entries[column]
+    entry = stash.segment.tensors[column]
     size = entry.nbytes // stash.rows
     ends = [(entry.start + row * size, entry.start + (row + 1) * size) for row in rows]
     return pages(*zip(*ends)) if ends else set()
