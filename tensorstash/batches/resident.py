@@ -181,7 +181,7 @@ def _gathered(
 ) -> Batch:
     """Gather a batch, in the thread and the stream of the loop, once its integers and values are on the device.
 
-    `component`, `(batch,)` on the host, is ascending.
+    `component`, `(batch,)` on the host, is that of each window, ascending.
     """
     for wait in waits:
         if wait is not None:

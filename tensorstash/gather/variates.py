@@ -113,7 +113,7 @@ def counted(counts: Int64s) -> Int64s:
 
 
 def rows_of(plan: VariatePlan, component: Int32s | None, windows: int, keys: Uint64s | None) -> VariateRows:
-    """The rows of windows, `component` `(windows,)`.
+    """The rows of windows, of which `component`, `(windows,)`, is the component of each; `None`: there is only one.
 
     `keys`, `(packs, windows)`, decide which columns are drawn; without them, all columns are rows.
     """
