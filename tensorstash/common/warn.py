@@ -7,16 +7,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def warn(text: str) -> None:
-    """Warn at the innermost line that is not of this package.
-
-    Example:
-        >>> import warnings
-        >>> from tensorstash.common.warn import warn
-        >>> with warnings.catch_warnings(record=True) as caught:
-        ...     warn("Two rows are missing.")
-        >>> [(one.category.__name__, str(one.message)) for one in caught]
-        [('UserWarning', 'Two rows are missing.')]
-    """
+    """Warn, a `UserWarning`, at the innermost line that is not of this package."""
     frame, level = currentframe(), 1
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
         frame, level = frame.f_back, level + 1
