@@ -92,7 +92,7 @@ def loop(case: Case) -> Batches:
 
 def side_by_side(stash: ts.Stash) -> tuple[torch.Tensor, int]:
     """The memory of all columns as integers of 4 bytes, and how many of them lie between the beginnings of two."""
-    entries = [stash.segment.entries[name] for name in stash]
+    entries = [stash.segment.tensors[name] for name in stash]
     first, stop = min(one.start for one in entries), max(one.start + one.nbytes for one in entries)
     items = stash.segment.items(first, (stop - first) // 4, torch.int32)
     return items, (sorted(one.start for one in entries)[-1] - first) // 4 // max(1, len(entries) - 1)

@@ -9,14 +9,13 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.batches.read_ahead import Portion, ReadAhead
+from tensorstash.batches.read_ahead import Portion, read_ahead
 from tensorstash.common.dtypes import DTYPES
 from tensorstash.common.records import some_of
 from tensorstash.gather.gather import GatherPlan, gather_into, groups_of, names_of
@@ -33,8 +32,12 @@ _CACHE_LINE = 64  # bytes
 _MOST_TOGETHER = 128  # steps: more save hardly any time
 _BYTES_TOGETHER = 1 << 22  # the fixed time of a call is little beside that of so many, and several threads share them
 
-# a batch that the loop finishes, in its thread and stream: it waits for the copy, or gathers
-Pending = partial[Batch]
+
+class Pending(NamedTuple):
+    """A batch that the loop finishes, in its thread and stream: it waits for the copy, or gathers."""
+
+    finish: Callable[[], Batch]
+
 
 # some of the steps that were located together, and their batches
 Gathered = tuple[Steps, range, list[Batch | Pending]]
@@ -49,18 +52,16 @@ def host_batches(
     contents: Contents,
     groups: Iterable[tuple[Steps, Located]],
     memory: "Recycled | Staged",
-    disk: ReadAhead | None = None,
+    *,
+    on_disk: bool = False,
 ) -> Iterator[Gathered]:
-    """The batches of all steps, in whichever thread iterates. `disk` asks for the pages of those that follow.
+    """The batches of all steps, in whichever thread iterates; `on_disk` asks for the pages of those that follow.
 
     `memory` is where they are gathered: memory that stays on the host, or that is copied from.
     """
     portions = _portions(contents, groups, memory)
-    for steps, some, located in portions if disk is None else disk.ahead(portions):
-        batches = _gathered(contents, located, len(some), memory)
-        if disk is not None:
-            disk.count()
-        yield steps, some, batches  # which the loop takes away
+    for steps, some, located in read_ahead(contents.chain, portions) if on_disk else portions:
+        yield steps, some, _gathered(contents, located, len(some), memory)  # which the loop takes away
 
 
 def _portions(
@@ -79,7 +80,7 @@ def _portions(
 def _gathered(contents: Contents, located: Located, steps: int, memory: "Recycled | Staged") -> list[Batch | Pending]:
     """The batches of some steps. Nothing else keeps their memory when this has returned."""
     buffers = memory.take(len(located.ids))
-    rest = gather_into(buffers, contents.plans, located.source, contents.chain.rows(located))
+    rest = gather_into(buffers, contents.plans, contents.chain.rows(located), located.component)
     rest.update(contents.beside(located))
     return memory.finish(buffers, rest, _variates(contents, located, steps, memory))
 

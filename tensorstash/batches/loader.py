@@ -10,9 +10,9 @@ import torch
 from tensorstash.batches.devices import PlainCopies, copies_to, device_of
 from tensorstash.batches.host import Entries, Gathered, Pending, Recycled, host_batches, together
 from tensorstash.batches.loader_arguments import Transform, bound, callables, check_windows
-from tensorstash.batches.locator import Locator
+from tensorstash.batches.locator import locate
 from tensorstash.batches.prefetch import ahead
-from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
+from tensorstash.batches.read_ahead import is_on_disk
 from tensorstash.batches.resident import ResidentColumns, resident_batches
 from tensorstash.batches.staging import Staged, Staging
 from tensorstash.batches.stats import Times, timed
@@ -26,7 +26,7 @@ from tensorstash.sampling.passes import Pass, Position, Schedule
 from tensorstash.sampling.sampler import Sampler, begin, enter, finish
 from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Tail
-from tensorstash.windows.contents import Batch
+from tensorstash.windows.contents import Batch, Contents
 from tensorstash.windows.windows import Windows
 
 _MOST_AHEAD = 1 << 12  # batches, each of which takes memory
@@ -139,7 +139,7 @@ class Loader:
         self.with_ids, self.with_valid = flag(with_ids, "with_ids"), flag(with_valid, "with_valid")
         self.transform = bound(callables(transform), dataset)
         self.resident = flag(resident, "resident")
-        self._locator = Locator(dataset, with_ids=self.with_ids, with_valid=self.with_valid)
+        self._locate = partial(locate, dataset, with_ids=self.with_ids, with_valid=self.with_valid)
         self._times = Times(Pass(Position(), self.sampler.order))
         self._live: Generator[Gathered, None, None] | None = None  # makes the batches of the last pass
         staged = not self.resident and self._staging is not None  # a missing device is refused here
@@ -197,9 +197,9 @@ class Loader:
             for steps, indices, batches in awaited:
                 for index in indices:
                     batch = batches.pop(0)  # or its memory could not serve the next portion
-                    if isinstance(batch, partial):
+                    if isinstance(batch, Pending):
                         since = clock()
-                        batch = batch()
+                        batch = batch.finish()
                         took = clock() - since  # for its gather, or for its copy
                         times.add(took, copying=0.0 if self.resident else took, windows=0, made=True, waited=True)
                     if late:
@@ -234,13 +234,13 @@ class Loader:
 
         Memory is made here, in the thread of the loop: each thread has a current device of its own.
         """
-        contents, locate = self._locator.contents, self._locator.locate
-        groups = ((steps, locate(steps, schedule)) for steps in schedule.groups(start))
+        contents: Contents = self.dataset.contents
+        groups = ((steps, self._locate(steps, schedule)) for steps in schedule.groups(start))
         if self.resident:
             return resident_batches(self._resident, groups)
-        sources = (source for placement in contents.chain.placements for source in placement.sources)
-        on_disk = any(is_on_disk(stash) for _, stash in sources)
-        return host_batches(contents, groups, self._memory, ReadAhead(contents.chain) if on_disk else None)
+        stashes = (stash for placement in contents.chain.placements for _, stash in placement.spans_and_stashes)
+        on_disk = any(map(is_on_disk, stashes))
+        return host_batches(contents, groups, self._memory, on_disk=on_disk)
 
     def _transformed(self, transforms: Sequence[Transform], batch: Any) -> Any:
         for transform in transforms:
@@ -257,7 +257,7 @@ class Loader:
         try:
             return self._transformed(self._early, batch)
         except Exception as error:  # the batches that were made before are handed out first
-            return partial(_fail, error)
+            return Pending(partial(_fail, error))
 
     def _before_copy(self, batch: Batch) -> Batch:
         packed: Batch = self._transformed(self._early, batch)
@@ -279,7 +279,7 @@ class Loader:
 
     @cached_property
     def _memory(self) -> Recycled | Staged:
-        plans = self._locator.contents.plans
+        plans = self.dataset.contents.plans
         if self._staging is not None:
             return Staged(plans, self._staging, self._before_copy if self._early else None)
         spare = self.prefetch + _SPARE_BUFFERS
@@ -289,12 +289,12 @@ class Loader:
     @cached_property
     def _resident(self) -> ResidentColumns:
         copies = copies_to(self.device) or PlainCopies(self.device)
-        return ResidentColumns(self._locator.contents, self.device, copies, self.prefetch + _SPARE_STAGES)
+        return ResidentColumns(self.dataset.contents, self.device, copies, self.prefetch + _SPARE_STAGES)
 
     @property
     def _together(self) -> int:
         """How many batches are made at once."""
-        return together(self.sampler.batch_size * self._locator.contents.window_bytes)
+        return together(self.sampler.batch_size * self.dataset.contents.window_bytes)
 
     @cached_property
     def _packed(self) -> Entries:
@@ -425,7 +425,7 @@ class Loader:
             >>> stats["steps"], 0 <= stats["wait_seconds"] <= stats["seconds"]
             (2, True)
         """
-        begun, shown = self._times.begun, self._times.stats(self._locator.contents.window_bytes)
+        begun, shown = self._times.begun, self._times.stats(self.dataset.contents.window_bytes)
         return shown | begun.order.stats(begun.start[:2], begun.here[:2])
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The arguments of a `Loader`, checked."""
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,6 +8,7 @@ import torch
 
 from tensorstash.common.checks import bound_anew, is_listed, shown
 from tensorstash.common.text import type_text
+from tensorstash.common.warn import warn
 from tensorstash.sampling.several import Several
 from tensorstash.transforms.bound import check_unscaled
 from tensorstash.windows.windows import Windows
@@ -26,7 +26,7 @@ def check_windows(windows: object) -> None:
     if not len(windows):
         raise ValueError("dataset must hold at least one window, got none. See the cuts of split().")
     if isinstance(windows, Several) and windows.warning is not None:
-        warnings.warn(windows.warning, stacklevel=4)
+        warn(windows.warning)
 
 
 def _remedy(given: object) -> str:
@@ -62,6 +62,6 @@ def bound(transforms: Sequence[Any], windows: Windows | Several) -> tuple[Transf
         raise ValueError(f"A span must be scaled once; {twice[0]!r} is scaled by two transforms. Leave one out.")
     for placement in windows.contents.chain.placements:
         check_unscaled(placement.stash, placement.stash.static.keys() & scaled.keys())
-        for span, stash in placement.sources:
+        for span, stash in placement.spans_and_stashes:
             check_unscaled(stash, span.columns if span.name in scaled else ())
     return result

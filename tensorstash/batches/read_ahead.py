@@ -27,8 +27,6 @@ from tensorstash.windows.time_spans import Candidates, TimeSpan
 # some of the steps that were located together, made in one call, and their windows
 Portion = tuple[Steps, range, Located]
 
-# windows of one stash: the slots of their anchors, and where the rows of each span in time are
-InStash = tuple[Placement, tuple[Int64s, Sequence[Stretches | Candidates]]]
 Ranges = tuple[Int64s, Int64s]  # the first byte of each range, and the byte after its last one
 
 _AHEAD = 2  # portions; more are no faster, and take more of the page cache
@@ -44,44 +42,22 @@ def is_on_disk(stash: Stash) -> bool:
     return _THREAD >= 0 and stash.segment.is_saved
 
 
-class ReadAhead:
-    """Asks a disk for the pages of the portions that come next."""
-
-    def __init__(self, chain: Chain) -> None:
-        self._chain = chain
-        self._next: deque[Portion] = deque()
-        # pages read for the last two portions: windows in order need new pages only now and then
-        self._read = (0, 0)
-        self._before = used()
-
-    def ahead(self, portions: Iterator[Portion]) -> Iterator[Portion]:
-        """The portions, each when those after it are known, whose pages are asked for if the last ones were read."""
-        for portion in portions:
-            self._next.append(portion)
-            if min(self._read) >= _WORTH:
-                self._ask(portion)
-            if len(self._next) > _AHEAD:
-                yield self._taken()
-        while self._next:
-            yield self._taken()
-
-    def _taken(self) -> Portion:
-        self._before = used()
-        return self._next.popleft()
-
-    def count(self) -> None:
-        """When a portion was gathered: count the pages that were read for it."""
-        self._read = (self._read[1], pages_read(self._before, used()))
-
-    def _ask(self, portion: Portion) -> None:
-        _, _, located = portion
-        asked = ranges(
-            (placement, (anchors, [some_of(rows, which) for rows in located.stretches]))
-            for placement, which, _, anchors in self._chain.parts(located)
-        )
-        if sum(len(starts) for starts, _ in asked.values()) <= min(self._read) * _RANGES_PER_READ:
-            for segment, (starts, stops) in asked.items():
-                segment.will_need(starts, stops)
+def read_ahead(chain: Chain, portions: Iterable[Portion]) -> Iterator[Portion]:
+    """The portions, each when those after it are known, whose pages are asked for if the last ones were read."""
+    waiting = deque[Portion]()
+    read = (0, 0)  # pages, for the last two portions: windows in order need new ones only now and then
+    for portion in portions:
+        waiting.append(portion)
+        if min(read) >= _WORTH:
+            asked = ranges(chain, portion[2])
+            if sum(len(starts) for starts, _ in asked.values()) <= min(read) * _RANGES_PER_READ:
+                for segment, (starts, stops) in asked.items():
+                    segment.will_need(starts, stops)
+        if len(waiting) > _AHEAD:
+            before = used()
+            yield waiting.popleft()  # it has been gathered when the next one is taken
+            read = read[1], pages_read(before, used())
+    yield from waiting
 
 
 def used() -> resource.struct_rusage:
@@ -95,11 +71,11 @@ def pages_read(before: resource.struct_rusage, after: resource.struct_rusage) ->
     return max(after.ru_majflt - before.ru_majflt, blocks * _SECTOR // mmap.PAGESIZE)
 
 
-def _places(stash: Stash, columns: Sequence[str]) -> tuple[Int64s, Int64s]:
+def _layout(stash: Stash, columns: Sequence[str]) -> tuple[Int64s, Int64s]:
     """The first byte of each column in the file, and the bytes of a row, `(columns, 1)` each."""
-    entries = [stash.segment.entries[name] for name in dict.fromkeys(columns)]
-    rows = [entry.nbytes // max(1, entry.shape[0]) for entry in entries]
-    return np.array([[entry.start] for entry in entries]), np.array(rows)[:, None]
+    tensors = [stash.segment.tensors[name] for name in dict.fromkeys(columns)]
+    rows = [info.nbytes // max(1, info.shape[0]) for info in tensors]
+    return np.array([[info.start] for info in tensors]), np.array(rows)[:, None]
 
 
 def _slots(span: Span, row: int) -> list[tuple[int, int]]:
@@ -109,18 +85,18 @@ def _slots(span: Span, row: int) -> list[tuple[int, int]]:
     return [(at, at + 1) for at in range(span.start, span.stop, span.step)]
 
 
-def ranges(windows: Iterable[InStash]) -> dict[Segment, Ranges]:
+def ranges(chain: Chain, located: Located) -> dict[Segment, Ranges]:
     """The pages of windows in each file on a disk, as ranges of bytes.
 
     Rows that are picked one by one are picked for this and again for the batch, in less time than the disk takes.
     """
     found: dict[Segment, list[Ranges]] = {}
-    for placement, (anchors, stretches) in windows:
+    for placement, which, _, anchors in chain.by_placement(located):
         if is_on_disk(placement.stash):
             found.setdefault(placement.stash.segment, []).extend(_in_slots(placement, anchors))
-        for time_span, rows in zip(placement.time_spans, stretches):
+        for time_span, rows in zip(placement.time_spans, located.stretches):
             if is_on_disk(time_span.stash):
-                found.setdefault(time_span.stash.segment, []).append(_in_time(time_span, rows))
+                found.setdefault(time_span.stash.segment, []).append(_in_time(time_span, some_of(rows, which)))
     return {segment: _pages(parts, segment.size) for segment, parts in found.items() if parts}
 
 
@@ -132,14 +108,14 @@ def _in_slots(placement: Placement, anchors: Int64s) -> Iterator[Ranges]:
             for slots in _slots(span, placement.stash[name][:1].nbytes):
                 columns.setdefault(slots, []).append(name)
     for slots, names in columns.items():
-        start, row = _places(placement.stash, names)
+        start, row = _layout(placement.stash, names)
         low, high = (rows_from(placement.slots, anchors + slot) for slot in slots)
         yield start + low * row, start + high * row
 
 
 def _in_time(time_span: TimeSpan, found: Stretches | Candidates) -> Ranges:
     """The bytes of the rows in a span in time, and of their times if batches have ages."""
-    start, row = _places(time_span.stash, [span.column for span in time_span.spans])
+    start, row = _layout(time_span.stash, [span.column for span in time_span.spans])
     low, high = time_span.ranges(found)
     return start + low * row, start + high * row
 

@@ -17,16 +17,16 @@ import numpy as np
 import torch
 
 from tensorstash.batches.devices import Copies, module_of
-from tensorstash.batches.host import Gathered
+from tensorstash.batches.host import Gathered, Pending
 from tensorstash.batches.staging import Staging, Wait
 from tensorstash.batches.variates_on_device import DeviceRows, gather_variates, rows_on_host
 from tensorstash.common.dtypes import Int32s, as_integers
 from tensorstash.common.records import arrays_of, some_of
 from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError
-from tensorstash.gather.by_torch import Sources
+from tensorstash.gather.by_torch import ByComponent
 from tensorstash.gather.computed import ComputedValues, computed_values
-from tensorstash.gather.gather import compile_plan, gather
+from tensorstash.gather.gather import compile_plan, gather_on_device
 from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches
 from tensorstash.gather.variates import variate_plans
@@ -94,7 +94,7 @@ class _Integers(NamedTuple):
     """The integers of a few steps, `(steps * batch, ...)` each."""
 
     rows: Sequence[Rows]  # of each plan; those that are picked have no rows yet
-    order: Any  # of the windows of each step, in which the numbers of their stashes ascend; `None`: one stash
+    order: Any  # of the windows of each step, in which their components ascend; `None`: there is only one
     static_rows: Any
     entries: dict[str, Any]
 
@@ -137,27 +137,28 @@ class ResidentColumns:
 def resident_batches(columns: ResidentColumns, groups: Iterable[tuple[Steps, Located]]) -> Iterator[Gathered]:
     """The batches of all steps, one by one, which the loop gathers."""
     for steps, located in groups:
-        source, of_steps = _integers(columns, located, len(steps.ids))
+        component, of_steps = _integers(columns, located, len(steps.ids))
         of_steps, wait = columns.integers.copy_in(of_steps, columns.used)
         for step in range(len(steps.ids)):
             some = range(step, step + 1)
             among = steps.windows(some)
             of_step, wait_for_step = columns.values.copy_in(_values(columns, some_of(located, among)))
-            of_source = None if source is None else source[step]
+            of_component = None if component is None else component[step]
             waits = (wait, wait_for_step)
-            yield steps, some, [partial(_gathered, columns, of_source, some_of(of_steps, among), of_step, waits)]
+            pending = partial(_gathered, columns, of_component, some_of(of_steps, among), of_step, waits)
+            yield steps, some, [Pending(pending)]
 
 
 def _integers(columns: ResidentColumns, located: Located, steps: int) -> tuple[Int32s | None, _Integers]:
-    """The stash of each window, ascending in each step, `(steps, batch)`, and what is sent to the device."""
+    """The component of each window, ascending in each step, `(steps, batch)`, and what is sent to the device."""
     rows: list[Rows] = [InSlots(located.anchors, located.skips)] if columns.contents.chain.has_slots else []
     rows += [part if isinstance(part, Stretches) else Picked(None, part.origin) for part in located.stretches]
-    source, order = located.source, None
-    if source is not None:
-        source = source.reshape(steps, -1)
-        order = np.argsort(source, axis=1, kind="stable")
-        source, order = np.take_along_axis(source, order, 1), order.reshape(-1)
-    return source, _Integers(rows, order, located.static_rows, {**located.entries})
+    component, order = located.component, None
+    if component is not None:
+        component = component.reshape(steps, -1)
+        order = np.argsort(component, axis=1, kind="stable")
+        component, order = np.take_along_axis(component, order, 1), order.reshape(-1)
+    return component, _Integers(rows, order, located.static_rows, {**located.entries})
 
 
 def _values(columns: ResidentColumns, located: Located) -> _Values:
@@ -166,28 +167,28 @@ def _values(columns: ResidentColumns, located: Located) -> _Values:
     every = [one for plan in columns.plans for one in plan.computed]
     return _Values(
         picked=[found.rows for found in columns.contents.chain.rows(located) if isinstance(found, Picked)],
-        computed=[values for one in every for values in computed_values(one, located.source, rows)],
+        computed=[values for one in every for values in computed_values(one, located.component, rows)],
         variates=[rows_on_host(plan, located) for plan in columns.variates],
     )
 
 
 def _gathered(
     columns: ResidentColumns,
-    source: Int32s | None,
+    component: Int32s | None,
     integers: _Integers,
     values: _Values,
     waits: Sequence[Wait | None],
 ) -> Batch:
     """Gather a batch, in the thread and the stream of the loop, once its integers and values are on the device.
 
-    `source`, `(batch,)` on the host, is the stash of each window, ascending.
+    `component`, `(batch,)` on the host, is that of each window, ascending.
     """
     for wait in waits:
         if wait is not None:
             wait()
     picked = iter(values.picked)
     rows = [one._replace(rows=next(picked)) if isinstance(one, Picked) else one for one in integers.rows]
-    batch = gather(columns.plans, _sources(source, integers.order), rows, values.computed)
+    batch = gather_on_device(columns.plans, rows, _by_component(component, integers.order), values.computed)
     for name, tensor in columns.static.items():
         found, (_, dtype) = tensor.index_select(0, integers.static_rows), columns.contents.static[name]
         batch[name] = found if found.dtype == dtype else found.view(dtype)  # not all devices view as the same type
@@ -198,9 +199,9 @@ def _gathered(
     return batch
 
 
-def _sources(source: Int32s | None, order: torch.Tensor | None) -> Sources:
-    """The stashes of a step, whose numbers ascend in the `order` of its windows, and the windows of each."""
-    if source is None or order is None:
+def _by_component(component: Int32s | None, order: torch.Tensor | None) -> ByComponent:
+    """The components of a step, whose numbers ascend in the `order` of its windows, and the windows of each."""
+    if component is None or order is None:
         return [(0, None)]
-    edges = [0, *(np.flatnonzero(np.diff(source)) + 1).tolist(), len(source)]
-    return [(int(source[start]), order[start:stop]) for start, stop in pairwise(edges)]
+    edges = [0, *(np.flatnonzero(np.diff(component)) + 1).tolist(), len(component)]
+    return [(int(component[start]), order[start:stop]) for start, stop in pairwise(edges)]

@@ -131,14 +131,14 @@ class Staged:
             others = others if self._early is None else self._early(others)
         staged = [*filled]
         # entries that share a tensor share one on the device: jagged tensors can be added only with the same offsets
-        places: dict[int, int] = {}
+        numbers: dict[int, int] = {}  # of each among those that are staged
         for tensor in others.values():
-            if places.setdefault(id(tensor), len(staged)) == len(staged):
+            if numbers.setdefault(id(tensor), len(staged)) == len(staged):
                 staged.append(self._staging.part(len(staged), tensor.shape, tensor.dtype).copy_(tensor))
         sent, wait = self._staging.send(staged)
         batch = as_batch(self._groups, self._names, sent[: len(filled)]) if filled else {}
-        batch.update((name, sent[places[id(tensor)]]) for name, tensor in others.items())
-        return [partial(_arrived, batch, wait)]
+        batch.update((name, sent[numbers[id(tensor)]]) for name, tensor in others.items())
+        return [Pending(partial(_arrived, batch, wait))]
 
 
 def _arrived(batch: Batch, wait: Wait) -> Batch:

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tensorstash.gather.by_torch import Sources
+from tensorstash.gather.by_torch import ByComponent
 from tensorstash.gather.computed import ComputedValues, computed_values
-from tensorstash.gather.gather import gather
+from tensorstash.gather.gather import gather_on_device
 from tensorstash.gather.layout import Batch
 from tensorstash.gather.rows import InSlots
 from tensorstash.gather.variates import VariatePlan, in_slots, named
@@ -31,9 +31,9 @@ def rows_on_host(plan: VariatePlan, located: Located) -> DeviceRows:
     """The rows of windows, to be sent to a device."""
     rows = rows_in(plan, located)
     slots = in_slots(plan, rows, located.anchors, located.skips)
-    packs, counts = np.unique(rows.source, return_counts=True)
-    order = np.argsort(rows.source, kind="stable")
-    computed = [values for one in plan.gather.computed for values in computed_values(one, rows.source, slots)]
+    packs, counts = np.unique(rows.component, return_counts=True)
+    order = np.argsort(rows.component, kind="stable")
+    computed = [values for one in plan.gather.computed for values in computed_values(one, rows.component, slots)]
     return DeviceRows(packs.tolist(), counts.tolist(), order, rows.window, rows.pack, slots, computed)
 
 
@@ -41,7 +41,7 @@ def gather_variates(plan: VariatePlan, of: DeviceRows) -> Batch:
     """The entries of the spans of a batch; the tensors of its rows are on the device."""
     alone = len(of.packs) == 1
     indexes = () if alone else torch.split_with_sizes(of.order, of.counts)
-    parts: Sources = [(of.packs[0], None)] if alone else [*zip(of.packs, indexes)]
-    batch = gather([plan.gather], parts, [of.slots], of.computed)
+    parts: ByComponent = [(of.packs[0], None)] if alone else [*zip(of.packs, indexes)]
+    batch = gather_on_device([plan.gather], [of.slots], parts, of.computed)
     numbers = {"window": of.window, "variate": of.slots.variates, "pack": of.pack}
     return batch | named(plan, {name: tensor.clone() for name, tensor in numbers.items()})  # views would keep all

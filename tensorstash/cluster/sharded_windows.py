@@ -21,7 +21,7 @@ from tensorstash.transforms.fitting import Statistics
 from tensorstash.windows.contents import Contents
 from tensorstash.windows.entity_numbers import numbers_of
 from tensorstash.windows.identity import OF_ROWS
-from tensorstash.windows.splits import Moment
+from tensorstash.windows.splits import GivenTime
 from tensorstash.windows.windows import Windows, last_parts
 
 Part = TypeVar("Part")
@@ -75,7 +75,7 @@ class ShardedWindows(Several):
         """The number of windows of all shards on all nodes."""
         return sum(self._table.windows)
 
-    def split(self, *cuts: Moment) -> "tuple[ShardedWindows, ...]":
+    def split(self, *cuts: GivenTime) -> "tuple[ShardedWindows, ...]":
         """Divide these windows at times: before, between and from the cuts. A window across a cut is in no part.
 
         Args:

@@ -1,12 +1,15 @@
-"""Spans and memories as the compiled kernel takes them."""
+"""Batches by the compiled kernel, on the host: one call for all spans of a plan."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import torch
 
-from tensorstash.common.dtypes import as_array
+from tensorstash.common.dtypes import Int32s, as_array
+from tensorstash.gather.layout import Buffers, Flags, SpanGroup
 from tensorstash.gather.memory import Memory
-from tensorstash.gather.rows import InSlots, Stretches, as_fragments
+from tensorstash.gather.rows import Picked, Rows, Stretches, as_fragments, count_of
 from tensorstash.gather.span import Span, draw_number, draws_of
 from tensorstash.native import kernel
 from tensorstash.native.guide import guide
@@ -15,8 +18,27 @@ from tensorstash.native.library import SpanStruct
 _WORD = (1 << 64) - 1
 
 
-def kernel_plan(spans: Sequence[Span], memories: Sequence[Memory]) -> kernel.KernelPlan:
-    """Describe spans to the kernel, in the order of their buffers, and each memory."""
+@dataclass(frozen=True, slots=True)
+class KernelGather:
+    """How the kernel takes the spans of one kind of rows, in the order of their buffers, from one memory or several."""
+
+    plan: kernel.KernelPlan
+    starts: tuple[tuple[int, int], ...]  # of each span, its buffer and where it begins there, in bytes a window
+    flagging: tuple[int, ...]  # of each tensor of flags, the span with which the kernel writes it
+
+
+def kernel_gather(groups: Sequence[SpanGroup], flags: Flags, memories: Sequence[Memory]) -> KernelGather:
+    """How spans are gathered into these buffers."""
+    spans = [span for group in groups for span in group.spans]
+    slots = [span.slots for span in spans]
+    return KernelGather(
+        plan=_plan(spans, memories),
+        starts=tuple((k, j * group.span_bytes) for k, group in enumerate(groups) for j in range(len(group.spans))),
+        flagging=tuple(map(slots.index, flags.slots)),
+    )
+
+
+def _plan(spans: Sequence[Span], memories: Sequence[Memory]) -> kernel.KernelPlan:
     fills = next((memory.filling.fills for memory in memories if memory.filling is not None), None)
     draws = draws_of(spans)
     return kernel.compile_plan(
@@ -45,7 +67,23 @@ def _source(spans: Sequence[Span], memory: Memory) -> kernel.Source:
     return kernel.Source(items, filling.fragments, guide(ends[:, None]))
 
 
-def as_slots(plan: kernel.KernelPlan, stretches: Stretches) -> tuple[kernel.KernelPlan, InSlots]:
-    """Stretches as windows in slots, and the plan with their fragments."""
-    fragments, pieces, anchors = as_fragments(stretches, plan.struct.history + plan.struct.horizon)
-    return kernel.with_fragments(plan, fragments, pieces), InSlots(anchors)
+def fill_by_kernel(how: KernelGather, to: Buffers, rows: Rows, component: Int32s | None) -> None:
+    """Fill the buffers of a batch on the host."""
+    plan, count, threads = how.plan, count_of(rows), torch.get_num_threads()
+    begins = [buffer.data_ptr() for buffer in to.values]
+    out = [begins[buffer] + start * count for buffer, start in how.starts]
+    flags = [0] * len(out)
+    for span, tensor in zip(how.flagging, to.observed):
+        flags[span] = tensor.data_ptr()
+    if isinstance(rows, Picked):
+        kernel.take(plan, rows.rows, out, flags, component, threads)
+        return
+    skips = None
+    if isinstance(rows, Stretches):
+        fragments, pieces, anchors = as_fragments(rows, plan.struct.history + plan.struct.horizon)
+        plan = kernel.with_fragments(plan, fragments, pieces)
+    else:
+        anchors, skips = rows.anchors, None if rows.skips is None else np.ascontiguousarray(rows.skips.T)
+        if plan.first is not None:
+            component = (plan.first[0] if component is None else plan.first[component]) + rows.variates.astype(np.int32)
+    kernel.gather(plan, anchors, out, flags if to.observed else None, component, skips, threads)

@@ -18,8 +18,8 @@ import torch
 from tensorstash.common.dtypes import Int32s, as_integers
 from tensorstash.common.forks import check_threads
 from tensorstash.common.records import each_array, some_of
-from tensorstash.gather.layout import SpanGroup
-from tensorstash.gather.memory import Memory, by_source
+from tensorstash.gather.layout import Buffers, SpanGroup
+from tensorstash.gather.memory import Memory, by_component
 from tensorstash.gather.rows import InSlots, Picked, Rows, as_tensors, count_of, matrix, whole
 from tensorstash.gather.span import Span, draws_of
 from tensorstash.native import library
@@ -28,8 +28,8 @@ from tensorstash.native.kernel import Fragments
 _MOST_STEPS = 4  # of single items: beyond it, and for packs, a matrix is faster than gathering all rows between
 _BYTES_BETWEEN = 1 << 18  # of these rows, gathered at a time: they stay in the L2 cache until they are cut
 
-# the number of each memory, and the index of its windows, (n,) int64; None: of all windows
-Sources = list[tuple[int, torch.Tensor | None]]
+# the number of each component, and the index of its windows, (n,) int64; None: of all windows
+ByComponent = list[tuple[int, torch.Tensor | None]]
 
 
 class TorchColumn(NamedTuple):
@@ -66,8 +66,8 @@ def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Seq
     alike = [*dict.fromkeys(span.slots for span in spans)]
     device, drawn = memories[0].columns[spans[0].column].device, draws_of(spans)
     fillings = (memory.filling for memory in memories if memory.filling is not None)
-    places = {id(some.fragments): some.fragments for some in fillings}  # packs of one memory share them
-    fragments = {k: as_tensors(some, device) for k, some in places.items() if some is not None}
+    shared = {id(some.fragments): some.fragments for some in fillings}  # by all packs of one memory
+    fragments = {k: as_tensors(some, device) for k, some in shared.items() if some is not None}
     of_memories = tuple(_of_memory(memory, layout, fragments) for memory in memories)
     return TorchPlan(
         layout=tuple(layout),
@@ -107,67 +107,52 @@ def _strided(items: torch.Tensor, group: SpanGroup, distance: int) -> torch.Tens
     return items.as_strided((max(0, positions), window), (row, distance))
 
 
-def fill(
-    plan: TorchPlan,
-    source: Int32s | Sources | None,
-    rows: Rows,
-    buffers: Sequence[torch.Tensor],
-    flags: Sequence[torch.Tensor],
-) -> None:
-    """Fill the buffers of a batch and its flags, or no flags if no slot can be empty. All lie where the columns do."""
-    if isinstance(source, list):
-        sources = source
-    else:
-        library.warn_of_absence()
-        index, rows = np.arange(count_of(rows)), each_array(rows, torch.from_numpy)
-        every = ((number, torch.from_numpy(index[which])) for number, which in by_source(source))
-        sources = [(0, None)] if source is None else [*every]
-    if buffers[0].is_cpu:
+def fill_on_host(plan: TorchPlan, to: Buffers, rows: Rows, component: Int32s | None) -> None:
+    """Fill the buffers of a batch on the host, with rows in arrays of numpy."""
+    library.warn_of_absence()
+    index = np.arange(count_of(rows))
+    each = [(k, None if component is None else torch.from_numpy(index[which])) for k, which in by_component(component)]
+    fill(plan, to, each_array(rows, torch.from_numpy), each)
+
+
+def fill(plan: TorchPlan, to: Buffers, rows: Rows, components: ByComponent) -> None:
+    """Fill the buffers of a batch. All tensors lie where the columns do."""
+    if to.values[0].is_cpu:
         check_threads()
         # as where the kernel writes, nothing of this shows in the counters of writes of the batch
-        buffers, flags = ([tensor.data for tensor in tensors] for tensors in (buffers, flags))
-    for k, which in sources:
+        to = Buffers(*([tensor.data for tensor in tensors] for tensors in to))
+    for k, which in components:
         if which is None:
-            _fill(plan, plan.memories[k], rows, buffers, flags)
+            _fill(plan, plan.memories[k], rows, to)
         else:
-            _fill_some(plan, plan.memories[k], rows, which, buffers, flags)
+            _fill_some(plan, plan.memories[k], rows, which, to)
 
 
-def _fill_some(  # noqa: PLR0917  as `fill`
-    plan: TorchPlan,
-    memory: TorchMemory,
-    rows: Rows,
-    which: torch.Tensor,
-    buffers: Sequence[torch.Tensor],
-    flags: Sequence[torch.Tensor],
-) -> None:
+def _fill_some(plan: TorchPlan, memory: TorchMemory, rows: Rows, which: torch.Tensor, to: Buffers) -> None:
     """Fill the buffers with some of the windows, by their index."""
     count = len(which)
-    parts = [buffer.new_empty(group.buffer_shape(count)) for group, buffer in zip(plan.layout, buffers)]
-    seen = [tensor.new_empty(count, tensor.shape[1]) for tensor in flags]
-    _fill(plan, memory, some_of(rows, which), parts, seen)
-    for target, values in zip(_targets(plan, buffers, count_of(rows)), _targets(plan, parts, count)):
-        target.index_copy_(0, which, values)
-    for tensor, part in zip(flags, seen):
-        tensor.index_copy_(0, which, part)
+    values = [buffer.new_empty(group.buffer_shape(count)) for group, buffer in zip(plan.layout, to.values)]
+    some = Buffers(values, [tensor.new_empty(count, tensor.shape[1]) for tensor in to.observed])
+    _fill(plan, memory, some_of(rows, which), some)
+    targets = [*_targets(plan, to.values, count_of(rows)), *to.observed]
+    for target, found in zip(targets, [*_targets(plan, values, count), *some.observed]):
+        target.index_copy_(0, which, found)
 
 
-def _fill(
-    plan: TorchPlan, memory: TorchMemory, rows: Rows, buffers: Sequence[torch.Tensor], flags: Sequence[torch.Tensor]
-) -> None:
+def _fill(plan: TorchPlan, memory: TorchMemory, rows: Rows, to: Buffers) -> None:
     """Fill the buffers with windows of one memory: by their anchors if all are whole, else by the rows of all slots."""
     anchors = None
-    if buffers[0].is_cpu and not isinstance(rows, Picked):  # elsewhere, whether all are whole would wait for the device
+    if to.values[0].is_cpu and not isinstance(rows, Picked):  # elsewhere, whether all are whole would wait
         anchors, inside = whole(rows, memory.fragments, plan.history, plan.horizon)
         anchors = anchors if inside is None or inside.all() else None
     found, empty = list[torch.Tensor](), list[torch.Tensor]()
     if anchors is None or plan.needs_rows:
-        found, empty = _matrices(plan, memory, rows, flags)
+        found, empty = _matrices(plan, memory, rows, to.observed)
     else:
-        for tensor in flags:
+        for tensor in to.observed:
             tensor.fill_(True)
     spans = [span for group in plan.layout for span in group.spans]
-    for span, column, number, target in zip(spans, memory.columns, plan.at, _targets(plan, buffers, count_of(rows))):
+    for span, column, number, target in zip(spans, memory.columns, plan.at, _targets(plan, to.values, count_of(rows))):
         if anchors is not None and column.strided is not None:
             _select(column.strided, _items(memory, rows, anchors + span.start), target, span.step)
         else:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tensorstash.common.dtypes import Int32s, Int64s, as_integers
 from tensorstash.common.records import each_array, some_of
 from tensorstash.gather.layout import Flags, SpanGroup
-from tensorstash.gather.memory import Compute, Filling, Memory, by_source
+from tensorstash.gather.memory import Compute, Filling, Memory, by_component
 from tensorstash.gather.rows import InSlots, as_tensors, matrix, whole
 from tensorstash.gather.span import Span, draw_number, draws_of
 
@@ -24,16 +24,16 @@ class ComputedSpan:
     draw: int  # the number of its draw, or -1
     fillings: tuple[Filling | None, ...]  # of each memory
     buffer: int  # the index of the buffer that holds the span
-    at: tuple[int, int]  # the place of the span in this buffer, and the number of spans there
+    at: tuple[int, int]  # the number of the span in this buffer, and how many it has
     flags: int  # the index of its tensor among the flags
 
-    def of(self, memory: int) -> Compute | None:
-        """How the values are computed in one memory."""
-        filling = self.fillings[memory]
+    def of(self, component: int) -> Compute | None:
+        """How the values are computed in one component."""
+        filling = self.fillings[component]
         return None if filling is None else filling.computed.get(self.span.column)
 
     def values(self, compute: Compute, some: InSlots, at: Int64s) -> NDArray[Any]:
-        """The values at the places `at`, each of one of `some` windows, `(n, items)`."""
+        """The values in the slots `at` of the span, each of one of `some` windows, `(n, items)`."""
         values = compute(some.anchors + (self.span.start + at * self.span.step)).numpy()
         return values if some.variates is None else np.take_along_axis(values, some.variates[:, None], 1)
 
@@ -54,7 +54,7 @@ def computed_spans(
 
 
 def compute_in(
-    computed: ComputedSpan, source: Int32s | None, rows: InSlots, buffer: torch.Tensor, observed: torch.Tensor
+    computed: ComputedSpan, component: Int32s | None, rows: InSlots, buffer: torch.Tensor, observed: torch.Tensor
 ) -> None:
     """Write the values of empty slots into the buffer of a batch on the host; in numpy, for forked processes."""
     window, at = np.nonzero(~observed.numpy())
@@ -62,7 +62,7 @@ def compute_in(
         return
     number, spans = computed.at
     target = as_integers(buffer).numpy().reshape(spans, *observed.shape, -1)[number]
-    for k, which in by_source(None if source is None else source[window]):
+    for k, which in by_component(None if component is None else component[window]):
         compute = computed.of(k)
         if compute is not None:
             target[window[which], at[which]] = computed.values(compute, some_of(rows, window[which]), at[which])
@@ -82,10 +82,10 @@ class ComputedValues(NamedTuple):
         target.index_copy_(0, self.at, self.values)
 
 
-def computed_values(computed: ComputedSpan, source: Int32s | None, rows: InSlots) -> Iterator[ComputedValues]:
-    """The values of the empty slots of all windows, for each memory that has some."""
+def computed_values(computed: ComputedSpan, component: Int32s | None, rows: InSlots) -> Iterator[ComputedValues]:
+    """The values of the empty slots of all windows, for each component that has some."""
     slots = torch.tensor([*computed.span.slots[0]])
-    for k, which in by_source(source):
+    for k, which in by_component(component):
         compute, filling = computed.of(k), computed.fillings[k]
         if compute is None or filling is None or filling.fragments is None:
             continue

@@ -4,8 +4,7 @@ The kernel gathers on the host, in one call for many windows. Operations of torc
 on devices. Both fill the same buffers: one call for all columns of an item size costs less than one per column.
 """
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -14,15 +13,14 @@ import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int32s
-from tensorstash.gather import by_torch
-from tensorstash.gather.by_kernel import as_slots, kernel_plan
-from tensorstash.gather.by_torch import Sources, TorchPlan, torch_plan
+from tensorstash.gather.by_kernel import KernelGather, fill_by_kernel, kernel_gather
+from tensorstash.gather.by_torch import ByComponent, TorchPlan, fill, fill_on_host, torch_plan
 from tensorstash.gather.computed import ComputedSpan, ComputedValues, compute_in, computed_spans
-from tensorstash.gather.layout import Batch, Flags, SpanGroup, as_batch, flags_of, span_groups
+from tensorstash.gather.layout import Batch, Buffers, Flags, SpanGroup, as_batch, flags_of, span_groups
 from tensorstash.gather.memory import Memory
-from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches, count_of
+from tensorstash.gather.rows import InSlots, Rows, count_of
 from tensorstash.gather.span import Span
-from tensorstash.native import kernel, library
+from tensorstash.native import library
 from tensorstash.segments.limits import no_room_for_batch
 
 
@@ -32,10 +30,8 @@ class GatherPlan:
 
     spans: tuple[Span, ...]
     groups: tuple[SpanGroup, ...]
-    flags: Flags | None  # where slots may be empty
-    executor: kernel.KernelPlan | TorchPlan
-    places: tuple[tuple[int, int], ...]  # of each span of the groups, its buffer and where it begins, in bytes a window
-    flagging: tuple[int, ...]  # of each tensor of flags, the one of these spans by which the kernel writes it
+    flags: Flags
+    executor: KernelGather | TorchPlan
     computed: tuple[ComputedSpan, ...]
     device: torch.device  # of the columns
     window_bytes: int  # of one window in a batch
@@ -53,29 +49,18 @@ def compile_plan(
         by_kernel: the kernel gathers if it was compiled; else torch does, which any device can.
     """
     first = memories[0]
-    homes = {span.name: _home(span, first.columns[span.column]) if together else span.name for span in spans}
-    groups = span_groups(spans, first.columns, homes)
-    flags = flags_of(spans) if any(memory.filling is not None for memory in memories) else None
-    in_groups = [span for group in groups for span in group.spans]
-    nbytes = [math.prod(group.shape) * group.dtype.itemsize for group in groups]  # of a window of each of their spans
-    slots = [span.slots for span in in_groups]
+    groups = span_groups(spans, first.columns, together=together)
+    flags = flags_of(spans) if any(memory.filling is not None for memory in memories) else Flags((), {})
     is_native = by_kernel and library.LIBRARY is not None
     return GatherPlan(
         spans=tuple(spans),
-        groups=tuple(groups),
+        groups=groups,
         flags=flags,
-        executor=kernel_plan(in_groups, memories) if is_native else torch_plan(spans, groups, memories),
-        places=tuple((k, number * nbytes[k]) for k, group in enumerate(groups) for number in range(len(group.spans))),
-        flagging=() if flags is None else tuple(map(slots.index, flags.slots)),
-        computed=computed_spans(spans, groups, flags, memories) if flags else (),
+        executor=kernel_gather(groups, flags, memories) if is_native else torch_plan(spans, groups, memories),
+        computed=computed_spans(spans, groups, flags, memories),
         device=first.columns[spans[0].column].device,
-        window_bytes=sum(len(group.spans) * each for group, each in zip(groups, nbytes)),
+        window_bytes=sum(len(group.spans) * group.span_bytes for group in groups),
     )
-
-
-def _home(span: Span, column: torch.Tensor) -> str | int:
-    """What is equal for spans that may share a buffer: the size of their items, if a row has one."""
-    return span.column if column.ndim > 1 or span.distance else column.itemsize
 
 
 def groups_of(plans: Sequence[GatherPlan]) -> tuple[SpanGroup, ...]:
@@ -88,102 +73,93 @@ def names_of(plans: Sequence[GatherPlan]) -> tuple[str, ...]:
     return tuple(span.name for plan in plans for span in plan.spans)
 
 
-def gather(
-    plans: Sequence[GatherPlan],
-    source: Int32s | Sources | None,
-    rows: Sequence[Rows],
-    computed: Sequence[ComputedValues] | None = None,
-) -> Batch:
-    """A fresh batch of windows, where the columns are; see `gather_into`."""
-    count = count_of(rows[0]) if rows else 0
-    try:
-        buffers = [
-            torch.empty(group.buffer_shape(count), dtype=group.dtype, device=plan.device)
-            for plan in plans
-            for group in plan.groups
-        ]
-    except (RuntimeError, MemoryError) as error:
-        raise no_room_for_batch(count * sum(plan.window_bytes for plan in plans)) from error
-    flags = gather_into(buffers, plans, source, rows, computed)
+def gather(plans: Sequence[GatherPlan], rows: Sequence[Rows], component: Int32s | None) -> Batch:
+    """A fresh batch of windows on the host; see `gather_into`."""
+    buffers = _fresh(plans, rows)
+    flags = gather_into(buffers, plans, rows, component)
     return as_batch(groups_of(plans), names_of(plans), buffers) | flags
 
 
 def gather_into(
-    buffers: Sequence[torch.Tensor],
-    plans: Sequence[GatherPlan],
-    source: Int32s | Sources | None,
-    rows: Sequence[Rows],
-    computed: Sequence[ComputedValues] | None = None,
+    buffers: Sequence[torch.Tensor], plans: Sequence[GatherPlan], rows: Sequence[Rows], component: Int32s | None
 ) -> Batch:
-    """Fill buffers, where the columns are.
+    """Fill buffers on the host.
 
     Returns `<span>.observed` where slots may be empty: a `(windows, time)` bool tensor per span.
 
     Args:
         buffers: one per group, of its `buffer_shape` and dtype.
         plans: how windows are taken, for each kind of rows.
-        source: the number of the memory of each window, `(windows,)`; `None` if there is one memory. For rows
-            on a device `Sources`.
         rows: of each plan, the rows of all windows.
-        computed: for rows on a device, the values of empty slots that the host has computed.
+        component: the number of the memory of each window, `(windows,)`; `None` if there is one memory.
     """
     flags: Batch = {}
-    left = iter(buffers)
-    for plan, of_plan in zip(plans, rows):
-        own = [*islice(left, len(plan.groups))]
-        observed = [] if plan.flags is None else plan.flags.empty(count_of(of_plan), plan.device)
+    for plan, of_plan, to in _with_buffers(plans, rows, buffers):
         if isinstance(plan.executor, TorchPlan):
-            by_torch.fill(plan.executor, source, of_plan, own, observed)
+            fill_on_host(plan.executor, to, of_plan, component)
         else:
-            _fill_by_kernel(plan, plan.executor, source, of_plan, own, observed)
-        if not isinstance(of_plan, InSlots):
-            for group, buffer in zip(plan.groups, own):
-                if group.spans[0].distance:
-                    _to_distances(group, buffer, of_plan.origin, observed[0])
-        elif computed is not None:  # those of the host; one plan of a call has slots, so they are written once
-            for values in computed:
-                values.write(own[values.computed.buffer])
-        else:
+            fill_by_kernel(plan.executor, to, of_plan, component)
+        if isinstance(of_plan, InSlots):
             for one in plan.computed:
-                compute_in(one, source, of_plan, own[one.buffer], observed[one.flags])  # type: ignore[arg-type]
-        if plan.flags is not None:
-            flags.update(plan.flags.named(observed))
+                compute_in(one, component, of_plan, to.values[one.buffer], to.observed[one.flags])
+        else:
+            _to_distances(plan, to, of_plan.origin)
+        flags.update(plan.flags.named(to.observed))
     return flags
 
 
-def _fill_by_kernel(  # noqa: PLR0917  as `gather_into`
-    plan: GatherPlan,
-    how: kernel.KernelPlan,
-    source: Any,
-    rows: Rows,
-    buffers: Sequence[torch.Tensor],
-    observed: Sequence[torch.Tensor],
-) -> None:
-    """Fill the buffers and the flags, or no flags if no slot can be empty."""
-    count, threads = count_of(rows), torch.get_num_threads()
-    begins = [buffer.data_ptr() for buffer in buffers]
-    out = [begins[buffer] + start * count for buffer, start in plan.places]
-    addresses = [0] * len(out) if observed or isinstance(rows, Picked) else None
-    for k, tensor in zip(plan.flagging, observed):
-        addresses[k] = tensor.data_ptr()  # type: ignore[index]
-    if isinstance(rows, Picked):
-        kernel.take(how, rows.rows, out, addresses or [], source, threads)
-        return
-    if isinstance(rows, Stretches):
-        how, rows = as_slots(how, rows)
-    elif how.first is not None:
-        source = (how.first[0] if source is None else how.first[source]) + rows.variates.astype(np.int32)
-    skips = None if rows.skips is None else np.ascontiguousarray(rows.skips.T)
-    kernel.gather(how, rows.anchors, out, addresses, source, skips, threads)
+def gather_on_device(
+    plans: Sequence[GatherPlan], rows: Sequence[Rows], components: ByComponent, computed: Sequence[ComputedValues]
+) -> Batch:
+    """A fresh batch of windows on the device of the columns, from rows that lie there.
+
+    `components` are those that occur, and `computed` the values of empty slots that the host has computed.
+    """
+    buffers, flags = _fresh(plans, rows), Batch()
+    for plan, of_plan, to in _with_buffers(plans, rows, buffers):
+        fill(plan.executor, to, of_plan, components)  # type: ignore[arg-type]  # compiled with `by_kernel=False`
+        if isinstance(of_plan, InSlots):  # one plan of a call has slots, so these are written once
+            for values in computed:
+                values.write(to.values[values.computed.buffer])
+        else:
+            _to_distances(plan, to, of_plan.origin)
+        flags.update(plan.flags.named(to.observed))
+    return as_batch(groups_of(plans), names_of(plans), buffers) | flags
 
 
-def _to_distances(group: SpanGroup, buffer: torch.Tensor, origin: Any, observed: Any) -> None:
-    """Subtract the values of a group, `(spans * windows, time)`, from the origins of their windows, in place.
+def _fresh(plans: Sequence[GatherPlan], rows: Sequence[Rows]) -> list[torch.Tensor]:
+    """The buffers of a batch."""
+    count = count_of(rows[0]) if rows else 0
+    try:
+        return [
+            torch.empty(group.buffer_shape(count), dtype=group.dtype, device=plan.device)
+            for plan in plans
+            for group in plan.groups
+        ]
+    except (RuntimeError, MemoryError) as error:
+        raise no_room_for_batch(count * sum(plan.window_bytes for plan in plans)) from error
+
+
+def _with_buffers(
+    plans: Sequence[GatherPlan], rows: Sequence[Rows], buffers: Sequence[torch.Tensor]
+) -> Iterator[tuple[GatherPlan, Rows, Buffers]]:
+    """Each plan with its rows and what it fills: its own of all buffers, and new flags."""
+    left = iter(buffers)
+    for plan, of_plan in zip(plans, rows):
+        observed = plan.flags.empty(count_of(of_plan), plan.device)
+        yield plan, of_plan, Buffers([*islice(left, len(plan.groups))], observed)
+
+
+def _to_distances(plan: GatherPlan, to: Buffers, origin: Any) -> None:
+    """Subtract the values of spans that hold distances from the origins of their windows, in place.
 
     An empty slot becomes 0. On the host in numpy, for forked processes.
     """
-    values: Any = buffer
-    if isinstance(origin, np.ndarray):
-        values, observed = buffer.numpy(), observed.numpy()
-    by_span = values.reshape(len(group.spans), *observed.shape)
-    by_span[:] = (origin[:, None] - by_span * group.spans[0].distance) * observed
+    for group, buffer in zip(plan.groups, to.values):
+        if distance := group.spans[0].distance:
+            values: Any = buffer
+            observed: Any = to.observed[0]
+            if isinstance(origin, np.ndarray):
+                values, observed = buffer.numpy(), observed.numpy()
+            by_span = values.reshape(len(group.spans), *observed.shape)
+            by_span[:] = (origin[:, None] - by_span * distance) * observed

@@ -1,7 +1,9 @@
 """What the spans of a batch are: tensors in buffers, and whether their slots have a row. Both executors fill them."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -26,10 +28,15 @@ class SpanGroup:
         """The shape of the buffer for a batch of `count` windows: the spans one after the other."""
         return (len(self.spans) * count, *self.shape)
 
+    @property
+    def span_bytes(self) -> int:
+        """Of one window of one span."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """The `<span>.observed` tensors of batches; spans over the same slots share one tensor."""
+    """The `<span>.observed` tensors of batches, none if no slot may be empty; spans over the same slots share one."""
 
     slots: tuple[tuple[range, Draw | None], ...]  # of each of these tensors
     names: Mapping[str, int]  # `<span>.observed`, and which of the tensors it is
@@ -43,14 +50,25 @@ class Flags:
         return {name: tensors[k] for name, k in self.names.items()}
 
 
-def span_groups(
-    spans: Sequence[Span], columns: Mapping[str, torch.Tensor], homes: Mapping[str, str | int]
-) -> list[SpanGroup]:
-    """The spans that share a buffer: those of equal homes, lengths and steps. `homes` has the names of spans."""
+class Buffers(NamedTuple):
+    """What an executor fills: the spans of a plan in a number of windows, where their columns are."""
+
+    values: Sequence[torch.Tensor]  # one per group, of its `buffer_shape` and dtype
+    observed: Sequence[torch.Tensor]  # one per tensor of flags
+
+
+def span_groups(spans: Sequence[Span], columns: Mapping[str, torch.Tensor], *, together: bool) -> tuple[SpanGroup, ...]:
+    """The spans that share a buffer: those `together` of one item size, length and step; else each has its own."""
     alike: dict[tuple[str | int, int, int], list[Span]] = {}
     for span in spans:
-        alike.setdefault((homes[span.name], len(span), span.step), []).append(span)
-    return [_group(members, columns) for members in alike.values()]
+        home = _home(span, columns[span.column]) if together else span.name
+        alike.setdefault((home, len(span), span.step), []).append(span)
+    return tuple(_group(members, columns) for members in alike.values())
+
+
+def _home(span: Span, column: torch.Tensor) -> str | int:
+    """What is equal for spans that may share a buffer: the size of their items, if a row has one."""
+    return span.column if column.ndim > 1 or span.distance else column.itemsize
 
 
 def _group(members: Sequence[Span], columns: Mapping[str, torch.Tensor]) -> SpanGroup:

@@ -1,4 +1,7 @@
-"""The memory that windows are gathered from, and where some of their slots have no row."""
+"""The memory that windows are gathered from, and where some of their slots have no row.
+
+The windows of a batch may be of several components, as those of a `ts.Mix` are: component k has memory k of a plan.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -41,13 +44,13 @@ def never_empty(columns: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tenso
     return {name: column.new_zeros(1, *column.shape[1:]) for name, column in columns.items()}
 
 
-def by_source(source: Int32s | None) -> Iterator[tuple[int, Int64s | EllipsisType]]:
-    """The number of each memory that occurs, and the index of its windows; `None` stands for number 0 alone."""
-    if source is None:
+def by_component(component: Int32s | None) -> Iterator[tuple[int, Int64s | EllipsisType]]:
+    """The number of each component that occurs, ascending, and the index of its windows; `None`: there is only one."""
+    if component is None:
         yield 0, ...
         return
-    narrow = source.astype(np.uint16) if source.max(initial=0) < 1 << 16 else source  # by radix
+    narrow = component.astype(np.uint16) if component.max(initial=0) < 1 << 16 else component  # by radix
     order = np.argsort(narrow, kind="stable")
-    edges = np.flatnonzero(np.diff(source[order])) + 1
-    for which in np.split(order, edges) if len(source) else ():
-        yield int(source[which[0]]), which
+    edges = np.flatnonzero(np.diff(component[order])) + 1
+    for which in np.split(order, edges) if len(component) else ():
+        yield int(component[which[0]]), which

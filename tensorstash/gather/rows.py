@@ -24,7 +24,7 @@ def as_tensors(fragments: Fragments, device: torch.device) -> Fragments:
 
 
 def _fragment_at(fragments: Fragments, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of each slot, any shape: its place in the fragment that begins at or before it, and the rows and row of that."""
+    """Each slot, any shape, counted from the start of the last fragment that begins by then, and its rows and row."""
     k = torch.searchsorted(fragments.first[1:], slots, right=True).view(-1)  # `index_select` is faster than an index
     first, row, rows = (array.index_select(0, k).view(slots.shape) for array in fragments)
     return slots - first, rows, row

@@ -1,6 +1,6 @@
 """Each column of packs as a row of its own: which rows a batch has. Their values are gathered as those of windows.
 
-To gather, each pack of each memory is a memory of its own, of which a row holds one column.
+To gather, each pack of each memory is a component of its own, in whose memory a row holds one column.
 """
 
 import math
@@ -37,10 +37,10 @@ def new_memory(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.T
 class VariateRows(NamedTuple):
     """The rows of a batch: the columns of each window, one window after the other."""
 
-    window: Int64s  # (rows,) the place of the window
+    window: Int64s  # (rows,) the number of the window in the batch
     variate: Int64s  # the column within its pack
     pack: Int64s  # the number of the pack among those of the spans
-    source: Int32s  # the number of the pack among those of all memories
+    component: Int32s  # the number of the pack among those of all memories
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -55,7 +55,7 @@ class VariatePlan:
     first: Int64s  # (memories,) the number of the first column of each
     variate: Int64s  # (columns of all memories,)
     pack: Int64s  # likewise
-    source: Int32s  # likewise
+    component: Int32s  # likewise
 
     @property
     def most_rows(self) -> Int64s:
@@ -89,7 +89,7 @@ def variate_plans(
                 first=np.cumsum(counts) - counts,
                 variate=counted(flat),
                 pack=np.tile(np.arange(len(names)), len(memories)).repeat(flat),
-                source=np.arange(len(flat), dtype=np.int32).repeat(flat),
+                component=np.arange(len(flat), dtype=np.int32).repeat(flat),
             )
         )
     return tuple(plans)
@@ -112,17 +112,17 @@ def counted(counts: Int64s) -> Int64s:
     return np.arange(int(stops[-1]) if len(stops) else 0) - np.repeat(stops - counts, counts)
 
 
-def rows_of(plan: VariatePlan, source: Int32s | None, windows: int, keys: Uint64s | None) -> VariateRows:
-    """The rows of windows of the memories `source`, `(windows,)`.
+def rows_of(plan: VariatePlan, component: Int32s | None, windows: int, keys: Uint64s | None) -> VariateRows:
+    """The rows of windows, of which `component`, `(windows,)`, is the component of each; `None`: there is only one.
 
     `keys`, `(packs, windows)`, decide which columns are drawn; without them, all columns are rows.
     """
-    number = np.zeros(windows, np.int32) if source is None else source
+    number = np.zeros(windows, np.int32) if component is None else component
     counts = plan.widths.sum(1)[number]
     window = np.repeat(np.arange(windows), counts)
     column = np.repeat(plan.first[number], counts)
     column += counted(counts)
-    rows = VariateRows(window, plan.variate[column], plan.pack[column], plan.source[column])
+    rows = VariateRows(window, plan.variate[column], plan.pack[column], plan.component[column])
     if keys is None or plan.variates.most is None:
         return rows
     return some_of(rows, _is_drawn(rows, keys, plan.variates.most))
@@ -160,7 +160,7 @@ def gather_rows(
     """
     groups, count = plan.gather.groups, len(rows.window)
     buffers = [take(group.spans[0].name, group.buffer_shape(count), group.dtype) for group in groups]
-    flags = gather_into(buffers, [plan.gather], rows.source, [in_slots(plan, rows, anchors, skips)])
+    flags = gather_into(buffers, [plan.gather], [in_slots(plan, rows, anchors, skips)], rows.component)
     numbers = {name: torch.from_numpy(getattr(rows, name)) for name in ("window", "variate", "pack")}
     return as_batch(groups, names_of([plan.gather]), buffers) | flags | named(plan, numbers)
 

@@ -13,7 +13,7 @@ from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.plot.axes import COLOURS, DASHES, WIDTH, check_stash, label_times, legend_beside, pyplot, time_axis
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import find_runs, step_of
-from tensorstash.windows.splits import Moment
+from tensorstash.windows.splits import GivenTime
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,8 +26,8 @@ def series(
     entity: Any,
     columns: Sequence[str],
     *,
-    start: Moment | None = None,
-    stop: Moment | None = None,
+    start: GivenTime | None = None,
+    stop: GivenTime | None = None,
     frequency: GivenStep | None = None,
     axes: "Sequence[Axes] | None" = None,
 ) -> "list[Axes]":
@@ -105,8 +105,8 @@ def _axes_of(axes: "Sequence[Axes] | None", count: int) -> "list[Axes]":
 def _rows_drawn(
     stash: Stash,
     series: dict[str, torch.Tensor],
-    start: Moment | None,
-    stop: Moment | None,
+    start: GivenTime | None,
+    stop: GivenTime | None,
     frequency: GivenStep | None,
 ) -> tuple[slice, Int64s, Bools]:
     """The rows of a series between `start` and `stop`, their times, and which rows follow a gap."""

@@ -14,7 +14,6 @@ from tensorstash.sampling.order import Ids, SequenceOrder
 from tensorstash.sampling.steps import Layout, Steps
 from tensorstash.windows.chain import Chain
 from tensorstash.windows.slots import run_edges
-from tensorstash.windows.variate_rows import drawn_packs
 from tensorstash.windows.windows import Windows
 
 
@@ -97,7 +96,7 @@ def _check_continued(windows: Windows) -> None:
         "windows at given points and spans in time do not": placement.points is not None or placement.time_spans,
         "the last piece of a run of cover is moved back": placement.cover is not None,
         "the start of a ts.Draw is another one in each window": draws_of(windows.spans),
-        "max_variates= draws other columns for each window": drawn_packs(windows.spans),
+        "max_variates= draws other columns for each window": windows.contents.drawn_packs,
     }
     for why, holds in breaks.items():
         if holds:

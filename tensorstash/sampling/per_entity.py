@@ -73,11 +73,11 @@ class PerEntityOrder(SequenceOrder):
         drawn = _by_swaps if self._count <= _MOST_SWAPS else _by_network
 
         def ids_at(positions: Int64s) -> Int64s:
-            place = permuted(positions)
-            entity = find(self._draws, place)
+            position = permuted(positions)
+            entity = find(self._draws, position)
             first = self._first[entity]
             windows = self._first[entity + 1] - first
-            draw = place - self._draws.ends[entity] + np.minimum(windows, self._count)
+            draw = position - self._draws.ends[entity] + np.minimum(windows, self._count)
             more = np.flatnonzero(windows > self._count)  # of the others all are shown
             if len(more):
                 draw[more] = drawn(windows[more], draw[more], entity[more].astype(np.int64), base)
@@ -91,14 +91,14 @@ def _by_swaps(windows: Int64s, draw: Int64s, entity: Int64s, base: Uint64s) -> I
     """Which of the `windows` of an entity comes at its draw, all `(k,)`: uniform over the rows of different windows.
 
     They are shuffled as by Fisher and Yates: swap s exchanges the windows at s and at `s + hash(s) % (windows - s)`.
-    The swaps are followed from that of the draw, after which its place is settled, back to the first one.
+    The swaps are followed from that of the draw, after which its position is settled, back to the first one.
     """
-    of_entity, place = hashes(entity, base[0], base[1]), draw.copy()
+    of_entity, position = hashes(entity, base[0], base[1]), draw.copy()
     for swap in range(int(draw.max(initial=-1)), -1, -1):
         left = (windows - swap).astype(np.uint64)
         other = swap + (hashes(np.array([swap]), of_entity, base[2]) % left).astype(np.int64)
-        place = np.where(draw == swap, other, np.where((draw > swap) & (place == other), swap, place))
-    return place
+        position = np.where(draw == swap, other, np.where((draw > swap) & (position == other), swap, position))
+    return position
 
 
 def _by_network(windows: Int64s, draw: Int64s, entity: Int64s, base: Uint64s) -> Int64s:

@@ -1,11 +1,11 @@
 """The rank of this process: as it was given, in the default process group, or in the environment."""
 
 import os
-import warnings
 
 import torch.distributed
 
 from tensorstash.common.checks import at_least
+from tensorstash.common.warn import warn
 
 _MOST_RANKS = 1 << 31
 
@@ -44,10 +44,9 @@ def _has_group() -> bool:
 def warn_of_shared_parts(num_replicas: int) -> None:
     """Warn if several ranks of the process group get the same windows."""
     if _has_group() and (size := torch.distributed.get_world_size()) > num_replicas:
-        warnings.warn(
+        warn(
             f"The process group has {size} ranks and num_replicas= is {num_replicas}, so several ranks get the same "
             "windows. That is meant for ranks that share a part of the model (tensor, pipeline or context "
             "parallelism), with rank= their data rank, and for accelerator.prepare, which divides the batches itself; "
-            "else leave both arguments out.",
-            stacklevel=4,
+            "else leave both arguments out."
         )

@@ -318,13 +318,13 @@ class Sampler:
         return self._schedule().next(run.here, begun=False, asked=run.asked)
 
     def __repr__(self) -> str:
-        replicas, rank, source = self.ranks
+        replicas, rank, origin = self.ranks
         order = self.order.name + (f" with seed {self.seed}" if self.order.is_seeded else "")
         here = self._current()
         consumed = self.order.dump(here.epoch, here.progress)["consumed"]
         passes = "" if self.steps is None else f"pass {here.number}, "
         size = f"up to {self.batch_size}" if self._varies else f"{self.batch_size}"
-        ranks = f" x {replicas} ranks, this is rank {rank} (from {source})" if source != "default" else ""
+        ranks = f" x {replicas} ranks, this is rank {rank} (from {origin})" if origin != "default" else ""
         return (
             f"Sampler: {self.n:,} windows {order}, {len(self):,} steps of {size}{ranks}, tail {self.tail!r}, {passes}"
             f"epoch {here.epoch}, {consumed:,} consumed"

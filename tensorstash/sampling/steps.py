@@ -28,7 +28,7 @@ class Layout:
         return self.ranks * self.batch_size
 
     @property
-    def masked(self) -> bool:
+    def has_filler(self) -> bool:
         """Whether batches may hold filler, and so carry `valid`."""
         return self.tail == "pad" or (self.tail == "keep" and self.ranks > 1)
 
@@ -66,6 +66,6 @@ def share(starts: Int64s, count: int | Int64s, layout: Layout) -> tuple[Int64s, 
     if layout.tail == "pad":
         width = layout.batch_size
     valid = mine[:, None] if isinstance(mine, np.ndarray) else int(mine)
-    place = np.arange(width)
-    within = np.where(place < valid, np.expand_dims(first, -1) + place, 0)
+    number = np.arange(width)
+    within = np.where(number < valid, np.expand_dims(first, -1) + number, 0)
     return starts[:, None] + within, valid

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tensorstash.common.dtypes import DTYPES
 from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError, SegmentError
-from tensorstash.segments.format import PAGE, Entry, header_bytes, pages
+from tensorstash.segments.format import PAGE, TensorInfo, header_bytes, pages
 from tensorstash.segments.limits import map_file
 from tensorstash.segments.segment import POPULATE_WRITE, close_with, populate
 
@@ -48,11 +48,11 @@ class Draft:
         """
         self._on_disk, self._blob_page = on_disk, blob_page
         self.start = end = pages(room)
-        self.entries: dict[str, Entry] = {}
+        self.tensors: dict[str, TensorInfo] = {}
         self.checksums: dict[str, int] = {}  # CRC-32 of each blob
         for name, dtype, shape in tensors:
-            self.entries[name] = entry = Entry(name, DTYPES[dtype][0], shape, end)
-            end += pages(entry.nbytes)
+            self.tensors[name] = info = TensorInfo(name, DTYPES[dtype][0], shape, end)
+            end += pages(info.nbytes)
         self.end = self._laid_out = end
         self.fd = _unnamed_file() if fd is None else fd
         if fd is None:
@@ -63,36 +63,36 @@ class Draft:
 
     def write(self, name: str, row: int, values: NDArray[Any]) -> None:
         """Write the rows `row, row + 1, ...` of a tensor."""
-        entry = self.entries[name]
-        if row < 0 or row + len(values) > entry.shape[0]:
-            raise IndexError(f"rows must lie in [0, {entry.shape[0]}); got [{row}, {row + len(values)})")
-        row_bytes = entry.nbytes // entry.shape[0] if entry.shape[0] else 0
-        write(self.fd, _bytes(values), entry.start + row * row_bytes)
+        info = self.tensors[name]
+        if row < 0 or row + len(values) > info.shape[0]:
+            raise IndexError(f"rows must lie in [0, {info.shape[0]}); got [{row}, {row + len(values)})")
+        row_bytes = info.nbytes // info.shape[0] if info.shape[0] else 0
+        write(self.fd, _bytes(values), info.start + row * row_bytes)
 
     def read(self, name: str, row: int, count: int) -> NDArray[Any]:
         """A copy of the rows `row, row + 1, ...` of a flat tensor; bfloat16 as uint16."""
-        entry = self.entries[name]
-        size = entry.dtype.itemsize
-        return np.frombuffer(os.pread(self.fd, count * size, entry.start + row * size), DTYPES[entry.dtype][1])
+        info = self.tensors[name]
+        size = info.dtype.itemsize
+        return np.frombuffer(os.pread(self.fd, count * size, info.start + row * size), DTYPES[info.dtype][1])
 
     def blob(self, name: str, values: NDArray[Any], dtype: torch.dtype) -> None:
         """Append a whole tensor whose size was not known at the start; the header will hold its checksum."""
-        self.entries[name] = entry = Entry(name, DTYPES[dtype][0], values.shape, self.end)
-        self.end += pages(entry.nbytes, self._blob_page)
+        self.tensors[name] = info = TensorInfo(name, DTYPES[dtype][0], values.shape, self.end)
+        self.end += pages(info.nbytes, self._blob_page)
         resize(self.fd, self.end)
         self.checksums[name] = zlib.crc32(_bytes(values))
-        write(self.fd, _bytes(values), entry.start)
+        write(self.fd, _bytes(values), info.start)
 
     def array(self, name: str) -> NDArray[Any]:
         """A tensor as a writable numpy array over the file itself, bfloat16 as uint16 with its bits."""
-        entry = self.entries[name]
-        if not entry.nbytes:
-            return np.empty(entry.shape, DTYPES[entry.dtype][1])
-        _allocate(self.fd, entry.start, pages(entry.nbytes))
+        info = self.tensors[name]
+        if not info.nbytes:
+            return np.empty(info.shape, DTYPES[info.dtype][1])
+        _allocate(self.fd, info.start, pages(info.nbytes))
         if not self._on_disk:  # on a disk, empty pages would fill memory and then be written
-            populate(self._memory, POPULATE_WRITE, entry.start, pages(entry.nbytes))
-        flat = np.frombuffer(self._memory, DTYPES[entry.dtype][1], math.prod(entry.shape), entry.start)
-        return flat.reshape(entry.shape)
+            populate(self._memory, POPULATE_WRITE, info.start, pages(info.nbytes))
+        flat = np.frombuffer(self._memory, DTYPES[info.dtype][1], math.prod(info.shape), info.start)
+        return flat.reshape(info.shape)
 
     @cached_property
     def _memory(self) -> mmap.mmap:
@@ -101,7 +101,7 @@ class Draft:
 
     def seal(self, metadata: Mapping[str, Any], key: str | None = None) -> None:
         """Write the header, which makes the file a whole segment; `key` is that of the load."""
-        header = header_bytes(self.entries.values(), self.start, self.end, metadata, self.checksums, key=key)
+        header = header_bytes(self.tensors.values(), self.start, self.end, metadata, self.checksums, key=key)
         if len(header) > self.start:
             raise SegmentError(f"The header needs {len(header):,} bytes; {self.start:,} were laid out for it.")
         write(self.fd, memoryview(header.ljust(self.start)), 0)

@@ -38,7 +38,7 @@ _NO_CRC = "0" * 8  # stands in the header's place while its CRC is computed
 class Header:
     """The parsed header of a segment."""
 
-    entries: dict[str, "Entry"]
+    tensors: dict[str, "TensorInfo"]
     metadata: Any  # JSON, checked by the stash
     crc: str  # checksum of the header itself
     checksums: dict[str, int]  # CRC-32 of the blobs
@@ -46,7 +46,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TensorInfo:
     """A tensor of a segment; `start` is its first byte in the file."""
 
     name: str
@@ -73,7 +73,7 @@ def pages(nbytes: int, size: int = PAGE) -> int:
 
 
 def header_bytes(
-    entries: Iterable[Entry],
+    tensors: Iterable[TensorInfo],
     start: int,
     size: int,
     metadata: Mapping[str, Any],
@@ -82,15 +82,15 @@ def header_bytes(
     key: str | None,
 ) -> bytes:
     """The first bytes of the file, `8 + N`, without the padding that fills them up to `start`, the first tensor."""
-    tensors: dict[str, Any] = {}
-    every = [*entries]
-    ends = [*(entry.start for entry in every[1:]), size]
-    for k, (entry, end) in enumerate(zip(every, ends)):
-        offset, after = entry.start - start, end - start
-        stop = offset + entry.nbytes
-        tensors[entry.name] = {"dtype": entry.code, "shape": list(entry.shape), "data_offsets": [offset, stop]}
+    described: dict[str, Any] = {}
+    every = [*tensors]
+    ends = [*(info.start for info in every[1:]), size]
+    for k, (info, end) in enumerate(zip(every, ends)):
+        offset, after = info.start - start, end - start
+        stop = offset + info.nbytes
+        described[info.name] = {"dtype": info.code, "shape": list(info.shape), "data_offsets": [offset, stop]}
         if after > stop:
-            tensors[f"__pad.{k}"] = {"dtype": "U8", "shape": [after - stop], "data_offsets": [stop, after]}
+            described[f"__pad.{k}"] = {"dtype": "U8", "shape": [after - stop], "data_offsets": [stop, after]}
     fields = {
         "tensorstash.version": VERSION,
         "tensorstash.crc": _NO_CRC,
@@ -98,7 +98,7 @@ def header_bytes(
         "tensorstash.blobs": json.dumps(checksums),
         **({} if key is None else {"tensorstash.key": key}),
     }
-    text = json.dumps({"__metadata__": fields, **tensors}, separators=(",", ":")).encode()
+    text = json.dumps({"__metadata__": fields, **described}, separators=(",", ":")).encode()
     length = (start - 8).to_bytes(8, "little")
     return length + text.replace(_NO_CRC.encode(), f"{zlib.crc32(text):08x}".encode(), 1)
 
@@ -132,33 +132,33 @@ def parse(fd: int, path: str | None, label: str | None) -> Header:
         key = fields.get("tensorstash.key")
         if rb"\ud" in text.lower():  # half a pair of surrogates is valid JSON, but not text
             json.dumps([header, metadata], ensure_ascii=False).encode()
-        entries = _entries(header, start, size)
+        tensors = _tensors(header, start, size)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged(path, f"its header cannot be read ({type(error).__name__}: {error})", label) from error
     if version != VERSION:
         raise damaged(path, f"it has version {version!r} of the format, this release reads {VERSION!r}", label)
     if f"{zlib.crc32(text.replace(str(crc).encode(), _NO_CRC.encode(), 1)):08x}" != crc:
         raise damaged(path, "the checksum of its header is wrong", label)
-    return Header(entries, metadata, crc, checksums, key)
+    return Header(tensors, metadata, crc, checksums, key)
 
 
-def _entries(header: dict[str, Any], start: int, size: int) -> dict[str, Entry]:
+def _tensors(header: dict[str, Any], start: int, size: int) -> dict[str, TensorInfo]:
     """The tensors of a header; they must fill the file from `start` to its end without a hole."""
-    entries: dict[str, Entry] = {}
+    tensors: dict[str, TensorInfo] = {}
     offset = 0
     for name, fields in header.items():
         code, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
         if code not in _ITEM_BYTES or not _is_shape(shape):
             raise ValueError(f"tensor {name!r} has type {code!r} and shape {shape!r}")
-        entry = Entry(name, code, tuple(shape), start + offset)
-        if offsets != [offset, offset + entry.nbytes]:
-            raise ValueError(f"tensor {name!r} stands at {offsets!r}, not at {[offset, offset + entry.nbytes]}")
-        offset += entry.nbytes
+        info = TensorInfo(name, code, tuple(shape), start + offset)
+        if offsets != [offset, offset + info.nbytes]:
+            raise ValueError(f"tensor {name!r} stands at {offsets!r}, not at {[offset, offset + info.nbytes]}")
+        offset += info.nbytes
         if not name.startswith("__pad."):
-            entries[name] = entry
+            tensors[name] = info
     if start + offset != size:
         raise ValueError(f"the file has {size:,} bytes, its header describes {start + offset:,}")
-    return entries
+    return tensors
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

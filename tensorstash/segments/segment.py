@@ -52,7 +52,7 @@ class Segment:
         """
         close_with(self, fd)
         header = parse(fd, path, label)
-        self.entries, self.metadata, self.crc = header.entries, header.metadata, header.crc
+        self.tensors, self.metadata, self.crc = header.tensors, header.metadata, header.crc
         self.key = header.key  # of the load that made the file; `None` for a private stash
         self.checksums = header.checksums  # CRC-32 of each blob
         self.fd = fd
@@ -70,16 +70,16 @@ class Segment:
 
     def tensor(self, name: str) -> torch.Tensor:
         """A tensor over the mapping, with a storage of its own."""
-        entry = self.entries[name]
-        flat = self.items(entry.start, math.prod(entry.shape), entry.dtype)
-        return flat if len(entry.shape) == 1 else flat.view(entry.shape)
+        info = self.tensors[name]
+        flat = self.items(info.start, math.prod(info.shape), info.dtype)
+        return flat if len(info.shape) == 1 else flat.view(info.shape)
 
     def blob(self, name: str) -> torch.Tensor:
         """A tensor that is small beside the columns, checked against its checksum in the header."""
-        if name not in self.entries:
+        if name not in self.tensors:
             raise self.damaged(f"it has no tensor {name!r}")
-        entry = self.entries[name]
-        if zlib.crc32(memoryview(self.memory)[entry.start : entry.start + entry.nbytes]) != self.checksums.get(name):
+        info = self.tensors[name]
+        if zlib.crc32(memoryview(self.memory)[info.start : info.start + info.nbytes]) != self.checksums.get(name):
             raise self.damaged(f"the checksum of {name!r} is wrong")
         return self.tensor(name)
 
@@ -120,7 +120,7 @@ class Segment:
 
     def populate(self) -> None:
         """Map the pages of the columns at once, in a third of the time that page faults would take."""
-        end = min([self.size, *(self.entries[name].start for name in self.checksums)])
+        end = min([self.size, *(self.tensors[name].start for name in self.checksums)])
         populate(self.memory, POPULATE_READ, 0, end)
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:

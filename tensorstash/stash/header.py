@@ -22,7 +22,7 @@ MONTH_DAYS = "__month_days"  # of a stash that takes over entities: `month_days`
 def info_of(segment: Segment) -> StashInfo:
     """The checked description of a stash in its header; a header that contradicts itself is a `SegmentError`."""
     try:
-        info = from_header(segment.metadata, segment.entries)
+        info = from_header(segment.metadata, segment.tensors)
         _check_tensors(segment, info)
         _check_fills(segment, info)
     except ValueError as error:
@@ -32,31 +32,31 @@ def info_of(segment: Segment) -> StashInfo:
 
 def _check_tensors(segment: Segment, info: StashInfo) -> None:
     """Raise `ValueError` unless the tensors have the rows and types that the header says."""
-    entries, columns = segment.entries, (*info.columns, *info.static)
+    tensors, columns = segment.tensors, (*info.columns, *info.static)
     names = [column.name for column in columns]
     if len({*names}) < len(names):
         raise ValueError("a column is named twice")
     times = [name for name, times in (("__time", info.time), ("__known", info.known)) if times is not None]
     flat = dict.fromkeys(("__offsets", *times), torch.int64)  # the types of tensors of one dimension
     for name in flat:
-        if name not in entries:
+        if name not in tensors:
             raise ValueError(f"column {name!r} has no tensor")
     flat |= {
         column.name: torch.int32 if column.is_coded else torch.int64 for column in columns if column.kind != "number"
     }
-    flat |= {name: kind for name, kind in ((MONTH_DAYS, torch.int8), (CALENDAR, torch.int64)) if name in entries}
-    offsets = entries["__offsets"].shape
+    flat |= {name: kind for name, kind in ((MONTH_DAYS, torch.int8), (CALENDAR, torch.int64)) if name in tensors}
+    offsets = tensors["__offsets"].shape
     entities = offsets[0] - 1 if len(offsets) == 1 else -1
     rows = dict.fromkeys((*names[: len(info.columns)], *times), info.rows)
     rows |= dict.fromkeys((*names[len(info.columns) :], *({MONTH_DAYS} & flat.keys())), entities)
     for name, count in rows.items():
-        if entries[name].shape[:1] != (count,):
-            raise ValueError(f"column {name!r} has the shape {entries[name].shape}, not {count} rows")
+        if tensors[name].shape[:1] != (count,):
+            raise ValueError(f"column {name!r} has the shape {tensors[name].shape}, not {count} rows")
     for name, dtype in flat.items():
-        if entries[name].dtype != dtype or len(entries[name].shape) != 1:
-            raise ValueError(f"column {name!r} has type {entries[name].dtype} and the shape {entries[name].shape}")
+        if tensors[name].dtype != dtype or len(tensors[name].shape) != 1:
+            raise ValueError(f"column {name!r} has type {tensors[name].dtype} and the shape {tensors[name].shape}")
     for column in columns:
-        shape, members = entries[column.name].shape, len(column.members)
+        shape, members = tensors[column.name].shape, len(column.members)
         if members > 1 and shape[1:] != (members,):
             raise ValueError(f"column {column.name!r} has the shape {shape}, but {members} members")
 
@@ -65,7 +65,7 @@ def _check_fills(segment: Segment, info: StashInfo) -> None:
     """Raise `ValueError` if a fill does not fit its column; `Stash.vocabulary` checks the fills of codes."""
     numbers = [column for column in (*info.columns, *info.static) if not column.is_coded]
     for name, fill in [(column.name, fill) for column in numbers for fill in (column.fill, column.empty)]:
-        if fill is not None and not fits(fill, segment.entries[name].dtype):
+        if fill is not None and not fits(fill, segment.tensors[name].dtype):
             raise ValueError(f"column {name!r} is filled with {fill!r}")
 
 
@@ -80,7 +80,7 @@ def checked_offsets(segment: Segment, rows: int) -> torch.Tensor:
 
 def read_names(segment: Segment, name: str) -> Part:
     """A column of the entity names, or a vocabulary, in a segment."""
-    if f"{name}.integers" in segment.entries:
+    if f"{name}.integers" in segment.tensors:
         return segment.blob(f"{name}.integers").numpy()
     letters = segment.blob(f"{name}.text").numpy().view(np.uint8).reshape(-1)
     bounds = np.append(0, segment.blob(f"{name}.ends").numpy())

@@ -20,7 +20,7 @@ def to_arrow(stash: "Stash") -> "pa.Table":
     from tensorstash.columns.types import BFLOAT16
 
     columns = _arrow_columns(stash)
-    halves = {name for name, entry in stash.segment.entries.items() if entry.dtype == torch.bfloat16}
+    halves = {name for name, entry in stash.segment.tensors.items() if entry.dtype == torch.bfloat16}
     metadata = {name: BFLOAT16 if name in halves else None for name in columns}
     fields = [pa.field(name, array.type, metadata=metadata[name]) for name, array in columns.items()]
     return pa.table([*columns.values()], schema=pa.schema(fields))

@@ -17,7 +17,7 @@ def meaning(stash: Stash, name: str) -> dict[str, Any]:
 
     A column is known by its name in the stash, whatever its source; only the members of a pack are told apart.
     """
-    about, entry = stash.about(name), stash.segment.entries[name]
+    about, entry = stash.about(name), stash.segment.tensors[name]
     found = {
         "type": str(entry.dtype).removeprefix("torch."),
         "kind": None if about.kind == "number" else about.kind,

@@ -52,7 +52,7 @@ def _lines(stash: "Stash") -> list[tuple[str, ...]]:
     lines: list[tuple[str, ...]] = [("column", "dtype", "shape", "MB", "missing", "unknown")]
 
     def add(name: str, tensor: str, words: Sequence[str | None], missing: str, unknown: str) -> None:
-        entry = stash.segment.entries[tensor]
+        entry = stash.segment.tensors[tensor]
         dtype = " ".join(filter(None, (str(entry.dtype).removeprefix("torch."), *words)))
         lines.append((name, dtype, str(entry.shape), f"{entry.nbytes / 1e6:,.1f}", missing, unknown))
 
@@ -67,10 +67,10 @@ def _lines(stash: "Stash") -> list[tuple[str, ...]]:
 
 
 def _caption(stash: "Stash") -> str:
-    count = stash.segment.entries["__offsets"].shape[0] - 1
+    count = stash.segment.tensors["__offsets"].shape[0] - 1
     entities = f"{counted(count, 'entity')} ({', '.join(stash.entity_names)}), " if stash.entity_names else ""
     names = {"__time", "__known", *(column.name for column in (*stash.info.columns, *stash.info.static))}
-    nbytes = sum(entry.nbytes for name, entry in stash.segment.entries.items() if name in names)
+    nbytes = sum(entry.nbytes for name, entry in stash.segment.tensors.items() if name in names)
     times = [stash.clock.format(end) for end in stash.time_range if end is not None]
     span = f", {stash.time_name} {' to '.join(times)}" if times else ""
     times = [stash.known_clock.format(end) for end in stash.known_range if end is not None]

@@ -57,7 +57,7 @@ class Stash(Mapping[str, torch.Tensor]):
         self._kept_names: dict[str | None, Names] = {}
         self._tensors: dict[str, torch.Tensor] = {}  # made on first use: hundreds take longer than attaching
         self.info = info = info_of(segment)
-        self._names = {column.name: segment.entries[column.name] for column in info.columns}
+        self._names = {column.name: segment.tensors[column.name] for column in info.columns}
         self._columns = {column.name: column for column in (*info.columns, *info.static)}
         self.rows: int = info.rows
 

@@ -29,9 +29,9 @@ def without_rows(stash: "Stash") -> Segment:
     blobs = {name: segment.blob(name) for name in segment.checksums}
     if (days := kept_days(stash)) is not None:
         blobs[MONTH_DAYS] = torch.from_numpy(days)
-    rows = sorted((entry for entry in segment.entries.values() if entry.name not in blobs), key=lambda each: each.start)
+    rows = sorted((entry for entry in segment.tensors.values() if entry.name not in blobs), key=lambda each: each.start)
     # an entry of the header has the name, 100 characters, and as many for the padding that follows
-    entries = sum(200 + len(json.dumps(name)) for name in {*segment.entries, *blobs})
+    entries = sum(200 + len(json.dumps(name)) for name in {*segment.tensors, *blobs})
     draft = Draft(
         [(entry.name, entry.dtype, (0, *entry.shape[1:])) for entry in rows],
         1024 + entries + len(json.dumps(json.dumps(metadata))) + 40 * len(blobs),

@@ -41,7 +41,7 @@ def stash_with(source: Windows | Stash, column: str) -> Stash:
     """
     if isinstance(source, Stash):
         return source
-    stashes = {id(stash): stash for span, stash in source.placement.sources if column in span.columns}
+    stashes = {id(stash): stash for span, stash in source.placement.spans_and_stashes if column in span.columns}
     if len(stashes) > 1:
         raise SchemaError(
             f"A scaled column must be of one stash; these windows take {column!r} from {len(stashes)}. Load it under "

@@ -151,7 +151,7 @@ def _written(
 ) -> Draft:
     """The segment of a scaled copy, in an empty file, or without one in memory."""
     segment, groups = stash.segment, _groups(scaler, stash)
-    entries = sorted(segment.entries.values(), key=lambda entry: entry.start)
+    entries = sorted(segment.tensors.values(), key=lambda entry: entry.start)
     kept = [entry for entry in entries if entry.name not in segment.checksums]
     to = {entry.name: dtype or entry.dtype if entry.name in scaler.center else entry.dtype for entry in entries}
     check_free(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.common.records import Record, arrays_of, each_array
-from tensorstash.gather.memory import by_source
+from tensorstash.gather.memory import by_component
 from tensorstash.gather.rows import InSlots, Rows, Stretches
 from tensorstash.native.guide import find, guide, locate
 from tensorstash.native.kernel import Guide
@@ -23,7 +23,7 @@ from tensorstash.windows.time_spans import Candidates, TimeSpan, picked_of
 class Located(NamedTuple):
     """Windows of a chain, all arrays `(windows, ...)`."""
 
-    source: Int32s | None  # the number of the placement of each; None if there is one
+    component: Int32s | None  # of each, the number of its placement; None if there is one
     ids: Int64s  # in the chain
     anchors: Int64s  # the slots of their anchors
     stretches: tuple[Stretches | Candidates, ...] = ()  # the rows of their spans in time, one for each time span
@@ -35,7 +35,7 @@ class Located(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """The windows of one or several stashes, numbered one after the other. All have the same spans."""
+    """The windows of one or several components, numbered one after the other. All have the same spans."""
 
     placements: tuple[Placement, ...]
 
@@ -44,46 +44,46 @@ class Chain:
 
     def locate(self, ids: Int64s) -> Located:
         """Where windows are, by ids `(k,)` that are known to lie in `[0, len(self))`."""
-        source: Int32s | None = None
-        if len(self.placements) == 1:  # looking up the placement would double the cost
+        component: Int32s | None = None
+        if len(self.placements) == 1:  # looking up the component would double the cost
             anchors = self.placements[0].anchor_slots(ids)
         elif any(placement.points is not None for placement in self.placements):
-            source, anchors = find(self._ends, ids), np.empty_like(ids)
-            for k, which in by_source(source):
+            component, anchors = find(self._ends, ids), np.empty_like(ids)
+            for k, which in by_component(component):
                 anchors[which] = self.placements[k].anchor_slots(ids[which] - self._first[k])
         else:
             stride, more = self._stride
             interval, anchors = locate(self._bases, stride, ids)
-            source = self._owner.take(interval)
+            component = self._owner.take(interval)
             if more is not None:
-                anchors += more[source] * (ids - self._first[source])
-        located = Located(source, ids, anchors)
+                anchors += more[component] * (ids - self._first[component])
+        located = Located(component, ids, anchors)
         if not self.time_spans:
             return located
         return located._replace(
-            stretches=self._of_parts(
-                located, lambda part, *of: tuple(part.stretches(time_span, *of) for time_span in part.time_spans)
+            stretches=self._of_each(
+                located, lambda at, *of: tuple(at.stretches(time_span, *of) for time_span in at.time_spans)
             )
         )
 
-    def _of_parts(self, located: Located, of: Callable[[Placement, Int64s, Int64s], Record]) -> Record:
+    def _of_each(self, located: Located, of: Callable[[Placement, Int64s, Int64s], Record]) -> Record:
         """What a function makes of windows of one placement, their ids in it and the slots of their anchors.
 
         Of several placements, the arrays have the windows in the order of `located`.
         """
-        if located.source is None or not len(located.ids):
+        if located.component is None or not len(located.ids):
             return of(self.placements[0], located.ids, located.anchors)
-        found = [(which, of(placement, ids, anchors)) for placement, which, ids, anchors in self.parts(located)]
+        found = [(which, of(placement, ids, anchors)) for placement, which, ids, anchors in self.by_placement(located)]
         _, whole = found[0]
         whole = each_array(whole, lambda array: np.empty((*located.ids.shape, *array.shape[1:]), array.dtype))
-        for which, part in found:
-            for array, values in zip(arrays_of(whole), arrays_of(part)):
+        for which, some in found:
+            for array, values in zip(arrays_of(whole), arrays_of(some)):
                 array[which] = values
         return whole
 
     def within(self, located: Located) -> Int64s:
         """The ids of windows in their own placements."""
-        return located.ids if located.source is None else located.ids - self._first[located.source]
+        return located.ids if located.component is None else located.ids - self._first[located.component]
 
     @cached_property
     def _ends(self) -> Guide:
@@ -115,24 +115,24 @@ class Chain:
         more = strides - strides[0]
         return int(strides[0]), more if more.any() else None
 
-    def parts(self, located: Located) -> Iterator[tuple[Placement, Any, Int64s, Int64s]]:
+    def by_placement(self, located: Located) -> Iterator[tuple[Placement, Any, Int64s, Int64s]]:
         """Each placement that occurs, the index of its windows, their ids in it and the slots of their anchors."""
-        for k, which in by_source(located.source):
+        for k, which in by_component(located.component):
             yield self.placements[k], which, located.ids[which] - self._first[k], located.anchors[which]
 
     def entities(self, located: Located) -> Int64s:
         """The entity of each window in its own stash."""
-        return self._of_parts(located, lambda placement, ids, _: placement.window_entities(ids))
+        return self._of_each(located, lambda placement, ids, _: placement.window_entities(ids))
 
     def moments(self, located: Located) -> Int64s:
         """The anchor time of each window, or without a time column the row of its anchor."""
-        return self._of_parts(located, Placement.window_times)
+        return self._of_each(located, Placement.window_times)
 
     def labels(self, located: Located) -> dict[str, NDArray[Any]]:
         """The other columns of the `at=` frame, `(windows,)`, or `<span>.repeated` of `cover`, `(windows, time)`."""
         first = self.placements[0]
         none = first.cover is None and (first.points is None or not first.points.labels)
-        return {} if none else self._of_parts(located, _labels)
+        return {} if none else self._of_each(located, _labels)
 
     def rows(self, located: Located) -> list[Rows]:
         """The rows of windows: at their slots, if they have spans of whole columns there, and in each span in time.
@@ -140,8 +140,8 @@ class Chain:
         Those that do not follow each other are picked now.
         """
         rows: list[Rows] = [InSlots(located.anchors, located.skips)] if self.has_slots else []
-        for found, parts in zip(located.stretches, self.time_spans):
-            rows.append(found if isinstance(found, Stretches) else picked_of(parts, found, located.source))
+        for found, time_spans in zip(located.stretches, self.time_spans):
+            rows.append(found if isinstance(found, Stretches) else picked_of(time_spans, found, located.component))
         return rows
 
     @cached_property
@@ -156,7 +156,7 @@ class Chain:
 
     def static_rows(self, located: Located, entities: Int64s) -> Int64s:
         """The rows of static columns that windows have, by the entities in their own stashes."""
-        return entities if located.source is None else entities + self._first_entity[located.source]
+        return entities if located.component is None else entities + self._first_entity[located.component]
 
     @cached_property
     def _first_entity(self) -> Int64s:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tensorstash.common.dtypes import as_array
 from tensorstash.gather.gather import GatherPlan, compile_plan, gather
 from tensorstash.gather.memory import Memory
-from tensorstash.gather.span import Span, draws_of
+from tensorstash.gather.span import Draw, Span, draws_of
 from tensorstash.gather.variates import Take, VariatePlan, gather_rows, new_memory, variate_plans
 from tensorstash.windows.chain import Chain, Located
 from tensorstash.windows.ids import Ids, check_ids
@@ -53,6 +53,17 @@ class Contents:
         if all(span.variates is None for span in spans):
             return ()
         return variate_plans(spans, [placement.memory for placement in self.chain.placements])
+
+    @cached_property
+    def draws(self) -> list[Draw]:
+        """The draws of the windows' spans, in the order of their numbers."""
+        return draws_of(self.chain.placements[0].spans)
+
+    @cached_property
+    def drawn_packs(self) -> list[str]:
+        """The packs of which a `Loader` draws columns for each window."""
+        drawn = [plan.variates.columns for plan in self.variates if plan.variates.most is not None]
+        return [*dict.fromkeys(name for names in drawn for name in names)]
 
     @cached_property
     def window_bytes(self) -> int:
@@ -94,7 +105,7 @@ class Contents:
         chain, located = self.chain, self.chain.locate(check_ids(ids, len(self.chain)))
         rows = chain.static_rows(located, chain.entities(located)) if self.static else None
         located = located._replace(static_rows=rows, entries=chain.labels(located))
-        batch = gather(self.plans, located.source, chain.rows(located)) | self.beside(located)
+        batch = gather(self.plans, chain.rows(located), located.component) | self.beside(located)
         return batch | self.of_rows(located, new_memory)
 
     def window_or_batch(self, ids: int | Ids) -> Batch:
@@ -108,13 +119,12 @@ class Contents:
 
     def each_window(self, ids: Ids) -> list[Batch]:
         """The windows of a batch one by one, which share its memory: PyTorch's `__getitems__`."""
-        spans = self.chain.placements[0].spans
-        for draw in draws_of(spans):
+        for draw in self.draws:
             raise TypeError(
                 "A ts.Draw needs the position of each window in the run, which PyTorch's DataLoader does not pass on; "
                 f"got {draw}. Use ts.Loader."
             )
-        check_undrawn(spans)
+        check_undrawn(self.chain.placements[0].spans)
         numbers = check_ids(ids, len(self.chain))
         return one_by_one(self.variates, self.batch(numbers), len(numbers))
 

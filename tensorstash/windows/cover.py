@@ -1,12 +1,12 @@
 """`cover`: windows that show each row once, piece behind piece, to score rows."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from tensorstash.common.dtypes import Int64s
+from tensorstash.common.warn import warn
 from tensorstash.errors import NoWindowError, unknown
 from tensorstash.gather.span import Span
 from tensorstash.stash.printed import entity_text
@@ -15,12 +15,12 @@ from tensorstash.windows.intervals import drop, intervals
 from tensorstash.windows.lost import with_fewer
 from tensorstash.windows.placement import Cover, Placement
 from tensorstash.windows.slots import empty_slots, rows_from, run_edges, run_rows, slots_at
-from tensorstash.windows.splits import Moment, check_timed
+from tensorstash.windows.splits import GivenTime, check_timed
 
 Ranges = tuple[Int64s, Int64s]  # of slots, `[low, high)`
 
 
-def covering(placement: Placement, name: str | None, start: Moment | None, stop: Moment | None) -> Placement:
+def covering(placement: Placement, name: str | None, start: GivenTime | None, stop: GivenTime | None) -> Placement:
     """Windows whose slots of a span show the rows of a time range, those of one run behind each other."""
     span = _consecutive(placement, name)
     wanted = _wanted(placement, start, stop)
@@ -61,7 +61,7 @@ def _consecutive(placement: Placement, name: str | None) -> Span:
     return spans[asked[0]]
 
 
-def _wanted(placement: Placement, start: Moment | None, stop: Moment | None) -> Ranges:
+def _wanted(placement: Placement, start: GivenTime | None, stop: GivenTime | None) -> Ranges:
     """The slots of each run from a time on and before another one; none of entities that are not chosen."""
     (first, end), slots, clock = run_edges(placement.slots), placement.slots, placement.stash.clock
     low, high = first, end = first + slots.lead, end - slots.tail
@@ -112,4 +112,4 @@ def _warn_of_missing(placement: Placement, wanted: Ranges, shown: Sequence[Int64
     total, every = int(missing.sum()), int((end - first).sum())
     if total == every:
         raise NoWindowError(f"cover shows rows in windows, and none of these {every:,} rows is in one. {why}")
-    warnings.warn(f"{total:,} of {every:,} rows are in no window of cover. {why}", stacklevel=5)
+    warn(f"{total:,} of {every:,} rows are in no window of cover. {why}")

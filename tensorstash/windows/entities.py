@@ -1,6 +1,5 @@
 """Windows of chosen entities."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tensorstash.common.dtypes import Bools
+from tensorstash.common.warn import warn
 from tensorstash.errors import NoWindowError
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.entity_numbers import numbers_of
@@ -31,10 +31,9 @@ def of_named(placement: Placement, names: Sequence[Any]) -> Placement:
     part = of_entities(placement, wanted)
     if len(placement) and not len(part):
         name = placement.stash.entity_at(int(wanted.argmax()))
-        warnings.warn(
+        warn(
             f"None of the {len(placement):,} windows is of a chosen entity, such as {name!r}. windows.per_entity() has "
-            "the number of each.",
-            stacklevel=3,
+            "the number of each."
         )
     return part
 

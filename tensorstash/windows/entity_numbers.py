@@ -48,8 +48,8 @@ def find_entities(stash: Stash, columns: "Iterable[tuple[str, pa.ChunkedArray]]"
             )
         known = own.cast(pa.large_string()).dictionary_encode()
         texts = column.cast(value_type(column.type)).cast(pa.large_string())
-        places = pc.index_in(texts, value_set=known.dictionary)
-        codes.append((numbers(known.indices), filled(places.combine_chunks(), -1)))
+        found = pc.index_in(texts, value_set=known.dictionary)
+        codes.append((numbers(known.indices), filled(found.combine_chunks(), -1)))
     of_stash, of_rows = (_as_bytes(np.stack(parts, 1)) for parts in zip(*codes))
     return filled(pc.index_in(of_rows, value_set=of_stash), -1)
 

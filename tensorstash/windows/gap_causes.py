@@ -66,8 +66,8 @@ def _weekends(gaps: _Gaps) -> Iterator[Remedy]:
         left = gaps.left_with(frequency("1bd", gaps.step.clock, None))
         yield "Most gaps are weekends: give frequency='1bd'.", left
         if 2 * len(left) <= len(gaps.rows):
-            masked = f"or frequency='1bd' with gaps='mask', {empty}"
-            yield f"Most gaps are weekends. '1bd' leaves others, such as holidays: {ignored}, {masked}", left[:0]
+            as_empty = f"or frequency='1bd' with gaps='mask', {empty}"
+            yield f"Most gaps are weekends. '1bd' leaves others, such as holidays: {ignored}, {as_empty}", left[:0]
 
 
 def _changes_of_the_clock(gaps: _Gaps) -> Iterator[Remedy]:

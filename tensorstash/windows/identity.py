@@ -34,9 +34,8 @@ def meanings(placement: Placement) -> dict[str, dict[str, Any]]:
         if held.empty is not None and not held.stash.about(held.name).calendar:
             columns[name]["empty"] = plain(held.empty.view(held.stash[held.name].dtype).item())
     static = {name: meaning(stash, name) for name in stash.static}
-    tables = {str(part.table.name): part.stash for part in placement.time_spans if part.table.name is not None}
     return {
-        "clock": clock_of(stash) | {f"of {name}": clock_of(table) for name, table in tables.items()},
+        "clock": clock_of(stash) | {f"of {name}": clock_of(table) for name, table in tables_of(placement).items()},
         "columns": columns,
         "static": static,
         "labels": {} if points is None else dict(points.kinds),
@@ -62,6 +61,12 @@ def columns_of(placement: Placement) -> dict[str, Held]:
             held = Held(time_span.stash, span.column, time_span.fills[span.column])
             found[f"{table}{span.column}"] = held
     return found
+
+
+def tables_of(placement: Placement) -> dict[str, Stash]:
+    """The tables of windows by name."""
+    every = ((time_span.table.name, time_span.stash) for time_span in placement.time_spans)
+    return {name: stash for name, stash in every if name is not None}
 
 
 def clock_of(stash: Stash) -> dict[str, Any]:
@@ -114,7 +119,7 @@ def placement_identity(placement: Placement) -> dict[str, Any]:
         "variates": widths_of(placement) or None,
         "row_times": stash.times_checksum if has_own else None,
         "known_times": stash.info.known.checksum if has_own and stash.info.known is not None else None,
-        "tables": {time_span.table.name: _table(time_span.stash) for time_span in others} or None,
+        "tables": {name: _table(stash) for name, stash in tables_of(placement).items()} or None,
         "entities_in_tables": _checksum(numbers) if others else None,
         "calendar": step.identity if isinstance(step, Calendar) else None,
         # the times of empty slots, and what is found by them
@@ -147,10 +152,10 @@ def widths_of(placement: Placement) -> dict[str, int]:
 def _runs(placement: Placement) -> int:
     """A checksum of where the windows are."""
     points, intervals = placement.points, placement.intervals
-    places = (
+    where = (
         (intervals.guide.base, intervals.guide.ends) if points is None else (points.slot, points.time, points.entity)
     )
-    return _checksum([*places, *(() if placement.fills is None else placement.slots.fragments[:2])])
+    return _checksum([*where, *(() if placement.fills is None else placement.slots.fragments[:2])])
 
 
 def _checksum(arrays: Iterable[NDArray[Any]]) -> int:

@@ -1,10 +1,10 @@
 """Rows that are known ahead have no target yet: a warning of parts of windows that mostly end in them."""
 
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
 
+from tensorstash.common.warn import warn
 from tensorstash.stash.missing import missing_rows
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import nearest_rows
@@ -32,11 +32,10 @@ def warn_of_missing(parts: Sequence[tuple[str, Placement, Placement]]) -> None:
     what, name, share, other = told[-1]
     names, count = [*dict.fromkeys(name for _, name, _, _ in told)], len({what for what, *_ in told})
     dropped = "" if parts[0][2].points is None else ", unmatched='drop'"
-    warnings.warn(
+    warn(
         f"{what} has {share:.0%} of the values of {name!r} missing, before it {other:.0%}, as rows that are known "
         f"ahead have no value yet{f'; {count - 1} more parts are such' if count > 1 else ''}. Leave such windows out: "
-        f"ts.Windows(..., require={names}{dropped}).",
-        stacklevel=5,
+        f"ts.Windows(..., require={names}{dropped})."
     )
 
 

@@ -1,6 +1,5 @@
 """`latest`: the newest window of each entity, and the last rows of entities."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import Bools, Int64s
+from tensorstash.common.warn import warn
 from tensorstash.errors import NoWindowError
 from tensorstash.stash.printed import entity_text
 from tensorstash.windows.intervals import Intervals, intervals
@@ -40,11 +40,10 @@ def latest(placement: Placement, judged: Sequence[Required], of: str | None) -> 
     if absent.any() and not _has_warned["short"]:
         _has_warned["short"] = True  # a service would be told at each request
         first = placement.stash.entity_at(int(absent.argmax()))
-        warnings.warn(
+        warn(
             f"{np.count_nonzero(absent):,} of {np.count_nonzero(had):,} entities have no latest window, such as "
             f"{first!r}: they have too few consecutive rows before the anchor, or a missing value that require= does "
-            "not allow.",
-            stacklevel=4,
+            "not allow."
         )
     _warn_of_ends(newest)
     return kept
@@ -59,11 +58,10 @@ def _warn_of_ends(newest: Placement) -> None:
     if ended := int(np.count_nonzero(ends < ends.max())):
         first, form = ends.argmin(), newest.stash.clock.format
         name = newest.stash.entity_at(int(newest.entities_at(rows[first])))
-        warnings.warn(
+        warn(
             f"{ended:,} of {len(ends):,} series end before {form(int(ends.max()))}, the last time of all; {name!r} "
             f"ends first, at {form(int(ends[first]))}. Their latest windows forecast earlier times, which "
-            "windows.anchors gives. To leave such series out, load with filter=.",
-            stacklevel=5,
+            "windows.anchors gives. To leave such series out, load with filter=."
         )
 
 

@@ -1,11 +1,11 @@
 """Windows that are lost, to gaps in time, too few rows or missing values: the error if none is left, and warnings."""
 
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
 
 from tensorstash.common.calendar import Calendar
+from tensorstash.common.warn import warn
 from tensorstash.errors import NoWindowError
 from tensorstash.windows.gap_causes import remedy_of
 from tensorstash.windows.intervals import drop, windows_in
@@ -74,7 +74,7 @@ def warn_of_gaps(placement: Placement, runs: Runs) -> None:
     else:
         return
     remedy = remedy_of(placement.stash, runs, needed) or remedy
-    warnings.warn(f"{told}{_steps_text(runs)}. {remedy}", stacklevel=6)
+    warn(f"{told}{_steps_text(runs)}. {remedy}")
 
 
 def warn_of_require(placement: Placement, before: Placement, judged: Sequence[Required]) -> None:
@@ -85,11 +85,10 @@ def warn_of_require(placement: Placement, before: Placement, judged: Sequence[Re
     alone = {asked.span.name: every - len(drop(before.intervals, *incomplete(before, [asked]))) for asked in judged}
     worst = max(alone, key=lambda name: alone[name])
     more = f" {worst!r} alone costs {alone[worst]:,}." if len(alone) > 1 else ""
-    warnings.warn(
+    warn(
         f"require= leaves out {1 - kept / every:.0%} of the windows, because of missing values or empty slots: "
         f"{kept:,} of {every:,} are left.{more} Shorter windows lose fewer, and fewer names or lower shares in "
-        "require= too; fill= turns missing values into data.",
-        stacklevel=6,
+        "require= too; fill= turns missing values into data."
     )
 
 
@@ -121,6 +120,4 @@ def warn_of_absent(kept: Placement, on_stride: Placement, every: Placement) -> N
     ]
     if texts:
         count = np.count_nonzero(~has & (rows > 0))
-        warnings.warn(
-            f"{count:,} of {np.count_nonzero(rows):,} entities have no window: {'; '.join(texts)}.", stacklevel=6
-        )
+        warn(f"{count:,} of {np.count_nonzero(rows):,} entities have no window: {'; '.join(texts)}.")

@@ -1,6 +1,5 @@
 """Windows are made here: from `Arguments` and a stash to a `Placement`, and `on`, `latest` and `cover` of one."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +11,7 @@ from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import Bools
 from tensorstash.common.frequency import Duration
 from tensorstash.common.text import type_text
+from tensorstash.common.warn import warn
 from tensorstash.errors import NoWindowError
 from tensorstash.gather.span import Span
 from tensorstash.stash.stash import Stash
@@ -22,6 +22,7 @@ from tensorstash.windows.during import During, Side
 from tensorstash.windows.entities import chosen_in, of_entities
 from tensorstash.windows.fills import slot_fills
 from tensorstash.windows.gaps import Gaps, stash_runs
+from tensorstash.windows.identity import tables_of
 from tensorstash.windows.intervals import intervals, no_intervals, windows_in
 from tensorstash.windows.latest import latest
 from tensorstash.windows.lost import too_short, warn_of_absent, warn_of_gaps, warn_of_require
@@ -29,12 +30,12 @@ from tensorstash.windows.placement import Placement
 from tensorstash.windows.require import Require, Required, required
 from tensorstash.windows.runs import Runs, read_calendar
 from tensorstash.windows.selection import Where, anchored, at_points, complete, enough_rows
-from tensorstash.windows.slots import lead_and_tail, place, run_edges, times_at, with_tail
-from tensorstash.windows.splits import Moment, check_divisible, check_intervals
+from tensorstash.windows.slots import lead_and_tail, number_slots, run_edges, times_at, with_tail
+from tensorstash.windows.splits import GivenTime, check_divisible, check_intervals
 from tensorstash.windows.strides import Strides, align_text, aligned, checked_strides
 from tensorstash.windows.tables import check_used, checked_tables
 from tensorstash.windows.time_spans import time_spans
-from tensorstash.windows.traits import check_same, tables_of
+from tensorstash.windows.traits import check_same
 from tensorstash.windows.whole import to_width
 
 
@@ -149,7 +150,7 @@ def placement_of(
     arguments.check(stash, at)
     runs = stash_runs(stash, arguments.gaps, arguments.frequency, arguments.tolerance, counted=bool(arguments.spans))
     if arguments.is_whole:
-        wide = to_width(arguments.spans, stash, runs, chosen, masked=arguments.gaps == "mask", is_kept=may_forecast)
+        wide = to_width(arguments.spans, stash, runs, chosen, joined=arguments.gaps == "mask", is_kept=may_forecast)
         arguments = replace(arguments, spans=wide, strides=Strides(wide[0].stop))
     unplaced = replace(_unplaced(arguments, stash, runs, at, tables), chosen=chosen)
     requirements = required(unplaced, arguments.require)
@@ -171,10 +172,10 @@ def _refuse(given: Mapping[str, bool], text: str) -> None:
 
 
 def _unplaced(arguments: Arguments, stash: Stash, runs: Runs, at: Any, tables: Mapping[str, Stash]) -> Placement:
-    """The slots and spans of windows, of which none has a place yet."""
+    """The slots and spans of windows, of which none is in them yet."""
     history, horizon = arguments.history(at), arguments.horizon
     lead, tail = lead_and_tail(arguments.min_history, arguments.min_horizon, history, horizon)
-    slots = place(runs, stash, masked=arguments.gaps == "mask", lead=lead, tail=tail)
+    slots = number_slots(runs, stash, joined=arguments.gaps == "mask", lead=lead, tail=tail)
     side = arguments.closed if at is not None else "left" if horizon else "right"
     return Placement(
         stash=stash,
@@ -288,12 +289,12 @@ def latest_placement(arguments: Arguments, placement: Placement, of: str | None)
 
 
 def covering_placement(
-    arguments: Arguments, placement: Placement, span: str | None, start: Moment | None, stop: Moment | None
+    arguments: Arguments, placement: Placement, span: str | None, start: GivenTime | None, stop: GivenTime | None
 ) -> Placement:
     """Windows that show each row of a time range once, of all entities of the stash of a placement."""
     check_intervals(placement, "cover", "Leave out at=.")
     if arguments.require is not None or any(time_span.min_rows for time_span in placement.time_spans):
-        warnings.warn("cover shows every row, so require= and min_rows= leave out no window.", stacklevel=3)
+        warn("cover shows every row, so require= and min_rows= leave out no window.")
     _, tail = lead_and_tail(arguments.min_history, arguments.min_horizon, placement.history, placement.horizon)
     every = replace(placement, strides=Strides(), fills=placement.fills if arguments.may_be_empty else None)
     if tail != placement.slots.tail:  # those of `latest` have another one

@@ -57,10 +57,10 @@ class Placement:
     @property
     def shown(self) -> tuple[Span, ...]:
         """All spans; those in time count rows back from the end of their stretch."""
-        return tuple(span for span, _ in self.sources)
+        return tuple(span for span, _ in self.spans_and_stashes)
 
     @property
-    def sources(self) -> tuple[tuple[Span, Stash], ...]:
+    def spans_and_stashes(self) -> tuple[tuple[Span, Stash], ...]:
         """All spans as in `shown`, and the stash that each takes its column from."""
         in_time = ((span, part.stash) for part in self.time_spans for span in part.shown)
         return (*((span, self.stash) for span in self.spans), *in_time)

@@ -58,7 +58,7 @@ class Refused:
             left &= ~holds
         return points if left.all() else points.taken(left)
 
-    def _place(self, row: int) -> str:
+    def _text(self, row: int) -> str:
         entity, time = int(self.every.entity[row]), self.stash.clock.format(int(self.every.time[row]))
         name = self.every.unknown if entity < 0 else f"entity {self.stash.entity_at(entity)!r}"
         return f"row {row:,}, {f'{name}, ' if self.stash.entity_names else ''}at {time}"
@@ -67,7 +67,7 @@ class Refused:
         """Raise `DataError` if there are any."""
         found = {reason: rows for reason, rows in self.rows.items() if len(rows)}
         if found:
-            texts = [f"{len(rows):,} {reason} (first: {self._place(int(rows[0]))})" for reason, rows in found.items()]
+            texts = [f"{len(rows):,} {reason} (first: {self._text(int(rows[0]))})" for reason, rows in found.items()]
             raise DataError(
                 f"Each row of at= must have a window; {sum(map(len, found.values())):,} of {len(self.every):,} have "
                 f"none: {', '.join(texts)}. Leave these rows out, or take unmatched='drop'."

@@ -58,16 +58,16 @@ def _most_empty(least: int | None, whole: int, lowest: int, what: str) -> int:
     return whole - inside
 
 
-def place(runs: Runs, stash: Stash, *, masked: bool, lead: int, tail: int) -> Slots:
-    """Number the slots; with `masked`, runs of rows a whole number of steps apart become one run with empty slots."""
+def number_slots(runs: Runs, stash: Stash, *, joined: bool, lead: int, tail: int) -> Slots:
+    """Number the slots; with `joined`, runs of rows a whole number of steps apart become one run with empty slots."""
     steps = np.zeros(len(runs.first), np.int64)  # steps of time from the fragment before, 0 where a run begins
     offsets, days = stash.offsets.numpy(), None
     if stash.time is not None and runs.frequency is not None and runs.frequency.kind == "months":
         days = month_days(stash)[np.searchsorted(offsets, runs.first, "right") - 1]
-    if not len(steps) or (not masked and not lead and not tail):
+    if not len(steps) or (not joined and not lead and not tail):
         fragments = Fragments(runs.first, runs.first, runs.rows)
         return Slots(fragments, steps > 0, runs.frequency, 0, 0, days, are_rows=True)
-    if masked and stash.time is not None and runs.frequency is not None:
+    if joined and stash.time is not None and runs.frequency is not None:
         times = stash.time.numpy()
         # both ascend; numpy's own isin is ten times slower
         after = np.flatnonzero(offsets[np.searchsorted(offsets, runs.first)] != runs.first)
@@ -130,7 +130,7 @@ def runs_at(slots: Slots, rows: Int64s) -> NDArray[np.intp]:
 
 
 def _fragment(edges: Int64s, at: Int64s) -> NDArray[np.intp]:
-    """The last fragment that begins at or before each place; before all fragments, the first."""
+    """The last fragment that begins at or before each number; before all fragments, the first."""
     return np.maximum(np.searchsorted(edges, at, "right") - 1, 0)
 
 

@@ -50,14 +50,14 @@ def make_spans(  # noqa: PLR0917  in the order of `Windows`
     for span in made:
         _check(span, stash, stash, None)
     for name, during in in_time.items():
-        source = stash if during.table is None else table_named(during.table, tables)
-        _check(Span(name, during.column, -1, 0), stash, source, during.table)
+        rows = stash if during.table is None else table_named(during.table, tables)
+        _check(Span(name, during.column, -1, 0), stash, rows, during.table)
     check_used(tables, {during.table for during in in_time.values() if during.table is not None})
     return tuple(made), in_time
 
 
-def _check(span: Span, stash: Stash, source: Stash, table: str | None) -> None:
-    """Raise unless a span may have its name beside the static columns of a stash, and its column is in the source."""
+def _check(span: Span, stash: Stash, rows: Stash, table: str | None) -> None:
+    """Raise unless a span may have its name beside the static columns of a stash, and `rows` has its column."""
     if not isinstance(span.name, str):
         raise TypeError(f"Names of spans must be strings, got {span.name!r}. Write {str(span.name)!r}.")
     check_name(span.name, "a span", (span.column, span.start, span.stop), "spans")
@@ -67,10 +67,10 @@ def _check(span: Span, stash: Stash, source: Stash, table: str | None) -> None:
             "load them as one: columns={'name': [...]}."
         )
     for name in span.columns:
-        if name not in source:
-            raise unknown_name(name, source, source, "the stash" if table is None else f"the table {table!r}", "column")
+        if name not in rows:
+            raise unknown_name(name, rows, rows, "the stash" if table is None else f"the table {table!r}", "column")
     if span.variates is not None:
-        _check_alike(span.variates, source)
+        _check_alike(span.variates, rows)
     if span.name in stash.static:
         raise SchemaError(
             f"A span must not have the name of a static column, got {span.name!r}. Give the span another name."

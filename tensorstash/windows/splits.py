@@ -1,6 +1,5 @@
 """Parts of windows, before, between and from cuts."""
 
-import warnings
 from collections.abc import Container, Sequence
 from datetime import date
 from functools import partial
@@ -11,6 +10,7 @@ import numpy as np
 
 from tensorstash.common.checks import integer, shown
 from tensorstash.common.dtypes import Bools, Int64s
+from tensorstash.common.warn import warn
 from tensorstash.errors import NoWindowError
 from tensorstash.native.permutation import shuffled
 from tensorstash.stash.stash import Stash
@@ -24,7 +24,8 @@ from tensorstash.windows.slots import run_edges, runs_at
 from tensorstash.windows.spans import slot_count
 from tensorstash.windows.time_spans import TimeSpan
 
-Moment = SupportsIndex | str | date | np.datetime64
+# a time as users write it: text, a date, or an integer in the unit of the times
+GivenTime = SupportsIndex | str | date | np.datetime64
 
 
 def check_timed(stash: Stash, what: str) -> None:
@@ -76,7 +77,7 @@ def divided(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
     return parts
 
 
-def at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Cut]:
+def at_times(placement: Placement, cuts: Sequence[GivenTime]) -> list[Cut]:
     """Cuts at times, which ascend."""
     check_timed(placement.stash, "split")
     if listed := [cut for cut in cuts if isinstance(cut, (list, tuple, np.ndarray))]:
@@ -98,10 +99,9 @@ def _warn_of_empty(placement: Placement, parts: Sequence[Placement], needed: Con
     known = f"; the times of the stash go from {' to '.join(map(placement.stash.clock.format, times))}" if times else ""
     for k, part in enumerate(parts):
         if len(placement) and not len(part) and k in needed:
-            warnings.warn(
+            warn(
                 f"Part {k + 1} of {len(parts)} has no window: none of the {len(placement):,} windows lies in it, with "
-                f"its whole horizon{known}. Choose other cuts or fractions, or shorter windows.",
-                stacklevel=5,
+                f"its whole horizon{known}. Choose other cuts or fractions, or shorter windows."
             )
 
 
@@ -145,10 +145,10 @@ def _check_versions(placement: Placement, what: str) -> None:
 def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: int) -> list[Placement]:
     """Parts that share no entity: all entities are shuffled by the seed and cut at fractions."""
     count, number = len(placement.offsets) - 1, integer(seed, "seed")
-    place = np.empty(count, np.int64)  # of each entity in the shuffled order
-    place[shuffled(count, number, 0)(np.arange(count))] = np.arange(count)
+    position = np.empty(count, np.int64)  # of each entity in the shuffled order
+    position[shuffled(count, number, 0)(np.arange(count))] = np.arange(count)
     cuts = [0, *map(int, _shares(fractions, np.array(count))), count]
-    parts = [of_entities(placement, (low <= place) & (place < high)) for low, high in pairwise(cuts)]
+    parts = [of_entities(placement, (low <= position) & (position < high)) for low, high in pairwise(cuts)]
     _warn_of_empty(placement, parts, range(len(parts)))
     return parts
 

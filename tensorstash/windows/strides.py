@@ -12,9 +12,9 @@ from tensorstash.windows.cuts import cut_at, first_slots, rows_from_cut
 from tensorstash.windows.intervals import intervals, windows_in
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import run_edges, run_rows, slots_at, steps_to
-from tensorstash.windows.splits import Moment
+from tensorstash.windows.splits import GivenTime
 
-Align = Literal["start", "end"] | Moment
+Align = Literal["start", "end"] | GivenTime
 
 
 @dataclass(frozen=True)

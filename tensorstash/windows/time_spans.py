@@ -10,7 +10,7 @@ import torch
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.common.records import some_of
 from tensorstash.errors import DataError
-from tensorstash.gather.memory import Filling, Memory, by_source, never_empty
+from tensorstash.gather.memory import Filling, Memory, by_component, never_empty
 from tensorstash.gather.rows import Picked, Stretches
 from tensorstash.gather.span import Span
 from tensorstash.native.guide import first_rows
@@ -143,13 +143,13 @@ class TimeSpan:
         return rows, rows + 1
 
 
-def picked_of(parts: Sequence[TimeSpan], candidates: Candidates, source: Int32s | None) -> Picked:
-    """The rows of windows whose time spans are the parts with the numbers `source`; `None`: all of the first one."""
-    if source is None:
-        return Picked(parts[0].pick(candidates), candidates.origin)
-    rows = np.empty((len(source), parts[0].max_rows), np.int64)
-    for k, which in by_source(source):
-        rows[which] = parts[k].pick(some_of(candidates, which))
+def picked_of(time_spans: Sequence[TimeSpan], candidates: Candidates, component: Int32s | None) -> Picked:
+    """The rows of windows in one span in time, which each component has of its own; `None`: there is only one."""
+    if component is None:
+        return Picked(time_spans[0].pick(candidates), candidates.origin)
+    rows = np.empty((len(component), time_spans[0].max_rows), np.int64)
+    for k, which in by_component(component):
+        rows[which] = time_spans[k].pick(some_of(candidates, which))
     return Picked(rows, candidates.origin)
 
 

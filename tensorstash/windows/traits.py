@@ -8,7 +8,7 @@ from tensorstash.common.text import told
 from tensorstash.errors import SchemaError
 from tensorstash.stash.meaning import meaning, plain
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.identity import clock_of
+from tensorstash.windows.identity import clock_of, tables_of
 from tensorstash.windows.placement import Placement
 
 # of each trait of a column its name in messages, and what makes it alike
@@ -74,12 +74,6 @@ def clock_traits(clock: Mapping[str, Any]) -> Iterator[Trait]:
 def static_trait(names: Mapping[str, Any]) -> Trait:
     """The names of static columns."""
     return Trait("static columns", sorted(names), "Load both with the same static=.")
-
-
-def tables_of(placement: Placement) -> dict[str, Stash]:
-    """The tables of windows by name."""
-    every = ((part.table.name, part.stash) for part in placement.time_spans)
-    return {name: stash for name, stash in every if name is not None}
 
 
 def check_same(placement: Placement, stash: Stash, tables: Mapping[str, Stash]) -> None:

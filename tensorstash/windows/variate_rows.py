@@ -12,12 +12,6 @@ from tensorstash.windows.chain import Located
 Batch = dict[str, torch.Tensor]
 
 
-def drawn_packs(spans: Sequence[Span]) -> list[str]:
-    """The packs of which a `Loader` draws columns for each window."""
-    drawn = [span.variates for span in spans if span.variates is not None and span.variates.most is not None]
-    return [*dict.fromkeys(name for variates in drawn for name in variates.columns)]
-
-
 def check_undrawn(spans: Sequence[Span]) -> None:
     """Raise `TypeError` if the columns of a window are drawn by its position in a run."""
     for span in spans:
@@ -31,7 +25,7 @@ def check_undrawn(spans: Sequence[Span]) -> None:
 def rows_in(plan: VariatePlan, located: Located) -> VariateRows:
     """The rows of windows; without hashes, all columns of a pack."""
     keys = [located.keys[name] for name in plan.variates.columns if name in located.keys]
-    return rows_of(plan, located.source, len(located.ids), np.stack(keys) if keys else None)
+    return rows_of(plan, located.component, len(located.ids), np.stack(keys) if keys else None)
 
 
 def one_by_one(plans: Sequence[VariatePlan], batch: Batch, count: int) -> list[Batch]:

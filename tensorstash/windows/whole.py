@@ -13,7 +13,7 @@ from tensorstash.gather.span import Span
 from tensorstash.stash.printed import entity_text
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import Runs
-from tensorstash.windows.slots import place, run_edges
+from tensorstash.windows.slots import number_slots, run_edges
 from tensorstash.windows.spans import slot_count
 
 
@@ -40,10 +40,10 @@ def with_ends(spans: Mapping[str, Any] | None, max_slots: int | None) -> Mapping
 
 
 def to_width(
-    spans: tuple[Span, ...], stash: Stash, runs: Runs, chosen: Bools | None, *, masked: bool, is_kept: bool
+    spans: tuple[Span, ...], stash: Stash, runs: Runs, chosen: Bools | None, *, joined: bool, is_kept: bool
 ) -> tuple[Span, ...]:
     """The spans as wide as the longest run of the chosen entities, or of a width that `is_kept`; none may be longer."""
-    slots, most = place(runs, stash, masked=masked, lead=0, tail=0), spans[0].stop
+    slots, most = number_slots(runs, stash, joined=joined, lead=0, tail=0), spans[0].stop
     (starts, stops), rows = run_edges(slots), slots.fragments.row[~slots.joined]
     entities = np.searchsorted(stash.offsets.numpy(), rows, "right") - 1
     lengths = (stops - starts) * (1 if chosen is None else chosen[entities])

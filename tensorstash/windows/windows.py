@@ -290,7 +290,7 @@ class Windows:
         return to_frame(self.placement, check_ids(ids, len(self)), predictions, names, origin=origin, step=step)
 
     @suggests_keywords
-    def split(self, *cuts: splits.Moment) -> tuple["Windows", ...]:
+    def split(self, *cuts: splits.GivenTime) -> tuple["Windows", ...]:
         """Divide these windows at times, in ascending order: before, between and from the cuts.
 
         Part k holds the windows whose whole horizon (without a horizon: whole window) lies in `[cut k-1, cut k)`; the
@@ -481,7 +481,7 @@ class Windows:
         return self._at(latest_placement(self._arguments, self.placement, of))
 
     def cover(
-        self, span: str | None = None, start: splits.Moment | None = None, stop: splits.Moment | None = None
+        self, span: str | None = None, start: splits.GivenTime | None = None, stop: splits.GivenTime | None = None
     ) -> "Windows":
         """Windows that show each row once in the slots of a span, piece behind piece: to score rows.
 

@@ -253,7 +253,7 @@ def test_an_exception_in_the_thread_comes_with_its_traceback(monkeypatch: pytest
 
     for prefetch in (0, 2):
         loader = ts.Loader(windows(), 8, prefetch=prefetch)
-        monkeypatch.setattr(loader._locator, "locate", fails_in_locate)
+        monkeypatch.setattr(loader, "_locate", fails_in_locate)
         with pytest.raises(OSError, match="the disk is gone") as caught:
             next(iter(loader))
         assert "fails_in_locate" in "".join(traceback.format_tb(caught.value.__traceback__))

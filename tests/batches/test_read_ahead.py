@@ -48,7 +48,7 @@ def pages(begins: Any, ends: Any) -> set[int]:
 
 def pages_of_rows(stash: ts.Stash, column: str, rows: list[int]) -> set[int]:
     """The pages that hold some rows of a column, row by row."""
-    entry = stash.segment.entries[column]
+    entry = stash.segment.tensors[column]
     size = entry.nbytes // stash.rows
     ends = [(entry.start + row * size, entry.start + (row + 1) * size) for row in rows]
     return pages(*zip(*ends)) if ends else set()
@@ -98,7 +98,8 @@ def test_the_ranges_are_the_pages_of_the_rows_of_windows(data: st.DataObject) ->
         stash = ts.load(columns, ["y", "z", "wide"], time="t", file=Path(folder) / "x", progress=False)
         windows = ts.Windows(stash, spans=spans, gaps=gaps, frequency=1 if gaps == "mask" else None)
         ids = np.array(data.draw(st.lists(st.integers(0, len(windows) - 1), min_size=1, max_size=20)))
-        (begins, ends), *_ = ranges([(windows.placement, (windows.placement.anchor_slots(ids), []))]).values()
+        chain = windows.contents.chain
+        (begins, ends), *_ = ranges(chain, chain.locate(ids)).values()
         needed: set[int] = set()
         for name, (column, *_) in spans.items():
             shown = windows[ids][name].flatten(2)[..., 0] if column == "wide" else windows[ids][name]

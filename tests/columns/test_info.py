@@ -38,7 +38,7 @@ def test_about_is_frozen_and_counts_what_was_loaded() -> None:
 def test_what_is_written_to_a_header_is_read_again() -> None:
     for stash in (loaded(), ts.load({"y": [1, 2]}), ts.load({"t": np.zeros(0, np.int64), "y": np.zeros(0)}, time="t")):
         header = stash.segment.metadata
-        assert json.loads(json.dumps(to_header(from_header(header, stash.segment.entries)))) == header
+        assert json.loads(json.dumps(to_header(from_header(header, stash.segment.tensors)))) == header
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_fill_that_is_not_in_the_vocabulary_is_refused(key: str, tmp_path: Pat
 def test_codes_that_are_not_in_the_vocabulary_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "made.safetensors"
     ts.load({"c": ["u", "v"]}).save(path)
-    entry = ts.open(path).segment.entries["c"]
+    entry = ts.open(path).segment.tensors["c"]
     with path.open("r+b") as file:
         file.seek(entry.start)
         file.write(np.array([7], np.int32).tobytes())
@@ -95,7 +95,7 @@ def with_schema(path: Path, schema: object) -> None:
     """Put other metadata into a saved stash, with a checksum that is right."""
     fd = os.open(path, os.O_RDWR)
     header, made = parse(fd, None, None), cast("dict[str, Any]", schema)
-    entries = header.entries.values()
+    entries = header.tensors.values()
     begin, size = min(entry.start for entry in entries), os.fstat(fd).st_size
     os.pwrite(fd, header_bytes(entries, begin, size, made, header.checksums, key=header.key).ljust(begin), 0)
     os.close(fd)

@@ -424,7 +424,7 @@ def test_a_plan_counts_the_bytes_of_the_known_times(tmp_path: Path) -> None:
     assert plan.nbytes - without.nbytes == 6 * 4096  # 3,000 of 8 bytes, in whole pages
     stash = plan.load(file=tmp_path / "plan.safetensors")
     tensors = ("y", "__time", "__known")
-    assert sum(-(-stash.segment.entries[name].nbytes // 4096) * 4096 for name in tensors) == plan.nbytes
+    assert sum(-(-stash.segment.tensors[name].nbytes // 4096) * 4096 for name in tensors) == plan.nbytes
     assert plan.choice.known is not None
     assert (plan.choice.known.members, plan.choice.known.dtype) == (("k",), torch.int64)
     assert (plan.skipped, ts.plan(frame, ["y"], time="t").skipped) == ((), ("k",))

@@ -270,16 +270,21 @@ def test_a_process_group_with_more_ranks_than_data_ranks_is_told() -> None:
 import warnings, torch.distributed as dist, tensorstash as ts
 from torch.testing._internal.distributed.fake_pg import FakeStore
 dist.init_process_group("fake", store=FakeStore(), rank=5, world_size=8)
+windows = ts.Windows(ts.load({"y": range(16)}), history=1)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     ts.Sampler(16, 2, num_replicas=8, rank=5)
     assert not caught, caught
     print([*ts.Sampler(16, 2, num_replicas=4, rank=2)])
-print(*(one.message for one in caught), sep="\\n")
+    loader = ts.Loader(windows, 2, num_replicas=4, rank=2)
+print([(one.filename, one.lineno) for one in caught])
+assert len({str(one.message) for one in caught}) == 1
+print(caught[0].message)
 """
     done = processes.run(program, warn="default")
     assert done.stdout == (
         "[[4, 5], [12, 13]]\n"
+        "[('<string>', 10), ('<string>', 11)]\n"  # the lines of the sampler and of the loader
         "The process group has 8 ranks and num_replicas= is 4, so several ranks get the same windows. That is meant "
         "for ranks that share a part of the model (tensor, pipeline or context parallelism), with rank= "
         "their data rank, and for accelerator.prepare, which divides the batches itself; else leave both arguments "

@@ -82,7 +82,7 @@ def test_flat_columns_of_one_item_size_stand_side_by_side() -> None:
     stash, starts = one_of_each(1500), dict[int, list[int]]()
     for name in stash:
         if stash[name].ndim == 1:
-            starts.setdefault(stash[name].itemsize, []).append(stash.segment.entries[name].start)
+            starts.setdefault(stash[name].itemsize, []).append(stash.segment.tensors[name].start)
     assert len(starts) == 4
     for size, of_size in starts.items():
         assert {*np.diff(sorted(of_size))} <= {-(-1500 * size // PAGE) * PAGE}

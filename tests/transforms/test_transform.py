@@ -4,6 +4,7 @@ import copy
 import pickle
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -167,6 +168,19 @@ def test_the_last_transform_may_return_something_else_also_on_the_host(prefetch:
     for (past, code), batch in zip(pairs, plain):
         assert torch.equal(past, batch["past"])
         assert torch.equal(code, batch["code"])
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_function_that_the_last_transform_returns_is_handed_out_and_not_called(prefetch: int) -> None:
+    class Later:
+        runs_on_host = True
+
+        def __call__(self, batch: Batch) -> Callable[[], float]:
+            return partial(float, batch["past"].nan_to_num().sum())
+
+    plain = [float(batch["past"].nan_to_num().sum()) for batch in ts.Loader(windows(), 64)]
+    loader: Any = ts.Loader(windows(), 64, transform=[Later()], prefetch=prefetch)
+    assert [made() for made in loader] == plain
 
 
 class Doubled:

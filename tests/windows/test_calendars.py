@@ -513,8 +513,8 @@ def test_shards_have_it(tmp_path: Path) -> None:
 
 
 def test_a_reference_of_an_earlier_release_has_none() -> None:
-    assert "__calendar" in small().segment.entries
-    assert "__calendar" not in ts.load(frame(trading_days()[:9]), time="t").segment.entries
+    assert "__calendar" in small().segment.tensors
+    assert "__calendar" not in ts.load(frame(trading_days()[:9]), time="t").segment.tensors
 
 
 def test_a_step_of_text_is_kept_too() -> None:

@@ -132,14 +132,14 @@ def test_a_reference_without_the_days_opens_and_goes_by_the_rows_it_gets(monkeyp
     with monkeypatch.context() as patch:
         patch.setattr("tensorstash.stash.without_rows.kept_days", lambda _: None)
         reference = stash.without_rows()
-    assert "__month_days" in stash.without_rows().segment.entries
-    assert "__month_days" not in reference.segment.entries
+    assert "__month_days" in stash.without_rows().segment.tensors
+    assert "__month_days" not in reference.segment.tensors
     tail = ts.load(frame([days[-2:] for days in mixed()], "date"), like=reference)
     newest = ts.Windows(tail, spans={"y": ("y", -1, 0), "when": ("when", 0, 1)}).latest()
     assert newest[:]["when"][:, 0, 1].tolist() == [31, 28, 29, 30, 1]
     days = pl.date_range(date(2024, 1, 1), date(2024, 3, 1), "1d", eager=True)
     daily = ts.load(pl.DataFrame({"t": days, "y": 1.0}), COLUMNS, time="t")
-    assert "__month_days" not in daily.without_rows().segment.entries
+    assert "__month_days" not in daily.without_rows().segment.tensors
 
 
 def test_other_days_of_a_reference_are_another_shared_copy(shm: Path) -> None:
