@@ -1,7 +1,7 @@
 """Windows sorted by their times, and steps in which each rank has windows of one time only.
 
-The table of ids by time takes 4 bytes per window and 4 per distinct time; from 2**31 windows on, 8 of each. The steps of
-an epoch take some 40 bytes each while they are taken.
+The table of ids by time takes 4 bytes per window and 4 per distinct time; from 2**31 windows on, 8 of each. The steps
+of an epoch take some 40 bytes each while they are taken.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tensorstash.common.dtypes import Bools, Int32s, Int64s
-from tensorstash.sampling.hashes import chunks
+from tensorstash.sampling.hashes import in_chunks
 from tensorstash.sampling.order import Ids
 from tensorstash.segments.limits import check_free, memory_limits
 
@@ -52,10 +52,8 @@ def sections(times_of: Ids, windows: int, by_entity: Int64s | None = None) -> Se
         f"a table of {windows:,} windows",
         "Use fewer windows, or a larger stride.",
     )
-    times = np.empty(windows, np.int64)
+    times = in_chunks(times_of, windows)
     kind: Any = np.int32 if windows < 1 << 31 else np.int64
-    for low, high in chunks(windows):
-        times[low:high] = times_of(np.arange(low, high, dtype=np.int64))
     ids = np.argsort(times, kind="stable").astype(kind)
     times.sort()
     is_last = np.append(times[1:] != times[:-1], True)
