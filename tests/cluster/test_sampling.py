@@ -372,7 +372,7 @@ def test_scalers_that_shards_cannot_have_are_refused(path: Path) -> None:
         ts.cluster.fit_scaler(here, ["y"])
     (one,) = on_nodes(path, 1)
     with pytest.raises(ValueError, match=r"^kind=\"robust\" needs one stash"):
-        ts.cluster.fit_scaler(one, ["y"], kind="robust")  # type: ignore[arg-type]
+        ts.cluster.fit_scaler(one, ["y"], kind="robust")
     with pytest.raises(ts.errors.SchemaError, match=r"must be numeric; 'sky' is category"):
         ts.cluster.fit_scaler(one, ["sky"])
     with pytest.raises(ValueError, match=r"at least one row, got none"):
