@@ -18,9 +18,9 @@ class Several(ABC):
     contents: Contents  # gathers the windows of all parts
     order: Callable[..., Order]  # makes the order of a sampler from its `shuffle=`; `order=` is refused
     numbers: tuple[Int64s, Int64s]  # of each part in the batch entry `source`, and of its first entity in `entity`
-    entities: Sequence[Any] | None = None  # the names of all entities; `None`: each part numbers its own
-    warning: str | None = None  # what a `Loader` over them warns of when it is made
-    fitted_by: str | None = None  # the call that fits a scaler on them; `None`: `Scaler.fit`, on the rows of all parts
+    entities: Sequence[Any] | None  # the names of all entities; `None`: each part numbers its own
+    warning: str | None  # what a `Loader` over them warns of when it is made
+    fitted_by: str | None  # the call that fits a scaler on them; `None`: `Scaler.fit`, on the rows of all parts
 
     __dir__ = members
 
