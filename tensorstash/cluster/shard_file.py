@@ -92,9 +92,7 @@ def read_shard(store: Store, record: ShardRecord, key: str) -> ShardReport | Non
 
 def frequency_of(reports: Sequence[ShardReport]) -> str | int | None:
     """The frequency of most pairs of rows. If several are equally common: one of the calendar, then the shortest."""
-    pairs: Counter[Frequency] = Counter()
-    for report in reports:
-        pairs.update(report.pairs)
+    pairs = sum((Counter(report.pairs) for report in reports), Counter[Frequency]())
     if not pairs:
         return None
     best = min(pairs, key=lambda step: (-pairs[step], step.kind == "ticks", step.count))

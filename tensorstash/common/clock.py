@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+from bisect import bisect_left
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone, tzinfo
@@ -202,11 +203,9 @@ def _transitions(zone: str, first_day: int, last_day: int) -> tuple[Int64s, Int6
 
     starts, offsets = [first_day * 86_400], [offset(first_day * 86_400)]
     for day in range(first_day + 1, last_day + 2):
-        low, high = (day - 1) * 86_400, day * 86_400
-        if offset(high) != offsets[-1]:
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if offset(middle) == offsets[-1] else (low, middle)
-            starts.append(high)
-            offsets.append(offset(high))
+        seconds = range((day - 1) * 86_400, day * 86_400)
+        if offset(seconds.stop) != offsets[-1]:
+            same = bisect_left(seconds, True, key=lambda second: offset(second) != offsets[-1])
+            starts.append(seconds.start + same)
+            offsets.append(offset(starts[-1]))
     return np.array(starts, np.int64), np.array(offsets, np.int64)

@@ -13,8 +13,7 @@ from tensorstash.common.checks import array_of, shown
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import unknown
 from tensorstash.native import kernel, library
-from tensorstash.native.guide import first_rows_in_numpy
-from tensorstash.sampling.hashes import Uint64s, chunks, hashes, keys
+from tensorstash.sampling.hashes import Uint64s, chunks, hashes, in_chunks, keys
 
 _BITS = 52  # of a draw: a float64 in [0, 1) represents every multiple of 2**-52 exactly
 
@@ -51,20 +50,13 @@ def _cells(ends: Int64s, shift: int) -> Int32s | Int64s:
     """The cells of a `DrawTable`: at most one per weight, and one more."""
     last = int(np.searchsorted(ends, ends[-1]))  # all later weights are 0
     count = (1 << (_BITS - shift)) + 1
-    cells: Int32s | Int64s = np.empty(count, np.int32) if last < 1 << 31 else np.empty(count, np.int64)
-    for low, high in chunks(count):
-        edges = np.arange(low, high, dtype=np.int64) << shift
-        cells[low:high] = np.minimum(np.searchsorted(ends, edges, "right"), last)
-    return cells
+    kind = np.int32 if last < 1 << 31 else np.int64
+    return in_chunks(lambda cells: np.minimum(np.searchsorted(ends, cells << shift, "right"), last), count, kind)
 
 
-def owners(table: DrawTable, numbers: Int64s) -> Int64s:
-    """The owner of each number in `[0, 2**52)`: a cell gives a range of weights, bisection the weight."""
-    cell = numbers >> table.shift
-    low, high = table.cells[cell].astype(np.int64), table.cells[cell + 1].astype(np.int64)
-    several = np.flatnonzero(low < high)
-    low[several] = first_rows_in_numpy(table.ends, low[several], high[several], numbers[several] + 1)
-    return low
+def owners(table: DrawTable, numbers: Uint64s) -> Int64s:
+    """The owner of each number below 2**52."""
+    return np.searchsorted(table.ends, numbers.view(np.int64), "right")
 
 
 def window_draws(table: DrawTable, seed: int, epoch: int) -> Callable[[Int64s], Int64s]:
@@ -72,7 +64,7 @@ def window_draws(table: DrawTable, seed: int, epoch: int) -> Callable[[Int64s], 
     first, second = _keys(seed, epoch)[:2]
     if library.LIBRARY is None:
         upper = np.uint64(64 - _BITS)
-        return lambda positions: owners(table, (hashes(positions, first, second) >> upper).astype(np.int64))
+        return lambda positions: owners(table, hashes(positions, first, second) >> upper)
     arguments = table.ends, table.cells, table.shift, (int(first), int(second))
     return lambda positions: kernel.draw(*arguments, np.ascontiguousarray(positions))
 

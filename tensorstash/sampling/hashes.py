@@ -2,7 +2,7 @@
 
 import hashlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,18 @@ Uint64s = NDArray[np.uint64]
 CHUNK = 1 << 16  # windows, times or weights at a time: the temporary arrays stay in the cache
 
 
-def chunks(count: int, multiple: int = 1) -> Iterator[tuple[int, int]]:
-    """`[0, count)` in ranges of 65,536, rounded up to a multiple of `multiple`; the last one may be shorter."""
-    size = -(-CHUNK // multiple) * multiple
-    for low in range(0, count, size):
-        yield low, min(low + size, count)
+def chunks(count: int) -> Iterator[tuple[int, int]]:
+    """`[0, count)` in ranges of 65,536; the last one may be shorter."""
+    for low in range(0, count, CHUNK):
+        yield low, min(low + CHUNK, count)
+
+
+def in_chunks(values_at: Callable[[Int64s], NDArray[Any]], count: int, dtype: Any = np.int64) -> NDArray[Any]:
+    """What a function returns for the numbers below `count`, computed in chunks, so that its memory stays small."""
+    values = np.empty(count, dtype)
+    for low, high in chunks(count):
+        values[low:high] = values_at(np.arange(low, high))
+    return values
 
 
 def checksum(*arrays: NDArray[np.integer[Any]]) -> int:

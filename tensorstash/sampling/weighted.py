@@ -22,7 +22,7 @@ from tensorstash.sampling.draw_table import (
     entity_draws,
     window_draws,
 )
-from tensorstash.sampling.hashes import checksum, chunks
+from tensorstash.sampling.hashes import checksum, in_chunks
 from tensorstash.sampling.order import Count, Ids, SequenceOrder, ids_by_entity
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
@@ -142,12 +142,8 @@ def _at_anchors(windows: Windows, name: str) -> NDArray[Any]:
         if name not in points.labels:
             raise unknown(name, points.labels, "the frame of at=")
         return points.labels[name][points.row]
-    column = _number(windows.stash, name, windows.stash)
-    values, placement = np.empty(len(windows), column.dtype), windows.placement
-    for low, high in chunks(len(windows)):
-        ids = np.arange(low, high, dtype=np.int64)
-        values[low:high] = column[placement.label_rows(placement.anchor_slots(ids))]
-    return values
+    column, of = _number(windows.stash, name, windows.stash), windows.placement
+    return in_chunks(lambda ids: column[of.label_rows(of.anchor_slots(ids))], len(windows), column.dtype)
 
 
 def _number(stash: Stash, name: str, columns: Mapping[str, torch.Tensor]) -> NDArray[Any]:

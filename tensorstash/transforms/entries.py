@@ -1,11 +1,21 @@
 """The entries of a batch that transforms read and write, and the checks of them."""
 
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 
 import torch
 
+from tensorstash.common.checks import shown
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError, unknown
+
+
+def check_names(names: Sequence[str], what: str) -> None:
+    """Raise an error unless these are names of different spans; `what` names the transform."""
+    if odd := [name for name in names if not isinstance(name, str)]:
+        raise TypeError(f"{what} takes names of spans, got {shown(odd[0])}. Write {what}('past', 'target').")
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise ValueError(f"A span must be named once, got {twice[0]!r} twice.")
 
 
 def check_batch(batch: object, what: str) -> None:

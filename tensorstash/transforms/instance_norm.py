@@ -1,6 +1,5 @@
 """`InstanceNorm`: each window normalised by its own history."""
 
-from collections import Counter
 from collections.abc import MutableMapping
 from copy import copy
 from dataclasses import dataclass, field
@@ -10,12 +9,19 @@ from typing import Literal, get_args, overload
 
 import torch
 
-from tensorstash.common.checks import at_least, one_of, shown
+from tensorstash.common.checks import at_least, one_of
 from tensorstash.common.dtypes import one_nan
 from tensorstash.common.text import type_text
 from tensorstash.gather.layout import Batch
 from tensorstash.transforms.bound import Source, check_source
-from tensorstash.transforms.entries import check_batch, check_floating, check_predictions, check_whole, span_of
+from tensorstash.transforms.entries import (
+    check_batch,
+    check_floating,
+    check_names,
+    check_predictions,
+    check_whole,
+    span_of,
+)
 from tensorstash.transforms.observed import Computed, Flags, change_values, computed_in, counted, flags_in, holds_value
 
 Kind = Literal["standard", "last", "mean"]
@@ -79,13 +85,10 @@ class InstanceNorm:
         self, history: str, *others: str, kind: Kind = "standard", eps: float = 1e-5, rows: int | None = None
     ) -> None:
         kind = one_of(kind, get_args(Kind), "kind")
-        if odd := [name for name in (history, *others) if not isinstance(name, str)]:
-            raise TypeError(f"history and others must be names of spans, got {shown(odd[0])}.")
+        check_names((history, *others), "ts.InstanceNorm")
         given: object = eps
         if isinstance(given, bool) or not isinstance(given, Real) or not 0 < float(given) < inf:
             raise ValueError(f"eps must be a number > 0, got {eps!r}.")
-        if twice := [name for name, count in Counter((history, *others)).items() if count > 1]:
-            raise ValueError(f"A span must be named once, got {twice[0]!r} twice.")
         rows = None if rows is None else at_least(1, rows, "rows")
         vars(self).update(history=history, others=others, kind=kind, eps=float(eps), rows=rows, _flags=(), _computed={})
 

@@ -1,19 +1,18 @@
 """`PackSequences`: spans without empty slots, with windows one after the other or in rows of a fixed length."""
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least, shown
+from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Bools
 from tensorstash.common.text import type_text
 from tensorstash.errors import unknown
 from tensorstash.gather.layout import Batch
 from tensorstash.gather.variates import Take
 from tensorstash.sampling.several import Several
-from tensorstash.transforms.entries import check_batch, span_of
+from tensorstash.transforms.entries import check_batch, check_names, span_of
 from tensorstash.transforms.observed import holds_value
 from tensorstash.transforms.packing import Packing, mark, move, pack
 from tensorstash.windows.windows import Windows
@@ -76,14 +75,9 @@ class PackSequences:
     runs_on_host = True
 
     def __init__(self, *spans: str, length: int | None = None, multiple: int = 1) -> None:
-        if odd := [name for name in spans if not isinstance(name, str)]:
-            raise TypeError(
-                f"ts.PackSequences takes names of spans, got {shown(odd[0])}. Write ts.PackSequences('past', 'known')."
-            )
+        check_names(spans, "ts.PackSequences")
         if not spans:
             raise ValueError("ts.PackSequences needs the name of at least one span, got none.")
-        if twice := [name for name, count in Counter(spans).items() if count > 1]:
-            raise ValueError(f"A span must be named once, got {twice[0]!r} twice.")
         length = None if length is None else at_least(1, length, "length", below=_MOST_SLOTS)
         vars(self).update(spans=spans, length=length, multiple=at_least(1, multiple, "multiple", below=_MOST_SLOTS))
 

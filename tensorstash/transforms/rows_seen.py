@@ -10,9 +10,7 @@ from tensorstash.stash.row_statistics import Rows
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.bound import stash_of
 from tensorstash.windows.intervals import covered, union
-from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from
-from tensorstash.windows.time_spans import TimeSpan
 from tensorstash.windows.windows import Windows
 
 Ranges = tuple[Int64s, Int64s]  # the first row of each range, and the row after its last one
@@ -27,13 +25,16 @@ def rows_seen(source: Windows | Stash, stash: Stash) -> Rows:
     at, none = source.placement, np.empty(0, np.int64)
     ranges = [(none, none)]
     time_spans = [time_span for time_span in at.time_spans if time_span.stash is stash]
-    own = stash is at.stash and bool(at.spans)
-    if own and at.points is None and len(source):
-        start, stop = covered(at.intervals, at.length)
+    if stash is at.stash and at.spans and len(source):
+        if at.points is None:
+            start, stop = covered(at.intervals, at.length)
+        else:
+            start, stop = at.points.slot - at.history, at.points.slot + at.horizon
         ranges.append((rows_from(at.slots, start), rows_from(at.slots, stop)))
-    if time_spans or (own and at.points is not None):
-        chunks = (np.arange(k, min(k + _WINDOWS, len(source))) for k in range(0, len(source), _WINDOWS))
-        ranges += [_united(_ranges_of(at, time_spans, ids, own=own and at.points is not None)) for ids in chunks]
+    for low in range(0, len(source) if time_spans else 0, _WINDOWS):
+        ids = np.arange(low, min(low + _WINDOWS, len(source)))
+        anchors = at.anchor_slots(ids)
+        ranges.append(_united([of.ranges(at.stretches(of, ids, anchors)) for of in time_spans]))
     return Rows(*_united(ranges), stash.offsets.numpy())
 
 
@@ -47,16 +48,6 @@ def entities_seen(source: Windows | Stash) -> Rows:
 def one_group(rows: Rows) -> Rows:
     """The same rows, all in one group."""
     return replace(rows, offsets=rows.offsets[[0, -1]])
-
-
-def _ranges_of(at: Placement, time_spans: Sequence[TimeSpan], ids: Int64s, *, own: bool) -> list[Ranges]:
-    """The rows of windows in each span in time, and of `own` windows at given points in their slots."""
-    anchors = at.anchor_slots(ids)
-    ranges = [time_span.ranges(at.stretches(time_span, ids, anchors)) for time_span in time_spans]
-    if own:
-        start, stop = anchors - at.history, anchors + at.horizon
-        ranges.append((rows_from(at.slots, start), rows_from(at.slots, stop)))
-    return ranges
 
 
 def _united(ranges: Sequence[Ranges]) -> Ranges:
