@@ -11,11 +11,13 @@ import numpy as np
 
 from tensorstash.cluster.legs import ShardTable
 from tensorstash.cluster.order import ShardedOrder
+from tensorstash.cluster.shard_statistics import of_all, of_node
 from tensorstash.cluster.shards import Shards
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.keywords import made_by
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.several import Several
+from tensorstash.transforms.fitting import Statistics
 from tensorstash.windows.contents import Contents
 from tensorstash.windows.entity_numbers import numbers_of
 from tensorstash.windows.identity import OF_ROWS
@@ -68,7 +70,6 @@ class ShardedWindows(Several):
     parts: Mapping[int, Windows]
     shards: Shards
     counts: Sequence[ShardCount] | None = None
-    fitted_by = "ts.cluster.fit_scaler(windows, columns)"
 
     def __len__(self) -> int:
         """The number of windows of all shards on all nodes."""
@@ -160,10 +161,26 @@ class ShardedWindows(Several):
 
     def _divided(self, divide: Callable[[Windows], Sequence[Windows]], count: int) -> "tuple[ShardedWindows, ...]":
         divided = made_of_shards(self.parts, divide, stacklevel=4)
-        return tuple(
+        parted = tuple(
             replace(self, parts={shard: parts[k] for shard, parts in divided.items()}, counts=None)
             for k in range(count)
         )
+        self._warn_of_empty(parted)
+        return parted
+
+    def _warn_of_empty(self, parted: "Sequence[ShardedWindows]") -> None:
+        """Warn of parts that have no window in any shard of this node."""
+        held = [part.stash for part in self.parts.values() if len(part)]
+        times = [time for stash in held for time in stash.time_range if time is not None]
+        for k, windows in enumerate(parted):
+            if held and not any(map(len, windows.parts.values())):
+                form, several = held[0].clock.format, self.shards.nodes > 1
+                whose = f", whose times go from {form(min(times))} to {form(max(times))}" if times else ""
+                warnings.warn(
+                    f"Part {k + 1} of {len(parted)} has no window in the shards of this node{whose}. Choose other cuts"
+                    f"{', or fewer nodes' * several}.",
+                    stacklevel=4,
+                )
 
     @cached_property
     def _table(self) -> ShardTable:
@@ -229,6 +246,16 @@ class ShardedWindows(Several):
         """The names of the entities of all shards, whose numbers count through all of them."""
         return self.shards.entities
 
+    def statistics(self, columns: list[str], kind: str, by: str | None, *, pooled: bool, together: bool) -> Statistics:
+        """The statistics of the rows that these windows see, for one node that has all of them."""
+        if self.shards.nodes > 1:
+            raise ValueError(
+                f"{self.shards.nodes} nodes must exchange their statistics: call "
+                "ts.cluster.fit_scaler(windows, columns) on every rank."
+            )
+        node = of_node(self.parts, columns, kind, by, together=together)
+        return of_all(self.shards.entity_offsets, [node], kind, by, pooled=pooled)
+
     @cached_property
     def _mix_of_node(self) -> Mix:
         """The windows of this node as one mix, whose components are `shard 0`, `shard 1` and so on.
@@ -238,7 +265,7 @@ class ShardedWindows(Several):
         if 0 in self._totals:
             raise ValueError(
                 f"Each node must hold at least one window; node {self._totals.index(0)} of {self.shards.nodes} holds "
-                "none. Choose other cuts, use fewer nodes, or more shards."
+                "none. Use fewer nodes, or more shards."
             )
         return Mix({f"shard {shard}": part for shard, part in self.parts.items()})
 

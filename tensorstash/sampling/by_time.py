@@ -26,7 +26,7 @@ class ByTime:
     first rank, all with `valid` false; only `tail="keep"` is allowed. With a size, each time is cut into steps of that
     size, which the ranks share, and its last step may be incomplete: what is computed over a batch, such as a rank, is
     then of a part of the cross-section. Each rank holds a table of 4 bytes per window; building it takes 20 bytes per
-    window, 28 at given points. An epoch takes 33 bytes per step, and up to 120 when it begins.
+    window, 28 at given points.
 
     Args:
         shuffle: permute the times in each epoch.
@@ -82,37 +82,46 @@ class ByTimeOrder(Order):
 
     def count(self, seed: int, epoch: int, layout: Layout, since: Progress) -> int:
         """The number of steps left in an epoch."""
-        return len(self._cuts(seed, epoch, since, layout).start)
+        return sum(len(group.consumed) for group in self._cuts(seed, epoch, since, layout))
 
     def steps(self, seed: int, epoch: int, since: Progress, layout: Layout, most: int | None) -> Iterator[Steps]:
         """The rank's part of the steps left in an epoch; a group has batches of one size."""
-        left = self._cuts(seed, epoch, since, layout)
-        counts = (left.stop - left.start)[:most]
-        edges = np.flatnonzero(np.diff(counts, prepend=0, append=0)).tolist()
-        for low, high in pairwise(edges):
-            per_group = max(1, BLOCK // int(counts[low]))
-            for first in range(low, high, per_group):
-                yield self._part(left, slice(first, min(first + per_group, high)), epoch, layout)
+        for group in self._cuts(seed, epoch, since, layout):
+            wanted = len(group.start) if most is None else min(most, len(group.start))
+            counts = (group.stop - group.start)[:wanted]
+            edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), wanted]
+            for low, high in pairwise(edges):
+                per_group = max(1, BLOCK // int(counts[low]))
+                for first in range(low, high, per_group):
+                    yield self._part(group, slice(first, min(first + per_group, high)), epoch, layout)
+            most = None if most is None else most - wanted
+            if most == 0:
+                return
 
     def after(self, seed: int, epoch: int, steps: int, layout: Layout) -> Progress:
         """The progress of an epoch after its first `steps` steps."""
-        consumed = self._cuts(seed, epoch, None, layout).consumed[:steps]
-        return int(consumed[-1]) if len(consumed) else None
+        if not steps:
+            return None
+        for group in self._cuts(seed, epoch, None, layout):
+            if steps <= len(group.consumed):
+                return int(group.consumed[steps - 1])
+            steps -= len(group.consumed)
+        return self.positions
 
-    def _cuts(self, seed: int, epoch: int, since: Progress, layout: Layout) -> Cuts:
+    def _cuts(self, seed: int, epoch: int, since: Progress, layout: Layout) -> Iterator[Cuts]:
         times = len(self._table.ends)
         order: Ids = shuffled(times, seed, epoch) if self.is_seeded else lambda positions: positions
         if layout.varies:
             return whole(self._table, order, since or 0, layout.ranks, layout.rank)
         return cuts(self._table, order, since or 0, layout.size, layout.tail == "drop")
 
-    def _part(self, left: Cuts, which: slice, epoch: int, layout: Layout) -> Steps:
+    def _part(self, group: Cuts, which: slice, epoch: int, layout: Layout) -> Steps:
         """This rank's part of steps that all have the same number of windows."""
-        begins, starts = left.start[which], left.position[which]
-        count = int(left.stop[which.start] - left.start[which.start])
+        begins, starts = group.start[which], group.position[which]
+        count = int(group.stop[which.start] - group.start[which.start])
         if not layout.varies:
             positions, valid = share(starts, count, layout)
         else:
-            positions, valid = starts[:, None] + np.arange(count), np.where(left.is_filler[which], 0, count)[:, None]
+            positions, valid = starts[:, None] + np.arange(count), np.where(group.is_filler[which], 0, count)[:, None]
         ids = self._table.ids[positions + (begins - starts)[:, None]].astype(np.int64)
-        return Steps(ids, positions, valid, epoch, left.consumed[which].tolist())
+        return Steps(ids, positions, valid, epoch, group.consumed[which].tolist())

@@ -80,7 +80,7 @@ class Mix(Several):
         self.epoch_size = len(self) if epoch_size is None else at_least(1, epoch_size, "epoch_size", below=MOST_COUNT)
         self.order = partial(MixedOrder, self.components, self.epoch_size)
         self.numbers = np.arange(len(windows)), np.zeros(len(windows), np.int64)
-        self.entities = self.warning = self.fitted_by = None
+        self.entities = self.warning = self.statistics = None
         self._meanings = self._checked_meanings()
 
     def __len__(self) -> int:

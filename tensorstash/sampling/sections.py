@@ -1,16 +1,16 @@
 """Windows sorted by their times, and steps in which each rank has windows of one time only.
 
-The table of ids by time takes 4 bytes per window and 4 per distinct time; from 2**31 windows on, 8 of each. The steps
-of an epoch take 33 bytes each while it lasts, and up to 120 when it begins.
+The table of ids by time takes 4 bytes per window and 4 per distinct time; from 2**31 windows on, 8 of each.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tensorstash.common.dtypes import Bools, Int32s, Int64s
-from tensorstash.sampling.hashes import in_chunks
+from tensorstash.sampling.hashes import chunks
 from tensorstash.sampling.order import Ids
 from tensorstash.segments.limits import check_free, memory_limits
 
@@ -52,8 +52,10 @@ def sections(times_of: Ids, windows: int, by_entity: Int64s | None = None) -> Se
         f"a table of {windows:,} windows",
         "Use fewer windows, or a larger stride.",
     )
-    times = in_chunks(times_of, windows)
+    times = np.empty(windows, np.int64)
     kind: Any = np.int32 if windows < 1 << 31 else np.int64
+    for low, high in chunks(windows):
+        times[low:high] = times_of(np.arange(low, high, dtype=np.int64))
     ids = np.argsort(times, kind="stable").astype(kind)
     times.sort()
     is_last = np.append(times[1:] != times[:-1], True)
@@ -63,45 +65,74 @@ def sections(times_of: Ids, windows: int, by_entity: Int64s | None = None) -> Se
     return Sections(ids, ends)
 
 
-def cuts(of: Sections, order: Ids, consumed: int, size: int, drop: bool = False) -> Cuts:
-    """The steps of an epoch after the first `consumed` windows of its order.
+def cuts(of: Sections, order: Ids, consumed: int, size: int, drop: bool = False) -> Iterator[Cuts]:
+    """The steps of an epoch after the first `consumed` windows of its order, many steps at a time.
 
     A step has at most `size` windows of one time, which all ranks share. A partly consumed time continues with its
     remaining windows, whatever size earlier steps had. `drop` leaves out steps of fewer than `size` windows.
     """
-    begin, count, ends = _left(of, order, consumed)
-    steps = count // size if drop else -(-count // size)
-    time = np.repeat(np.arange(len(steps)), steps)
-    first = (np.arange(len(time)) - (np.cumsum(steps) - steps)[time]) * size
-    last = np.minimum(first + size, count[time])
-    position, no_filler = (ends - count)[time], np.zeros(len(time), bool)
-    return Cuts(begin[time] + first, begin[time] + last, position + first, position + last, no_filler)
+    for times in _left(of, order, consumed, 1):
+        yield from _cut(*times, size, drop)
 
 
-def whole(of: Sections, order: Ids, consumed: int, ranks: int, rank: int) -> Cuts:
-    """The windows of one rank in the steps after the first `consumed` windows of the epoch's order.
+def whole(of: Sections, order: Ids, consumed: int, ranks: int, rank: int) -> Iterator[Cuts]:
+    """The windows of one rank in the steps after the first `consumed` windows of the epoch's order, many at a time.
 
     A step has the next `ranks` times, and rank r all windows of the r-th of them. In the last step of an epoch, a rank
     without a time has the windows of the first rank as filler. A partly consumed time has its remaining windows.
     """
-    begin, count, ends = _left(of, order, consumed)
-    first = np.arange(0, len(ends), ranks)
-    is_filler = first + rank >= len(ends)
-    mine = first + np.where(is_filler, 0, rank)
-    after = ends[np.minimum(first + ranks, len(ends)) - 1]
-    return Cuts(begin[mine], begin[mine] + count[mine], (ends - count)[mine], after, is_filler)
+    for begin, count, ends in _left(of, order, consumed, ranks):
+        first = np.arange(0, len(ends), ranks)
+        is_filler = first + rank >= len(ends)
+        mine = first + np.where(is_filler, 0, rank)
+        after = ends[np.minimum(first + ranks, len(ends)) - 1]
+        yield Cuts(begin[mine], begin[mine] + count[mine], (ends - count)[mine], after, is_filler)
 
 
-def _left(of: Sections, order: Ids, consumed: int) -> tuple[Int64s, Int64s, Int64s]:
-    """The times of an epoch after the first `consumed` windows of its order, `(times,)` each.
+def _left(of: Sections, order: Ids, consumed: int, ranks: int) -> Iterator[tuple[Int64s, Int64s, Int64s]]:
+    """The times of an epoch after the first `consumed` windows of its order, in blocks of a multiple of `ranks`.
 
     Of each: where its ids begin, their number, and the position in the order behind them.
     """
-    times = order(np.arange(len(of.ends)))
+    passed, before = _passed(of, order, consumed) if consumed else (0, 0)
+    for low, high in chunks(len(of.ends) - passed, multiple=ranks):
+        begin, count = _bounds(of, order(np.arange(passed + low, passed + high)))
+        ends = before + np.cumsum(count)
+        skip = max(0, consumed - before)
+        begin[0] += skip
+        count[0] -= skip
+        before = int(ends[-1])
+        yield begin, count, ends
+
+
+def _passed(of: Sections, order: Ids, consumed: int) -> tuple[int, int]:
+    """How many times the first `consumed` windows of an epoch's order hold completely, and the windows of these."""
+    before = 0
+    for low, high in chunks(len(of.ends)):
+        ends = before + np.cumsum(_bounds(of, order(np.arange(low, high)))[1])
+        if consumed < ends[-1]:
+            k = int(np.searchsorted(ends, consumed, "right"))
+            return low + k, int(ends[k - 1]) if k else before
+        before = int(ends[-1])
+    return len(of.ends), before
+
+
+def _cut(begin: Int64s, count: Int64s, ends: Int64s, size: int, drop: bool) -> Iterator[Cuts]:
+    """Cut times into steps. A time has `count` windows from `begin` on, and ends at position `ends` of the order."""
+    steps = count // size if drop else -(-count // size)
+    upto = np.cumsum(steps)
+    for low, high in chunks(int(upto[-1])):
+        step = np.arange(low, high)
+        time = np.searchsorted(upto, step, "right")
+        first = (step - (upto - steps)[time]) * size
+        last = np.minimum(first + size, count[time])
+        position = (ends - count)[time]
+        yield Cuts(
+            begin[time] + first, begin[time] + last, position + first, position + last, np.zeros(len(step), bool)
+        )
+
+
+def _bounds(of: Sections, times: Int64s) -> tuple[Int64s, Int64s]:
+    """Where the ids of each time begin, and their number."""
     begin = np.where(times > 0, of.ends[times - 1], 0).astype(np.int64)
-    stop = of.ends[times].astype(np.int64)
-    ends = np.cumsum(stop - begin)
-    passed = int(np.searchsorted(ends, consumed, "right"))
-    begin, stop, ends = begin[passed:], stop[passed:], ends[passed:]
-    begin[:1] = stop[:1] - (ends[:1] - consumed)
-    return begin, stop - begin, ends
+    return begin, of.ends[times] - begin

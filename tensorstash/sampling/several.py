@@ -20,7 +20,7 @@ class Several(ABC):
     numbers: tuple[Int64s, Int64s]  # of each part in the batch entry `source`, and of its first entity in `entity`
     entities: Sequence[Any] | None  # the names of all entities; `None`: each part numbers its own
     warning: str | None  # what a `Loader` over them warns of when it is made
-    fitted_by: str | None  # the call that fits a scaler on them; `None`: `Scaler.fit`, on the rows of all parts
+    statistics: Callable[..., Any] | None  # of columns, for `Scaler.fit`; `None`: it reads the rows of all parts
 
     __dir__ = members
 

@@ -109,6 +109,9 @@ def statistics_of(
     flag(together, "together")
     seed = integer(seed, "seed")
     _check_fitted(source, columns, by, in_members=bool(members), together=together, samples=sample is not None)
+    if isinstance(source, Several) and source.statistics is not None:
+        found: Statistics = source.statistics(columns, kind, by, pooled=pooled, together=together)
+        return found
     parts = parts_in(source)
     spans = spans_of(parts[0], columns)
     result, total = Statistics(0, spans), 0
@@ -148,21 +151,20 @@ def _check_fitted(
 ) -> None:
     """Raise an error for a source and arguments that do not fit; `in_members`: of some packs not all members."""
     check_source(source)
-    if isinstance(source, Several) and source.fitted_by is not None:
-        raise ValueError(
-            f"A scaler needs the rows of all nodes, and these windows have those of one. Call {source.fitted_by} on "
-            "every rank."
-        )
     check_alike(source, columns)
     for part in parts_in(source):
         for name in columns:
             check_unscaled(stash_with(part, name), [name])
     if by not in NO_CODES:
         check_coded(source, str(by))
-    if samples and by == "entity" and isinstance(source, Several):
+    in_part = isinstance(source, Several) and source.statistics is not None
+    if samples and (in_part or (by == "entity" and isinstance(source, Several))):
         raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
-    if together and (in_members or by not in NO_CODES):
-        raise ValueError("Members of a pack, and by= a column of codes, are not for together=. Leave together= out.")
+    if (in_members or by not in NO_CODES) and (together or in_part):
+        raise ValueError(
+            "Members of a pack, and by= a column of codes, are not for together= or shards. Leave together= out, and "
+            "on shards give columns= as a list, and by='entity' or none."
+        )
 
 
 def _chosen(columns: Sequence[Values], seen: Sequence[Rows], which: Int64s | None) -> list[Part]:

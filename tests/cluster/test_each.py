@@ -122,7 +122,7 @@ def test_rows_are_scaled_and_normalised(path: Path) -> None:
     windows = on_nodes(path, 1, lambda shards: ts.cluster.windows(shards, spans={"past": (ts.each("x"), -2, 0)}))
     stash = ts.load(wide(), **ARGUMENTS)
     of_one = ts.Scaler.fit(ts.Windows(stash, spans={"past": (ts.each("x"), -2, 0)}), ["x"])
-    scaler = ts.cluster.fit_scaler(windows[0], ["x"])
+    scaler = ts.Scaler.fit(windows[0], ["x"])
     assert torch.equal(scaler.center["x"], of_one.center["x"])
     for transform in (scaler, ts.InstanceNorm("past", kind="last")):
         pairs = zip(*(loaders_of(windows, 1, 9, transform=[t] if t else [])[0] for t in (transform, None)))

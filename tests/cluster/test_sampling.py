@@ -194,15 +194,18 @@ def test_parts_of_a_split_are_those_of_one_stash(path: Path) -> None:
     assert sorted(w for step in steps_of(loaders) for w in seen_in(step, loaders)) == expected(train)
 
 
-def test_a_part_without_a_window_in_any_shard_is_no_loader(path: Path) -> None:
+def test_a_part_without_a_window_in_any_shard_is_warned_of(path: Path) -> None:
     (windows,) = on_nodes(path, 1)
+    with pytest.warns(UserWarning, match=r"Part 2 of 2 has no window in the shards of this node, whose times go from "):
+        windows.split(10**6)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         windows.split(9, 20)
-        empty = windows.split(10**6)[1], windows.split_fraction(0.001)[0]
-    for part in empty:
-        with pytest.raises(ValueError, match=r"^dataset must hold at least one window, got none"):
-            ts.Loader(part, 4)
+    with pytest.warns(
+        UserWarning, match=r"Part 1 of 2 has no window in the shards of this node, whose times go from "
+    ) as caught:
+        windows.split_fraction(0.001)
+    assert [one.filename for one in caught] == [__file__]
 
 
 def test_windows_of_spans_in_time_alone_need_no_frequency(path: Path) -> None:
@@ -277,8 +280,7 @@ def test_what_is_refused(path: Path) -> None:
     with pytest.raises(ValueError, match=r"^order must be left out for a mix or shards"):
         ts.Loader(here, 4, order=[1, 2], num_replicas=2, rank=0)
     with pytest.raises(
-        ValueError,
-        match=r"^Each node must hold at least one window; node 6 of 7 holds none\. Choose other cuts, use fewer",
+        ValueError, match=r"^Each node must hold at least one window; node 6 of 7 holds none\. Use fewer"
     ):
         ts.Loader(on_nodes(path, 7)[0], 4, num_replicas=7, rank=0)
     with pytest.raises(ts.errors.NoWindowError, match=r"^Windows need 100 consecutive rows; the longest of "):
@@ -341,12 +343,14 @@ def test_a_scaler_of_all_shards_is_that_of_one_stash(path: Path, kind: Kind, by:
         alone = ts.Scaler.fit(one, ["y"], kind=kind, by=by)
     (here,) = on_nodes(path, 1, lambda shards: windows_of(shards).split(20)[0])
     with warned():
-        found = ts.cluster.fit_scaler(here, ["y"], kind=kind, by=by)
+        found = ts.Scaler.fit(here, ["y"], kind=kind, by=by)
     assert (found.rows, found.spans) == (alone.rows, alone.spans)
     names = names_of(here)
     order = [names.index(name) for name in one.stash.entities] if by else [0]
     torch.testing.assert_close(found.center["y"][order], alone.center["y"], rtol=1e-12, atol=0)
     torch.testing.assert_close(found.scale["y"][order], alone.scale["y"], rtol=1e-12, atol=0)
+    with warned():
+        assert ts.cluster.fit_scaler(here, ["y"], kind=kind, by=by).state_dict() == found.state_dict()
     for nodes in (2, 3):
         several = on_nodes(path, nodes, lambda shards: windows_of(shards).split(20)[0])
         told = [of_node(windows.parts, ["y"], kind, by) for windows in several for _ in range(2)]
@@ -364,7 +368,7 @@ def test_a_scaler_of_all_shards_is_that_of_one_stash(path: Path, kind: Kind, by:
 
 def test_scalers_that_shards_cannot_have_are_refused(path: Path) -> None:
     here, _ = on_nodes(path, 2)
-    with pytest.raises(ValueError, match=r"^A scaler needs .* Call ts\.cluster\.fit_scaler\(windows, columns\)"):
+    with pytest.raises(ValueError, match=r"^2 nodes must .* ts\.cluster\.fit_scaler\(windows, columns\)"):
         ts.Scaler.fit(here, ["y"])
     with pytest.raises(
         ValueError, match=r"^The 2 nodes exchange numbers through a process group, and there is none\. "
@@ -372,11 +376,13 @@ def test_scalers_that_shards_cannot_have_are_refused(path: Path) -> None:
         ts.cluster.fit_scaler(here, ["y"])
     (one,) = on_nodes(path, 1)
     with pytest.raises(ValueError, match=r"^kind=\"robust\" needs one stash"):
-        ts.cluster.fit_scaler(one, ["y"], kind="robust")
+        ts.Scaler.fit(one, ["y"], kind="robust")
+    with pytest.raises(ValueError, match=r"^sample= needs the rows of one stash\. Fit a scaler on "):
+        ts.Scaler.fit(one, ["y"], sample=3)
     with pytest.raises(ts.errors.SchemaError, match=r"must be numeric; 'sky' is category"):
-        ts.cluster.fit_scaler(one, ["sky"])
+        ts.Scaler.fit(one, ["sky"])
     with pytest.raises(ValueError, match=r"at least one row, got none"):
-        ts.cluster.fit_scaler(one.split(1000)[1], ["y"])
+        ts.Scaler.fit(one.split(1000)[1], ["y"])
 
 
 def test_ranks_that_disagree_are_told_how() -> None:

@@ -171,13 +171,11 @@ def test_a_scaler_takes_the_columns_of_shards_and_not_those_of_tables(path: Path
     (windows,) = on_nodes(path, 1, windows_of)
     spans = {name: span for name, span in SPANS.items() if name != "near"}
     (alone,) = on_nodes(path, 1, lambda shards: ts.cluster.windows(shards, spans=spans, tables=tables_of(spans)))
-    assert torch.allclose(
-        ts.cluster.fit_scaler(alone, ["y"]).center["y"], ts.Scaler.fit(whole(spans), ["y"]).center["y"]
-    )
+    assert torch.allclose(ts.Scaler.fit(alone, ["y"]).center["y"], ts.Scaler.fit(whole(spans), ["y"]).center["y"])
     with pytest.raises(ValueError, match=like("'wind' is a static column, or one of a table")):
-        ts.cluster.fit_scaler(alone, ["wind"])
+        ts.Scaler.fit(alone, ["wind"])
     with pytest.raises(ts.errors.SchemaError, match=like("of one stash ... 'y' from 2")):
-        ts.cluster.fit_scaler(windows, ["y"])
+        ts.Scaler.fit(windows, ["y"])
     scaler = ts.Scaler.fit(tables()["runs"], ["wind"])
     batch = next(iter(ts.Loader(windows, 6, transform=[scaler])))
     plain = next(iter(ts.Loader(windows, 6)))

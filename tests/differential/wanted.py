@@ -71,10 +71,4 @@ WANTED: tuple[Wanted, ...] = (
         reason="a bound scaler gives the state of the one that was fitted, by entity or not",
         shows=lambda _, label: label == "bound",
     ),
-    Wanted(
-        "shards",
-        case=256,
-        reason="a part without a window in the shards of a node is told by its loader, and not by the split too",
-        shows=lambda _, label: label == "warnings",
-    ),
 )

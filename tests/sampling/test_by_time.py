@@ -42,7 +42,9 @@ def steps_of(
     order = ids_at(shuffle, len(of.ends), seed, epoch)
     made = whole(of, order, consumed, 1, 0) if size is None else cuts(of, order, consumed, size, drop)
     return [
-        (of.ids[begin:end].tolist(), int(behind)) for begin, end, behind in zip(made.start, made.stop, made.consumed)
+        (of.ids[begin:end].tolist(), int(behind))
+        for group in made
+        for begin, end, behind in zip(group.start, group.stop, group.consumed)
     ]
 
 
@@ -50,10 +52,11 @@ def shares_of(
     of: Sections, shuffle: bool, epoch: int, consumed: int, ranks: int, rank: int
 ) -> list[tuple[list[int], int, bool]]:
     """The windows of one rank in each step of whole times, what is consumed behind it, and whether they are filler."""
-    made = whole(of, ids_at(shuffle, len(of.ends), 5, epoch), consumed, ranks, rank)
+    order = ids_at(shuffle, len(of.ends), 5, epoch)
     return [
         (of.ids[begin:end].tolist(), int(behind), bool(is_filler))
-        for begin, end, behind, is_filler in zip(made.start, made.stop, made.consumed, made.is_filler)
+        for group in whole(of, order, consumed, ranks, rank)
+        for begin, end, behind, is_filler in zip(group.start, group.stop, group.consumed, group.is_filler)
     ]
 
 
@@ -114,15 +117,20 @@ def test_ranks_share_times_from_any_position_on(
         assert shares_of(of, shuffle, epoch, consumed, ranks, rank) == expected
 
 
-def test_blocks_of_windows_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_windows_times_and_steps_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     times = np.random.default_rng(0).integers(0, 150, 1000).tolist()
     every = sections_of(times)
+    expected = [steps_of(every, True, 1, 0, consumed, size) for consumed in (0, 7, 500) for size in (None, 1, 4)]
+    shares = [shares_of(every, True, 0, 7, 4, rank) for rank in range(4)]
     for block in (1, 7, 100):
         monkeypatch.setattr("tensorstash.sampling.hashes.CHUNK", block)
         of = sections_of(times)
         assert np.array_equal(of.ids, every.ids)
         assert np.array_equal(of.ends, every.ends)
         assert checksum_of(of) == checksum_of(every)
+        found = [steps_of(of, True, 1, 0, consumed, size) for consumed in (0, 7, 500) for size in (None, 1, 4)]
+        assert found == expected
+        assert [shares_of(of, True, 0, 7, 4, rank) for rank in range(4)] == shares
 
 
 def test_other_sizes_take_over_in_the_middle_of_a_time() -> None:

@@ -168,6 +168,7 @@ def test_shards_on_any_number_of_nodes_have_the_constants_of_one_stash(
     make = partial(ts.cluster.windows, spans={"past": ("x", -2, 0)})
     (here,) = on_nodes(tmp_path / "cut", 1, make)
     scaler = ts.cluster.fit_scaler(here, ["x"], kind=kind, by=by, together=True)
+    assert ts.Scaler.fit(here, ["x"], kind=kind, by=by, together=True).state_dict() == scaler.state_dict()
     stash = stash_of(lengths, 2, 0.1, 3)
     rows = np.split(stash["x"].numpy(), np.cumsum(lengths)[:-1])
     groups = [rows[name] for name in scaler.entities] if by else [stash["x"].numpy()]
