@@ -1,6 +1,7 @@
 """Steps of months keep the day of the month: the last day, or one that shorter months have cut. Oracle: pandas."""
 
 from datetime import date, time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ COLUMNS = {"y": "y", "when": ts.calendar("month", "day", "dayofyear")}
 HORIZON = 5
 
 
+@cache
 def every(rule: str | int, end: str = "2200-12-31") -> list[date]:
     """All times of a rule from 1900 on: an offset of pandas, or a day of the month."""
     starts = pd.date_range("1900-01-01", end, freq="MS" if isinstance(rule, int) else rule, unit="s")
