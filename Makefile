@@ -36,8 +36,9 @@ format:
 	$(PYTHON) -m ruff check --fix
 	$(PYTHON) -m ruff format
 
-types:
+types:  ## of the package, and as a user's script sees them
 	$(PYTHON) -m mypy
+	$(PYTHON) -m pytest -q -rs tests/project/test_user_types.py --user-types
 
 test:  ## the whole suite, with the examples of all docstrings
 	$(PYTHON) -m pytest -n $(WORKERS)

@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,13 @@ settings.load_profile("tensorstash")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--examples", type=int, default=40, metavar="PERCENT", help="of those that @settings of tests say")
-    parser.addoption("--rounds", type=int, default=10, help="rounds of racing and killed processes")
+    parser.addoption("--rounds", type=int, default=6, help="rounds of racing and killed processes")
     parser.addoption("--mutations", type=int, default=1000, help="damaged headers to attach")
     parser.addoption("--mutants", type=int, default=15, help="of each kind of damage and file; thousands take hours")
     parser.addoption("--differential", type=int, metavar="CASES", help="cases to compare with an earlier commit")
     parser.addoption("--device", help="of the tests marked `device`; CUDA where there is some, else the CPU")
     parser.addoption("--site", metavar="DIR", help="a built site to lay out in Chromium; see test_site.py")
+    parser.addoption("--user-types", action="store_true", help="check a script of a user; see test_user_types.py")
     parser.addoption("--update-messages", action="store_true", help="write tests/messages/*.txt anew")
     parser.addoption(
         "--corpora", metavar="DIR", help="a folder of Parquet and Arrow files to load; see test_corpora.py"
@@ -59,10 +60,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         function._hypothesis_internal_use_settings = settings(asked, max_examples=count)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """All of it stays: to look for what nothing refers to would take a third of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """What is there by now need not be looked at again by every collection: some tests ask for many."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """What a file of tests leaves, such as its reports, need not be looked at again either."""
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        pytest_collection_finish()
 
 
 def pytest_unconfigure() -> None:
@@ -114,5 +133,6 @@ def shm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             ts.shared.remove(label)
         assert os.listdir(path) == []
         assert traces(path) == (Counter(), 0)
+        gc.freeze()
     finally:
         shutil.rmtree(path, ignore_errors=True)

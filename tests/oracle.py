@@ -134,5 +134,5 @@ def same(one: torch.Tensor, two: torch.Tensor) -> bool:
     """Equal shape, dtype and bits."""
     if one.shape != two.shape or one.dtype != two.dtype:
         return False
-    bits = [tensor.flatten().clone(memory_format=torch.contiguous_format).view(torch.uint8) for tensor in (one, two)]
-    return bits[0].equal(bits[1])
+    bits = [tensor.detach().cpu().flatten().contiguous().view(torch.uint8).numpy() for tensor in (one, two)]
+    return bits[0].tobytes() == bits[1].tobytes()

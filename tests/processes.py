@@ -7,9 +7,11 @@ runs as `__main__`, its functions for the exit are called and its threads joined
 polars begin in the child, because the template has never used them; for that the child resets what the inside,
 `common/forks.py`, knows of forks. OMP_NUM_THREADS and PYTHONPATH hold for what the child does and imports.
 
-A fresh interpreter (`subprocess`) stays where a test is about imports and what they cost, options of Python, variables
-that are read during imports (TENSORSTASH_NATIVE), other hash seeds, or objects that are
-alive when the interpreter is taken apart, which costs a forked child most of a second and is left out.
+A second template has imported torch alone, most of what a fresh interpreter imports. Its children (`bare=True`) are for
+tests of what the package imports, and for variables that it reads meanwhile (TENSORSTASH_NATIVE).
+
+A fresh interpreter (`subprocess`) stays where a test is about imports of torch, options of Python, other hash seeds, or
+objects that are alive when the interpreter is taken apart, which costs a forked child most of a second and is left out.
 
 A preloaded `forkserver` of multiprocessing starts a child as cheaply, but runs only functions of its own parent: what a
 child starts with `sys.executable`, such as the ranks of torchrun, would be fresh interpreters of two seconds each.
@@ -127,6 +129,7 @@ def start(
     warn: str = "error",
     mount: tuple[Path, str] | None = None,
     nested: bool = False,
+    bare: bool = False,
 ) -> Child:
     """Start a program.
 
@@ -139,6 +142,7 @@ def start(
         mount: a directory, and the options of a tmpfs that this child alone sees there.
         nested: whether what it starts with `sys.executable`, or as processes of multiprocessing, is forked from the
             template too.
+        bare: whether it begins with torch alone, and imports the package and the engines anew.
     """
     request = {
         "program": str(program),
@@ -153,7 +157,9 @@ def start(
     }
     errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  it is open as long as the child
     (asked, ask), (stdin, write), (read, stdout), (status, tell) = (os.pipe() for _ in range(4))
-    socket.send_fds(_template()[0], [b"."], [asked, stdin, stdout, errors.fileno(), tell])
+    socket.send_fds(
+        _template(("torch",) if bare else PRELOAD)[0], [b"."], [asked, stdin, stdout, errors.fileno(), tell]
+    )
     for fd in (asked, stdin, stdout, tell):
         os.close(fd)
     with os.fdopen(ask, "w") as file:
@@ -194,11 +200,11 @@ def _put(work: Callable[[_Argument], _Result], argument: _Argument, results: Any
 
 def executable() -> str:
     """What multiprocessing may start in place of an interpreter: its processes are forked from the template then."""
-    return _template()[1]
+    return _template(PRELOAD)[1]
 
 
 @cache
-def _template() -> tuple[socket.socket, str]:
+def _template(modules: tuple[str, ...]) -> tuple[socket.socket, str]:
     ours, theirs = socket.socketpair()
     scripts = socket.socket(socket.AF_UNIX)
     folder = tempfile.TemporaryDirectory(prefix="tensorstash-template-")
@@ -208,7 +214,7 @@ def _template() -> tuple[socket.socket, str]:
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {__file__} script {folder.name}/socket "$@"\n')
     python.chmod(0o700)
     fds = [theirs.fileno(), scripts.fileno()]
-    command = [sys.executable, "-m", "tests.processes", "serve", *map(str, fds), str(python)]
+    command = [sys.executable, "-m", "tests.processes", "serve", *map(str, fds), str(python), *modules]
     null = subprocess.DEVNULL
     process = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdin=null, stdout=null, pass_fds=fds)
     theirs.close()
@@ -290,9 +296,8 @@ def _become(fds: list[int]) -> None:
     """Take over what the caller asks for, and run the program."""
     from multiprocessing import spawn
 
-    from tensorstash.common import forks
-
-    forks._state["forked"] = False  # torch has started no thread that this process could lack
+    if forks := sys.modules.get("tensorstash.common.forks"):
+        forks._state["forked"] = False  # torch has started no thread that this process could lack
     with os.fdopen(fds[0]) as file:
         request = json.load(file)
     numbers = [0, 1, 2, *request["inherited"]]
@@ -361,10 +366,10 @@ def _mount(directory: str, options: str) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={options},mode=700", "none", directory], check=True)
 
 
-def _main(requests: str, scripts: str, python: str) -> NoReturn:
+def _main(requests: str, scripts: str, python: str, *modules: str) -> NoReturn:
     global _SCRIPTS  # noqa: PLW0603  a child finds it there
     _SCRIPTS = python
-    for module in PRELOAD:
+    for module in modules:
         importlib.import_module(module)
     gc.freeze()  # pages of the template stay shared
     _run_to_the_end(_serve(socket.socket(fileno=int(requests)), socket.socket(fileno=int(scripts))))

@@ -159,7 +159,7 @@ def kill(rounds: int) -> dict[str, Any]:
             children.append(fork(lambda held=lingering: attach_and_check(held), there))  # type: ignore[misc]
             time.sleep(luck.random() * 0.004)
         os.close(there)
-        for pid in luck.sample(children, luck.randrange(5)):
+        for pid in luck.sample(children, luck.randrange(1, 5)):
             time.sleep(luck.random() * 0.01)
             os.kill(pid, signal.SIGKILL)
         statuses = [os.waitpid(pid, 0)[1] for pid in children]

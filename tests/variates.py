@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -147,11 +148,17 @@ def mixes() -> st.SearchStrategy[list[DataSet]]:
     return st.integers(1, 4).flatmap(lambda count: st.tuples(*map(data_sets, range(count))).map(list))
 
 
+@lru_cache(maxsize=8)
+def loaded(data: DataSet) -> ts.Stash:
+    """Many mixes are of the same few data sets."""
+    return data.stash()
+
+
 def windows_of(sets: Sequence[DataSet], spans: Mapping[str, object], **arguments: Any) -> dict[str, ts.Windows]:
     """Windows with empty slots in the middle, before and after the series."""
     return {
         f"set {k}": ts.Windows(
-            data.stash(), spans=spans, gaps="mask", frequency=data.step, min_history=1, min_horizon=0, **arguments
+            loaded(data), spans=spans, gaps="mask", frequency=data.step, min_history=1, min_horizon=0, **arguments
         )
         for k, data in enumerate(sets)
     }

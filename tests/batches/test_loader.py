@@ -228,15 +228,16 @@ def test_leaving_the_loop_stops_the_thread() -> None:
 def test_an_iterator_may_be_collected_in_its_own_thread() -> None:
     """As by the garbage collector, which runs wherever memory is taken; a thread cannot wait for itself."""
     last, alone, collected, seen = list[Any](), threading.Event(), threading.Event(), itertools.count()
+    epoch = len(ts.Loader(windows(), 8))
 
     def drop(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        if next(seen) == len(ts.Loader(windows(), 8)):  # behind an epoch, which is made together
+        if next(seen) == epoch:  # behind an epoch, which is made together
             assert alone.wait(60)
             last.clear()
             collected.set()
         return batch
 
-    loader = ts.Loader(windows(), 8, prefetch=2, steps=1000, transform=[drop, ts.PackSequences("past")])
+    loader = ts.Loader(windows(), 8, prefetch=2, steps=epoch + 20, transform=[drop, ts.PackSequences("past")])
     last.append(iter(loader))
     next(last[0])
     alone.set()

@@ -115,7 +115,7 @@ def test_the_ranges_are_the_pages_of_the_rows_of_windows(data: st.DataObject) ->
 
 def pages_of_windows(stash: ts.Stash, firsts: list[int], length: int) -> set[int]:
     """The pages of all columns for windows without gaps."""
-    rows = [row for first in firsts for row in range(first, first + length)]
+    rows = [*{row for first in firsts for row in range(first, first + length)}]
     return set().union(*(pages_of_rows(stash, name, rows) for name in stash))
 
 

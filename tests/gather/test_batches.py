@@ -48,9 +48,11 @@ def test_a_batch_is_what_a_loop_over_slots_finds(case: Case, data: st.DataObject
 def test_every_column_at_every_step(name: str, gaps: str) -> None:
     """Steps up to 4 are gathered as a whole and sliced where there is no kernel, larger ones are strided."""
     spans = {f"by {step}": (name, -step - 1, 2 * step, step) for step in range(1, 9)}
+    series = BROKEN if gaps == "mask" else WHOLE
+    stash = series.stash()
     for own in [spans, *({one: span} for one, span in spans.items())]:
-        case = Case(BROKEN if gaps == "mask" else WHOLE, own, gaps)  # type: ignore[arg-type]
-        windows = case.windows()
+        case = Case(series, own, gaps)  # type: ignore[arg-type]
+        windows = case.windows(stash)
         ids = [*range(len(windows))][::-1]
         check(windows[ids], case.expected(windows.stash, ids))
 

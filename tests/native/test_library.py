@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tensorstash.native import kernel, library
+from tests import processes
 from tests.native.test_kernel import span_of
 
 ROOT = Path(__file__).parents[2]
@@ -107,8 +108,8 @@ HOST = "windows[[0]]; windows[[1]]; [*ts.Loader(windows, 1, prefetch=2)]"
 def warned(body: str, switch: str) -> str:
     """The warnings that a fresh process sees while it gathers."""
     environment = {**os.environ, "TENSORSTASH_NATIVE": switch}
-    command = [sys.executable, "-W", "error", "-c", GATHERS.replace("BODY", body)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    done = processes.run(GATHERS.replace("BODY", body), env=environment, bare=True)
+    assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 

@@ -6,7 +6,6 @@ import inspect
 import operator
 import re
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 import tensorstash as ts
+from tests import processes
 from tests.project.test_structure import ROOMS
 
 ROOT = Path(__file__).parents[2]
@@ -166,10 +166,9 @@ def test_llms_txt_lists_the_pages_in_the_order_of_the_site(tmp_path: Path) -> No
     (tmp_path / "index.md").write_text("# Site\n\nWhat it\nis.\n\n```{toctree}\npart/index\n```\n")
     (tmp_path / "part" / "index.md").write_text("# Part\n\nA part.\n\n```{toctree}\none\n```\n")
     (tmp_path / "part" / "one.md").write_text("# One\n\n```python\n1\n```\n\nIts *text*.\n")
-    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", "-c", str(ROOT / "docs")]
-    done = subprocess.run(
-        [*command, str(tmp_path), str(tmp_path / "out")], capture_output=True, text=True, timeout=600, check=False
-    )
+    program = "import sys; from sphinx.cmd.build import main; sys.exit(main())"
+    options = ["-W", "-q", "-b", "html", "-c", ROOT / "docs"]
+    done = processes.run(program, *options, tmp_path, tmp_path / "out", warn="default")
     assert (done.returncode, done.stderr) == (0, "")
     source = "_sources/part/"
     assert (tmp_path / "out" / "llms.txt").read_text("utf-8") == (

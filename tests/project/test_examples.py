@@ -257,7 +257,7 @@ def check_backtest(printed: str, _: str) -> None:
 
 
 def test_a_pre_training_that_is_killed_goes_on_with_the_windows_that_are_left() -> None:
-    done = processes.run(ROOT / "examples" / "pretrain.py", "--windows", "120", warn="default")
+    done = processes.run(ROOT / "examples" / "pretrain.py", "--windows", "120", warn="default", nested=True)
     assert done.returncode == 0, done.stderr
     assert "Terminating" not in done.stderr
     killed, learned, resumed = done.stdout.splitlines()

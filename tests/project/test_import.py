@@ -15,6 +15,7 @@ import pytest
 
 import tensorstash as ts
 from tensorstash.common.public import NAMES
+from tests import processes
 
 EXTRA = {"TensorstashError", "NoWindowError"}  # the base, and a subclass of a subclass
 SLOW = ["pandas", "polars", "pyarrow", "matplotlib", "ray", "click"]
@@ -24,6 +25,19 @@ def run(program: str, *arguments: str, environment: dict[str, str] | None = None
     command = [sys.executable, "-c", program, *arguments]
     settings = {**os.environ, **(environment or {})}
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=True, env=settings).stdout
+
+
+def run_after_torch(program: str, *arguments: str, environment: dict[str, str] | None = None) -> str:
+    """The same in a process that has imported torch already, and nothing of ours."""
+    settings = {**os.environ, **(environment or {})}
+    done = processes.run(program, *arguments, env=settings, warn="default", bare=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_process_after_torch_has_imported_neither_the_package_nor_an_engine() -> None:
+    program = "import sys; print([name for name in sys.argv[1:] if name in sys.modules])"
+    assert run_after_torch(program, "torch", "tensorstash", *SLOW) == "['torch']\n"
 
 
 @pytest.fixture
@@ -49,7 +63,7 @@ for batch in loader:
 repr(loader), repr(windows), loader.state_dict(), ts.Mix({"a": windows}), ts.Weighted([1.0]), ts.ByTime()
 print([name for name in sys.argv[2:] if name in sys.modules])
 """
-    assert run(program, str(saved), *SLOW) == "[]\n"
+    assert run_after_torch(program, str(saved), *SLOW) == "[]\n"
 
 
 def test_a_service_of_polars_frames_imports_neither_pandas_nor_what_reads_files(tmp_path: Path) -> None:
@@ -77,7 +91,7 @@ points.to_frame([0, 1], points[:]["f"][:, -1:])
 print([name for name in sys.argv[2:] if name in sys.modules])
 """
     unwanted = ["pandas", "pyarrow.fs", "pyarrow.dataset", "pyarrow.parquet", "pyarrow.csv", "fsspec"]
-    assert run(program, str(tmp_path / "reference.safetensors"), *unwanted) == "[]\n"
+    assert run_after_torch(program, str(tmp_path / "reference.safetensors"), *unwanted) == "[]\n"
 
 
 @pytest.fixture
@@ -122,7 +136,7 @@ assert answer() == [23.0, 24.0, 23.5, 24.5]
 libraries = ("tensorstash", "pyarrow", "polars", "pandas", "torch", "numpy")
 print([name for name in set(sys.modules) - before if name.split(".")[0] in libraries])
 """
-    assert run(program, trained, environment={"TENSORSTASH_NATIVE": native}) == "[]\n"
+    assert run_after_torch(program, trained, environment={"TENSORSTASH_NATIVE": native}) == "[]\n"
 
 
 def test_a_process_may_fork_after_it_has_opened_a_reference(trained: str) -> None:
@@ -132,7 +146,7 @@ def test_a_process_may_fork_after_it_has_opened_a_reference(trained: str) -> Non
         "opened = os.fork()\nif opened: sys.exit(os.waitstatus_to_exitcode(os.waitpid(opened, 0)[1]))\nrows = ",
     )
     program += "torch.set_num_threads(1)\nprint(answer())"
-    assert run(program, trained) == "[23.0, 24.0, 23.5, 24.5]\n"
+    assert run_after_torch(program, trained) == "[23.0, 24.0, 23.5, 24.5]\n"
 
 
 def test_to_open_a_reference_imports_neither_polars_nor_pandas_and_draws_no_number(trained: str) -> None:
@@ -145,7 +159,7 @@ ts.open(sys.argv[1] + "/reference.safetensors")
 assert states() == before
 print([name for name in ("pandas", "polars") if name in sys.modules])
 """
-    assert run(program, trained) == "[]\n"
+    assert run_after_torch(program, trained) == "[]\n"
 
 
 def test_a_forked_process_with_several_threads_opens_a_reference(trained: str) -> None:
@@ -156,7 +170,7 @@ if child := os.fork():
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 print(ts.open(sys.argv[1] + "/reference.safetensors").entities)
 """
-    assert run(program, trained) == "['a', 'b']\n"
+    assert run_after_torch(program, trained) == "['a', 'b']\n"
 
 
 def test_a_rank_that_attaches_what_another_has_loaded_imports_no_engine(tmp_path: Path) -> None:
@@ -171,8 +185,8 @@ print([name for name in sys.argv[2:] if name in sys.modules])
     environment = {"TENSORSTASH_DIR": str(tmp_path / "shared")}
     engines = ["pandas", "polars", "pyarrow.dataset", "pyarrow.compute", "pyarrow.parquet", "fsspec"]
     arguments = (str(tmp_path / "y.parquet"), *engines)
-    assert run(program, *arguments, environment=environment) != "[]\n"  # the first one loads
-    assert run(program, *arguments, environment=environment) == "[]\n"
+    assert run_after_torch(program, *arguments, environment=environment) != "[]\n"  # the first one loads
+    assert run_after_torch(program, *arguments, environment=environment) == "[]\n"
 
 
 @pytest.mark.parametrize(
@@ -223,7 +237,7 @@ try:
 except RuntimeError as error:
     print(error)
 """
-    assert run(program, environment={"TENSORSTASH_NATIVE": "0"}).startswith(
+    assert run_after_torch(program, environment={"TENSORSTASH_NATIVE": "0"}).startswith(
         "A forked process can gather on one thread only"
     )
 

@@ -121,7 +121,7 @@ def test_the_template_may_be_made_by_a_process_with_many_descriptors() -> None:
         "import os\n"
         "held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]\n"
         "from tests import processes\n"
-        "print(processes.run('print(1 + 1)').stdout)\n"
+        "print(processes.run('print(1 + 1)', bare=True).stdout)\n"
     )
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=processes.ROOT, capture_output=True, text=True, check=False)

@@ -3,8 +3,6 @@
 import ast
 import importlib
 import io
-import subprocess
-import sys
 import tokenize
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -15,6 +13,7 @@ import pytest
 
 import tensorstash as ts
 from tensorstash.common.public import NAMES
+from tests import processes
 
 PACKAGE = Path(ts.__file__).parent
 # a room imports itself and the rooms before it
@@ -270,5 +269,5 @@ for part in windows.split(25):
         print(repr(part), len(batch["y"]))
         break
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=True)
-    assert done.stdout.count("Windows: ") == 2
+    done = processes.run(program, warn="default", bare=True)
+    assert done.stdout.count("Windows: ") == 2, done.stderr

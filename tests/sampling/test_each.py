@@ -131,16 +131,16 @@ def test_drawn_columns_are_some_of_all_in_ascending_order(most: int, seed: int, 
     )
     assert torch.equal(drawn["window.key"], whole["window.key"])
     assert drawn["past.variate"] is drawn["next.variate"]
-    at = {
-        tuple(int(whole[f"past.{entry}"][row]) for entry in ("window", "pack", "variate")): row
-        for row in range(len(whole["past"]))
-    }
+    columns, drawn_columns = (
+        [*zip(*(batch[f"past.{entry}"].tolist() for entry in ("window", "pack", "variate")))]
+        for batch in (whole, drawn)
+    )
+    at = {column: row for row, column in enumerate(columns)}
+    for name in ("past", "next", "past.observed", "next.observed"):
+        assert same(drawn[name], whole[name][[at[column] for column in drawn_columns]])
     groups: dict[tuple[int, int], list[int]] = {}
-    for row in range(len(drawn["past"])):
-        window, pack, variate = (int(drawn[f"past.{entry}"][row]) for entry in ("window", "pack", "variate"))
+    for window, pack, variate in drawn_columns:
         groups.setdefault((window, pack), []).append(variate)
-        for name in ("past", "next", "past.observed", "next.observed"):
-            assert same(drawn[name][row], whole[name][at[window, pack, variate]])
     assert [*groups] == sorted(groups)
     widths = Counter((window, pack) for window, pack, _ in at)
     assert {*widths} == {*groups}

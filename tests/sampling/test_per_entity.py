@@ -95,7 +95,7 @@ def test_a_run_resumes_on_any_ranks(lengths: list[int], count: int, data: st.Dat
 def test_epochs_and_seeds_differ_and_every_window_is_as_likely(count: int) -> None:
     """Chi-square over the windows of each entity; the seeds are fixed, so it either always holds or never."""
     counts = [4, 40, 300, 5000]
-    first, epochs = np.cumsum([0, *counts]), 3000
+    first, epochs = np.cumsum([0, *counts]), 1600
     order = PerEntityOrder(count, np.array(counts, np.int64), None)
     drawn = [order.at(seed, epoch)(np.arange(order.positions)) for seed in (0, 1) for epoch in range(epochs // 2)]
     assert len({ids.tobytes() for ids in drawn}) == epochs

@@ -1,8 +1,6 @@
 """Computed columns of shared and saved stashes, and in other processes."""
 
 import math
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tensorstash as ts
+from tests import processes
 from tests.oracle_load import run_python, write_parquet
 from tests.sources.expressions import a, b, doubled, f
 
@@ -97,8 +96,8 @@ import sys, numpy as np, tensorstash as ts
 ts.load({"t": np.arange(3).astype("M8[s]"), "y": [1.0, 2.0, 3.0]}, {"y": "y", "c": ts.calendar("hour")}, time="t")
 print("polars" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    done = processes.run(program, warn="default", bare=True)
+    assert done.stdout.strip() == "False", done.stderr
 
 
 def test_a_forked_child_of_a_process_with_polars_is_refused_instead_of_waiting() -> None:

@@ -1,6 +1,7 @@
 """A stash of scaled columns yields the batches that its scaler makes of those of the stash."""
 
 import copy
+import itertools
 import pickle
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,8 @@ def test_nan_of_a_half_type_has_the_same_bits_wherever_it_stands(
     transform = [] if way == "stash" else [steps.get(way, scaler)]
     for size in (1, 3, 8, 61, 388):
         held = resident and way != "cast on the host"  # which has no values of resident columns
-        for batch in ts.Loader(windows, size, with_ids=True, transform=transform, resident=held):
+        loader = ts.Loader(windows, size, with_ids=True, transform=transform, resident=held)
+        for batch in itertools.islice(loader, 30):  # values repeat every six rows
             found = batch["y"].view(torch.int16)[batch["y"].isnan()]
             assert batch["y"].dtype == dtype
             assert found.eq(NANS[dtype]).all()

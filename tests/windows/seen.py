@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -27,6 +28,7 @@ class Table:
     events: bool = False  # rows of one time do not replace each other
 
 
+@cache
 def moved(t: int, by: str, zone: str | None) -> int:
     """A time in nanoseconds, moved by a duration of polars in a zone."""
     times = pl.Series([t]).cast(pl.Datetime("ns")).dt.replace_time_zone("UTC").dt.convert_time_zone(zone or "UTC")

@@ -2,18 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tensorstash as ts
 from tensorstash.windows import time_spans
 from tensorstash.windows.tables import Table
 from tests import kernel
-from tests.windows.seen import check
+from tests.windows.seen import Seen, check
 from tests.windows.test_as_known import poisoned, versions_of
 from tests.windows.test_tables import equal
-from tests.windows.worlds import at_points, world_of
+from tests.windows.worlds import World, points_of, world_of
 from tests.words import Side
 
 SIDES: tuple[Side, ...] = ("left", "right")
@@ -48,12 +50,18 @@ WRONG: dict[str, tuple[Any, str, Any]] = {
 LEAKS = [name for name in WRONG if name != "known just before t is not known"]  # which sees less than it may
 
 
-def differs(seed: int) -> bool:
-    """Whether polars finds other rows for windows of some world."""
+@cache
+def points(seed: int) -> tuple[World, dict[str, Any], dict[str, list[Seen]]]:
+    """Some world, the arguments of windows in it, and what polars finds for them."""
     versions = ("none", "known", "events")[seed % 3]
     world = world_of(seed, ("same", "by", "none")[seed // 3 % 3], versions)
-    windows, expected = at_points(world, SIDES[seed % 2])
-    batch = windows[:]
+    return world, *points_of(world, SIDES[seed % 2])
+
+
+def differs(seed: int) -> bool:
+    """Whether polars finds other rows for windows of some world."""
+    world, arguments, expected = points(seed)
+    batch = ts.Windows(**arguments)[:]
     try:
         for name, of_span in expected.items():
             check(batch, name, of_span, world.tick, known=world.known is not None)

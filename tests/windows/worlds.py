@@ -106,11 +106,11 @@ def spans_of(world: World) -> dict[str, ts.During]:
     """A few spans over the table, with every kind of bound."""
     random, spans = world.random, {}
     stretches = DAYS if world.tick == DAY else [*HOURS, *CALENDAR, *([] if world.zone else DAYS)]
+    if world.known is not None:  # a stretch that ends later than t needs every=
+        stretches = [stretch for stretch in stretches if stretch[3] or stretch[1] != "1d"]
     for k in range(3):
         start, stop, most, every = stretches[random.integers(len(stretches))]
         by_time = every is not None and (random.random() < 0.5 or (world.known is not None and stop[0] not in "-0"))
-        if world.known is not None and every is None and stop == "1d":
-            continue
         spans[f"s{k}"] = ts.During(
             "value",
             start,
@@ -146,6 +146,12 @@ def world_of(seed: int, form: str, versions: str) -> World:
 
 def at_points(world: World, closed: Side) -> tuple[ts.Windows, dict[str, list[Seen]]]:
     """Windows at any times, in any order, and what each sees of each span."""
+    arguments, expected = points_of(world, closed)
+    return ts.Windows(**arguments), expected
+
+
+def points_of(world: World, closed: Side) -> tuple[dict[str, Any], dict[str, list[Seen]]]:
+    """The arguments of such windows, and what each sees."""
     stash, frame = world.own()
     picked, random, tick = world.random.integers(0, len(frame), 12), world.random, NS[world.own_unit]
     series = frame["series"].gather(picked)
@@ -153,8 +159,8 @@ def at_points(world: World, closed: Side) -> tuple[ts.Windows, dict[str, list[Se
     times = (frame["time"].gather(picked) // tick + pl.Series(moved)) * tick
     at = pl.DataFrame({"series": series, "time": times_of(times, world.own_unit, world.zone)})
     spans = spans_of(world)
-    windows = ts.Windows(stash, spans=spans, tables={"others": world.loaded()}, at=at, closed=closed)
     expected = {
         name: [expected_of(world, span, s, t, closed) for s, t in zip(series, times)] for name, span in spans.items()
     }
-    return windows, expected
+    tables = {"others": world.loaded()}
+    return {"stash": stash, "spans": spans, "tables": tables, "at": at, "closed": closed}, expected
