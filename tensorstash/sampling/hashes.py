@@ -16,10 +16,11 @@ Uint64s = NDArray[np.uint64]
 CHUNK = 1 << 16  # windows, times or weights at a time: the temporary arrays stay in the cache
 
 
-def chunks(count: int) -> Iterator[tuple[int, int]]:
-    """`[0, count)` in ranges of 65,536; the last one may be shorter."""
-    for low in range(0, count, CHUNK):
-        yield low, min(low + CHUNK, count)
+def chunks(count: int, multiple: int = 1) -> Iterator[tuple[int, int]]:
+    """`[0, count)` in ranges of 65,536, rounded up to a multiple of `multiple`; the last one may be shorter."""
+    size = -(-CHUNK // multiple) * multiple
+    for low in range(0, count, size):
+        yield low, min(low + size, count)
 
 
 def in_chunks(values_at: Callable[[Int64s], NDArray[Any]], count: int, dtype: Any = np.int64) -> NDArray[Any]:

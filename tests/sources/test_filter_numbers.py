@@ -53,7 +53,7 @@ def test_integers_are_compared_with_numbers_exactly(dtype: pa.DataType, tmp_path
     values = [0, 1, 2, 100, None, *BEYOND[dtype]]
     table = pa.table({"n": pa.array(values, dtype), "row": range(len(values))})
     file = write_parquet(tmp_path / "n.parquet", [table.slice(k, 2) for k in range(0, len(values), 2)])
-    sources = (table, file, pl.from_arrow(table).lazy())
+    sources = (table, file, pl.DataFrame(table).lazy())
     for k, value in enumerate((*FLOATS, -math.inf, math.nan, 1, -1, -5, 2**53, 2**63 - 1, np.float32(0.5), np.int8(2))):
         terms: list[tuple[str, Any]] = [
             *((name, value) for name in COMPARE),
