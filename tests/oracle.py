@@ -134,5 +134,9 @@ def same(one: torch.Tensor, two: torch.Tensor) -> bool:
     """Equal shape, dtype and bits."""
     if one.shape != two.shape or one.dtype != two.dtype:
         return False
-    bits = [tensor.detach().cpu().flatten().contiguous().view(torch.uint8).numpy() for tensor in (one, two)]
-    return bits[0].tobytes() == bits[1].tobytes()
+    return _bytes(one) == _bytes(two)
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    plain = tensor.detach().cpu().flatten().clone(memory_format=torch.contiguous_format)
+    return plain.view(torch.uint8).numpy().tobytes()

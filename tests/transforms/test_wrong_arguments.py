@@ -130,7 +130,7 @@ def test_each_says_what_it_takes() -> None:
         (
             lambda: ts.PackSequences(["a", "b"]),  # type: ignore[arg-type]
             TypeError,
-            "names of spans, got ['a', 'b'] ... ts.PackSequences('past', 'known')",
+            "names of spans, got ['a', 'b'] ... ts.PackSequences('past', 'target')",
         ),
         (lambda: ts.PackSequences("y", length=2**31), ValueError, "length must be < 2**31"),
         (lambda: ts.Scaler.fit(WINDOWS, [3]), TypeError, "columns must be a list of names, got 3 in it"),  # type: ignore[list-item]
