@@ -71,10 +71,10 @@ def arguments(called: Any) -> dict[str, inspect.Parameter]:
 
 def attributes(owner: type) -> set[str]:
     """The names that an object of a class has: its fields, or what its constructor assigns."""
-    fields = set(getattr(owner, "__dataclass_fields__", ()))
-    source = "" if fields else inspect.getsource(inspect.unwrap(owner.__init__))  # type: ignore[misc]
+    fields = getattr(owner, "__dataclass_fields__", None)  # that of a dataclass may be empty
+    source = inspect.getsource(inspect.unwrap(owner.__init__)) if fields is None else ""  # type: ignore[misc]
     assigned = " ".join(re.findall(r"^ {8}(self\..*) = ", source, re.MULTILINE))
-    found = fields | {*re.findall(r"self\.(\w+)", assigned)}
+    found = {*(fields or ())} | {*re.findall(r"self\.(\w+)", assigned)}
     return {name for name in found if not name.startswith("_") and f"{owner.__name__}.{name}" not in MEMBERS}
 
 
