@@ -71,4 +71,10 @@ WANTED: tuple[Wanted, ...] = (
         reason="a bound scaler gives the state of the one that was fitted, by entity or not",
         shows=lambda _, label: label == "bound",
     ),
+    Wanted(
+        "sources",
+        case=451,
+        reason="filters by tuples compare numbers of uint64 from 2**63 on, which were refused in most sources",
+        shows=lambda about, label: label == "load refused" and "filter" in about,
+    ),
 )
