@@ -195,7 +195,7 @@ def gathers(windows: ts.Windows, device: torch.device, sizes: Sequence[int], ste
         schedule, begun = begin(loader.sampler)
         # their integers are on the device already, so what is left is the part of the loop
         made: Any = loader._batches(schedule, begun.start)
-        pending = [batches[0] for _, (_, _, batches) in zip(range(steps), made)]
+        pending = [batches[0].finish for _, (_, _, batches) in zip(range(steps), made)]
         nbytes = sum(entry.nbytes for entry in pending[0]().values())
         there = torch.zeros(nbytes, dtype=torch.uint8, device=device)
         other = torch.zeros_like(there)
