@@ -26,7 +26,7 @@ cd "$(dirname "$0")/.."
 
 STEPS=(install tests bench trace train)
 declare -A LIMITS=([install]=90 [tests]=120 [bench]=110 [trace]=50 [train]=200)
-export WANTED="polars>=1.37 pyarrow>=25 fsspec>=2024.2 psutil>=5.9 tqdm>=4.66 click>=8.1 tzdata>=2024.1
+export WANTED="polars>=1.43 pyarrow>=25 fsspec>=2024.2 psutil>=5.9 tqdm>=4.66 click>=8.1 tzdata>=2024.1
   hatchling>=1.24 editables pytest>=9 pytest-xdist>=3.6 hypothesis>=6.100"
 export ROOT=$PWD PYTHON=${PYTHON:-python3} DEVICE=accelerator WHEELS=benchmarks/wheels SMALL="" PYTHONUNBUFFERED=1
 USUAL=465 total=${TOTAL:-465} out=${OUT:-build/on_device} only="${STEPS[*]}" download=""

@@ -24,6 +24,11 @@ def value_type(arrow: pa.DataType) -> pa.DataType:
     return arrow.value_type if pa.types.is_dictionary(arrow) else arrow
 
 
+def with_value_types(schema: pa.Schema) -> pa.Schema:
+    """The schema by which pyarrow tells what a filter may keep: up to 25 it takes no dictionary to have nulls."""
+    return pa.schema([field.with_type(value_type(field.type)) for field in schema])
+
+
 def is_text(arrow: pa.DataType) -> bool:
     """Whether values of this type become codes with a vocabulary."""
     plain = value_type(arrow)

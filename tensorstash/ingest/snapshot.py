@@ -1,5 +1,6 @@
 """The source of a request at one time: which files, what is in them, and whether they have changed since."""
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tensorstash.errors import SourceError
@@ -25,12 +26,21 @@ class Snapshot:
         files = find(self.request.source, self.request.filesystem)
         return with_paths(files, self.request.named, self.request.wanted.mentions, self.request.source)
 
+    @cached_property
+    def table(self) -> "Choice | None":
+        """What is in the table of static columns: its rows are named and loaded by one survey."""
+        if self.request.table is None:
+            return None
+        from tensorstash.ingest.survey import choose
+
+        return choose(self.request.table, None, None, progress=False)
+
     def choose(self, progress: bool | None) -> "Choice":
         """What is in the source, and what a load of it will hold."""
         if self._choice is None:
             from tensorstash.ingest.survey import choose  # a process that attaches does without it
 
-            self._choice = choose(self.request, self._files, progress)
+            self._choice = choose(self.request, self._files, self.table, progress)
         return self._choice
 
     def rows(self, version: str | None, progress: bool | None) -> object:
@@ -41,10 +51,7 @@ class Snapshot:
         if self._files is None:
             choice = self.choose(progress)
             rows = contents(choice.source, choice.read)
-        if self.request.table is None:
-            return rows
-        table = Snapshot(self.request.table).choose(progress)
-        return [rows, contents(table.source, table.read)]
+        return rows if self.table is None else [rows, contents(self.table.source, self.table.read)]
 
     def again(self, progress: bool | None) -> "Snapshot":
         """The same source at a later time, for a load of what was surveyed; other files are an error.

@@ -37,12 +37,11 @@ from tensorstash.sources.source import open_source
 Inputs = Mapping[str, tuple[str, ...]]  # derived columns, and the source columns that each is computed from
 
 
-def choose(request: Request, files: Sequence[File] | None, progress: bool | None) -> Choice:
+def choose(request: Request, files: Sequence[File] | None, table: Choice | None, progress: bool | None) -> Choice:
     """Open the source, or its files; the only values read are those of the columns of the filter and the shard.
 
-    Rows are chosen first; of those alone columns are computed.
+    Rows are chosen first; of those alone columns are computed. `table` has the static columns of a table.
     """
-    table = None if request.table is None else choose(request.table, None, progress)
     opened = _opened(request, files, progress)
     fields = fields_of(opened, request.named, request.wanted.mentions)
     typed = with_iso_time(stored(with_derived(opened, fields)), request.time)

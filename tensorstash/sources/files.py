@@ -145,6 +145,8 @@ def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
 def open_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, progress: bool | None) -> Source:
     """The row groups of a pyarrow dataset of Parquet files, whose footers have the row counts; others are streams."""
     asked = None if condition is None or condition.formula is not None else condition.fitted(source.schema).expression
+    if condition and any(pa.types.is_dictionary(source.schema.field(n).type) for n in condition.names(source.schema)):
+        asked = None  # up to 25 pyarrow takes no dictionary to have nulls
     fragments: list[Any] = [None]
     with suppress(ValueError):  # the dataset has a filter or a projection
         try:

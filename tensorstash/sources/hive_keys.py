@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from tensorstash.columns.path import PARTS
-from tensorstash.columns.types import value_type
+from tensorstash.columns.types import value_type, with_value_types
 from tensorstash.errors import DataError
 from tensorstash.sources.file import NULL_KEY, File, here
 from tensorstash.sources.filter import Filter
@@ -95,7 +95,7 @@ def kept_files(
     claims = enumerate(_claim(file, types) for file in files)
     system = here()
     fragments = [_FORMAT.make_fragment(str(k), system, partition_expression=claim) for k, claim in claims]
-    dataset = pads.FileSystemDataset(fragments, schema, _FORMAT, system)
+    dataset = pads.FileSystemDataset(fragments, with_value_types(schema), _FORMAT, system)
     with suppress(pa.ArrowException):  # a filter that does not fit the columns is refused later, by name
         kept = [files[int(fragment.path)] for fragment in dataset.get_fragments(condition.fitted(schema).expression)]
         return kept or files[:1]

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from tensorstash.columns.types import is_text
+from tensorstash.columns.types import is_text, with_value_types
 from tensorstash.errors import SourceError
 from tensorstash.sources.file import File, here
 from tensorstash.sources.filter import Filter
@@ -163,7 +163,7 @@ class RowGroups:
         if not names or not is_alike or not all(self._is_sound(group, names) for group in every):
             return every
         with suppress(pa.ArrowException):
-            return {group.id for group in self.fragment.subset(asked, schema=schema).row_groups}
+            return {group.id for group in self.fragment.subset(asked, schema=with_value_types(schema)).row_groups}
         return every
 
 

@@ -19,7 +19,8 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
     files: dict[bytes, list[int]] = {}  # the files of each distinct schema, of which there are few
     for file, schema in enumerate(schemas):
         # the metadata of files differs between writers; the metadata of fields matters
-        files.setdefault(schema.remove_metadata().serialize().to_pybytes(), []).append(file)
+        key = schema.remove_metadata().serialize().to_pybytes() if len(schemas) > 1 else b""
+        files.setdefault(key, []).append(file)
     kinds = [(schemas[which[0]], which) for which in files.values()]
     first = schemas[0].remove_metadata()
     if len(kinds) == 1 and len({*first.names}) == len(first):

@@ -154,6 +154,37 @@ def test_a_shared_copy_is_of_the_values_of_the_table(shm: Any) -> None:
     assert (first.static["size"].tolist(), other.static["size"].tolist()) == ([10, 20, 30], [11, 21, 31])
 
 
+def test_a_lazy_table_is_collected_once(shm: Any) -> None:
+    calls: list[int] = []
+
+    def counted(rows: pl.DataFrame) -> pl.DataFrame:
+        calls.append(rows.height)
+        return rows
+
+    stash = load(static=SHOPS.lazy().map_batches(counted), share="shops")
+    assert (stash.static["size"].tolist(), calls) == ([10, 20, 30], [3])
+
+
+def test_a_table_that_changes_after_a_plan_is_not_shared_as_another(tmp_path: Path, shm: Any) -> None:
+    pl.DataFrame(SALES).write_parquet(tmp_path / "sales.parquet")
+    shops = pd.DataFrame({"shop": ["A", "B", "C"], "size": [10, 20, 30]})
+    options: dict[str, Any] = {"entity": "shop", "static": shops}
+    plan = ts.plan(tmp_path / "sales.parquet", ["sales"], **options)
+    assert "size" in repr(plan)
+    shops.loc[:, "size"] += 1
+    first = plan.load(share="shops").static["size"].tolist()
+    second = ts.load(tmp_path / "sales.parquet", ["sales"], **options, share="shops").static["size"].tolist()
+    assert (first, second) in (([10, 20, 30], [11, 21, 31]), ([11, 21, 31], [11, 21, 31]))
+
+
+def test_a_table_may_have_a_column_with_the_name_of_a_path(tmp_path: Path, shm: Any) -> None:
+    for name in SHOPS["shop"]:
+        pl.DataFrame(SALES).filter(pl.col("shop") == name).write_parquet(tmp_path / f"{name}.parquet")
+    options: dict[str, Any] = {"entity": ts.path("stem"), "static": SHOPS.rename({"shop": "ts.path.stem"})}
+    shared = ts.load(tmp_path, ["sales"], **options, share="shops")
+    same_static(shared, ts.load(tmp_path, ["sales"], **options))
+
+
 def test_a_python_function_is_refused_where_the_table_is_shared(shm: Any) -> None:
     doubled = pl.col("size").map_batches(lambda size: size * 2, return_dtype=pl.Int64, is_elementwise=True)
     with pytest.raises(ValueError, match=r"Python"):

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -65,6 +66,17 @@ def test_partition_keys_exclude_files_unread(tmp_path: Path) -> None:
         "Oslo",
         "São Paulo",
     ]
+
+
+def test_nulls_of_keys_and_columns_that_are_dictionaries_are_kept(tmp_path: Path) -> None:
+    root = partitioned(tmp_path / "d")
+    keys = pads.HivePartitioning.discover(infer_dictionary=True)
+    for source in (root, pads.dataset(root, partitioning=keys)):
+        assert ts.load(source, ["y"], filter=pc.field("place").is_null())["y"].tolist() == [2023, 2024, 2024, 2025]
+    codes = pa.array([None, None, "a", "b", None, "c"]).dictionary_encode()
+    pq.write_table(pa.table({"y": range(6), "code": codes}), tmp_path / "codes.parquet", row_group_size=2)
+    for source in (tmp_path / "codes.parquet", pads.dataset(tmp_path / "codes.parquet")):
+        assert ts.load(source, ["y"], filter=pc.field("code").is_null())["y"].tolist() == [0, 1, 4]
 
 
 def test_keys_that_only_some_paths_have_are_a_difference(tmp_path: Path) -> None:
