@@ -19,7 +19,6 @@ from tensorstash.columns.types import is_text
 from tensorstash.common.clock import Clock
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
-from tensorstash.stash.header import names_checksum
 from tensorstash.stash.open import open_stash
 from tensorstash.stash.stash import Stash
 
@@ -129,8 +128,3 @@ def entity_like(column: Column, like: Stash | None, schema: pa.Schema, where: st
                 f"{part.item(0)!r} there. Convert the column."
             )
     return replace(column, codec=Ascending(known))
-
-
-def key_of_like(like: Stash) -> list[tuple[str, int]]:
-    """The checksums of the names that keep their numbers."""
-    return [("", names_checksum(like)), *((name, names_checksum(like, name)) for name in (*like, *like.static))]

@@ -16,7 +16,6 @@ import pyarrow as pa
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import ColumnSpec
 from tensorstash.common.calendar import Calendar
-from tensorstash.ingest.like import key_of_like
 from tensorstash.ingest.request import Request, Specs, Step
 from tensorstash.segments.directory import check_label
 from tensorstash.segments.format import VERSION
@@ -25,6 +24,7 @@ from tensorstash.sources.locate import is_paths, label_of_paths
 from tensorstash.sources.read import Source, Wanted, read
 from tensorstash.sources.storage import without_views
 from tensorstash.sources.tables import open_arrow
+from tensorstash.stash.header import names_checksum
 from tensorstash.stash.month_days import kept_days
 from tensorstash.stash.stash import Stash
 
@@ -92,7 +92,8 @@ def _of_step(given: Step) -> object:
 def _of_like(request: Request, like: Stash) -> tuple[object, ...]:
     days = () if (kept := kept_days(like)) is None else (crc32(kept.data),)
     carried = [(column.name, like.segment.checksums[column.name]) for column in request.carried]
-    return key_of_like(like), request.unknown, carried, *days
+    names = [("", names_checksum(like)), *((name, names_checksum(like, name)) for name in (*like, *like.static))]
+    return names, request.unknown, carried, *days
 
 
 def check_version(version: object, request: Request, *, kept: bool) -> None:

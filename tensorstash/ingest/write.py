@@ -1,7 +1,6 @@
 """Decode a source into a segment: first the keys, which determine the place of each row, then the columns."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -38,16 +37,6 @@ _WORTH_A_THREAD = 1 << 20  # values: to decode fewer takes less time than to sta
 _Decoded = tuple[Column, Deciding | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """A load whose keys have been read: what it is of, what it writes to, and a decoder for each column."""
-
-    choice: Choice
-    keys: Keys
-    draft: Draft
-    decoders: Mapping[str, Decoder]
-
-
 def write_load(
     choice: Choice,
     fd: int | None,
@@ -70,10 +59,9 @@ def write_load(
     with bar_of(choice.rows, "loading", progress) as bar:
         done = Progress(bar, values)
         keys = read_keys(choice, draft, done)
-        load = _Load(choice, keys, draft, decoders)
         check_static((*choice.static, *choice.joined, *choice.request.carried), len(keys.entities), choice.source.label)
         joined, notes = join_table(choice.table, keys, decoders) if choice.table is not None else ([], ())
-        columns, of_rows = _decode_columns(load, done)
+        columns, of_rows = _decode_columns(choice, keys, draft, decoders, done)
     for column in columns:
         write_vocabulary(draft, column.name, decoders[column.name].names())
     like = choice.request.like
@@ -86,8 +74,8 @@ def write_load(
         _carry_days(draft, choice.time, like, len(keys.entities))
     if isinstance(choice.step, Calendar):
         draft.blob(CALENDAR, choice.step.times, torch.int64)
-    draft.seal(to_header(_info(load, columns, [column for column, *_ in static])), key)
-    return draft, (*notes, *_warnings(load))
+    draft.seal(to_header(_info(choice, keys, columns, [column for column, *_ in static])), key)
+    return draft, (*notes, *_warnings(choice, decoders))
 
 
 def _carry_days(draft: Draft, time: Column, like: Stash, entities: int) -> None:
@@ -97,10 +85,9 @@ def _carry_days(draft: Draft, time: Column, like: Stash, entities: int) -> None:
         draft.blob(MONTH_DAYS, days, torch.int8)
 
 
-def _warnings(load: _Load) -> Iterator[str]:
-    choice = load.choice
+def _warnings(choice: Choice, decoders: Mapping[str, Decoder]) -> Iterator[str]:
     yield from filter(None, (choice.strangers, choice.untimed))
-    for name, decoder in load.decoders.items():
+    for name, decoder in decoders.items():
         if decoder.dropped:
             values, texts = zip(*decoder.dropped)
             yield (
@@ -112,7 +99,7 @@ def _warnings(load: _Load) -> Iterator[str]:
         name = column.name
         # texts that `like=` has were warned of when it was loaded
         is_new = isinstance(column.codec, Ascending) and column.codec.known is None
-        if is_new and name not in labels and look_like_numbers(load.decoders[name].names() or ()):
+        if is_new and name not in labels and look_like_numbers(decoders[name].names() or ()):
             yield (
                 f"Column {name!r} is text, which is stored as codes, but most of its distinct values read as numbers. "
                 f"Load the numbers: ts.column(pl.col({name!r}).cast(pl.Float64, strict=False)), where other texts "
@@ -121,18 +108,19 @@ def _warnings(load: _Load) -> Iterator[str]:
             )
 
 
-def _decode_columns(load: _Load, progress: Progress) -> tuple[list[Column], list[StaticColumn]]:
+def _decode_columns(
+    choice: Choice, keys: Keys, draft: Draft, decoders: Mapping[str, Decoder], progress: Progress
+) -> tuple[list[Column], list[StaticColumn]]:
     """Decode the columns into the draft; returns them with their counts, and the static ones with their values."""
-    choice, keys, draft = load.choice, load.keys, load.draft
     names = [] if keys.places is None else [column.name for column in choice.columns]
     # memory is allocated in threads
     moved = dict(zip(names, in_threads(names, lambda name, _: draft.array(name))))
-    settled = {c.name: Settled(c, choice.source, keys.entities, load.decoders[c.name]) for c in choice.static}
+    settled = {c.name: Settled(c, choice.source, keys.entities, decoders[c.name]) for c in choice.static}
 
     def decode(place: str, row: int, arrays: Arrays, columns: Sequence[Column]) -> list[_Decoded]:
         found = list[_Decoded]()
         for column in columns:
-            values, nulls = load.decoders[column.name].decode([arrays[member] for member in column.members], place)
+            values, nulls = decoders[column.name].decode([arrays[member] for member in column.members], place)
             deciding, stop = None, row + len(values)
             if column.name in settled:
                 deciding = deciding_rows(np.arange(row, stop), _entities(keys, row, stop), bits_of(values, column))
@@ -143,14 +131,13 @@ def _decode_columns(load: _Load, progress: Progress) -> tuple[list[Column], list
             found.append((with_counts(column, values, nulls), deciding))
         return found
 
-    whole: dict[str, Column] = {}
+    # as of no rows
+    whole = {column.name: with_counts(column, np.zeros(0)) for column in (*choice.columns, *choice.static)}
     for column, deciding in chain.from_iterable(each_batch(_jobs(choice), decode, progress)):
-        whole[column.name] = with_more(whole[column.name], column) if column.name in whole else column
+        whole[column.name] = with_more(whole[column.name], column)
         if deciding is not None:
             settled[column.name].add(deciding)
-    for column in (*choice.columns, *choice.static):
-        whole.setdefault(column.name, with_counts(column, np.zeros(0)))  # without rows
-    columns = [_renumbered(load, whole[column.name]) for column in choice.columns]
+    columns = [_renumbered(choice.rows, draft, decoders[c.name], whole[c.name]) for c in choice.columns]
     return columns, [static.values(whole[name].nulls) for name, static in settled.items()]
 
 
@@ -163,13 +150,13 @@ def _jobs(choice: Choice) -> list[Job]:
     return [(part, columns[share::shares]) for part in parts for share in range(shares)]
 
 
-def _renumbered(load: _Load, column: Column) -> Column:
+def _renumbered(rows: int, draft: Draft, decoder: Decoder, column: Column) -> Column:
     """Give the texts of a column their codes in ascending order; returns it with the counts of these."""
-    new_codes, draft = load.decoders[column.name].renumbering(), load.draft
+    new_codes = decoder.renumbering()
     if new_codes is None:
         return column
     column = with_counts(column, np.zeros(0), column.nulls)
-    for start, stop in blocks(0, load.choice.rows):
+    for start, stop in blocks(0, rows):
         codes = new_codes[draft.read(column.name, start, stop - start)]
         draft.write(column.name, start, codes)
         column = with_more(column, with_counts(column, codes))
@@ -183,9 +170,8 @@ def _entities(keys: Keys, start: int, stop: int) -> Int64s:
     return np.searchsorted(keys.offsets, keys.places[start:stop], "right") - 1
 
 
-def _info(load: _Load, columns: Sequence[Column], static: Sequence[Column]) -> StashInfo:
-    choice, keys = load.choice, load.keys
+def _info(choice: Choice, keys: Keys, columns: Sequence[Column], static: Sequence[Column]) -> StashInfo:
     members = {member for column in columns for member in column.members}
     expressions = tuple((name, text) for name, text in choice.expressions.items() if name in members)
-    about = choice.request.entity, keys.time, keys.known, expressions, choice.written_step
-    return StashInfo(choice.rows, tuple(columns), tuple(static), *about)
+    entity, step = choice.request.entity, choice.written_step
+    return StashInfo(choice.rows, tuple(columns), tuple(static), entity, keys.time, keys.known, expressions, step)
