@@ -14,7 +14,7 @@ from tensorstash.common.dtypes import Bools, Int32s
 from tensorstash.common.text import counted
 from tensorstash.errors import DataError
 from tensorstash.ingest.codes import Places, Vocabulary, encoded
-from tensorstash.sources.read import Source, Unit, read, with_rows
+from tensorstash.sources.read import Source, Unit, with_rows
 from tensorstash.sources.storage import decoded
 
 Entity = str | Sequence[str]  # `entity=` of a load
@@ -101,11 +101,8 @@ def _of_entities(
     """The source with the rows of some entities; `chosen` tells for distinct entities which these are."""
     entity_column(source.schema, entity, source.label)  # refuses values that no entity has
 
-    def flags_of(unit: Unit) -> Bools:
-        flags = [np.empty(0, np.bool_)]
-        for row, batch in read(unit, entity_columns(entity)):
-            names, places = entities_of_rows(source, entity, batch.columns, row)
-            flags.append(chosen(names)[places])
-        return np.concatenate(flags)
+    def flags_of(_: Unit, row: int, batch: pa.RecordBatch) -> Bools:
+        names, places = entities_of_rows(source, entity, batch.columns, row)
+        return chosen(names)[places]
 
-    return with_rows(source, flags_of, what, progress)
+    return with_rows(source, entity_columns(entity), flags_of, what, progress)

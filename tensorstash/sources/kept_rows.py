@@ -13,7 +13,7 @@ from tensorstash.columns.names import field_of
 from tensorstash.columns.types import is_text
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.sources.pyarrow_texts import missing_column
-from tensorstash.sources.read import Source, Unit, read, with_rows
+from tensorstash.sources.read import Source, Unit, with_rows
 from tensorstash.sources.storage import decoded, without_views
 
 if TYPE_CHECKING:
@@ -25,20 +25,15 @@ _TEXT_BYTES = 1 << 26  # bytes of one text column that are decoded at a time
 def filtered(source: Source, condition: "Filter", names: Sequence[str], progress: bool | None) -> Source:
     """The source with the rows that the filter keeps; `names` are the columns of the filter."""
 
-    def flags_of(unit: Unit) -> NDArray[np.bool_]:
-        batches = (batch for _, batch in read(unit, names)) if names else [pa.record_batch({"": pa.nulls(unit.rows)})]
-        flags = [np.empty(0, np.bool_)]
-        for batch in batches:
-            rows = _rows_at_a_time(batch)
-            try:
-                flags += [_mask(batch.slice(at, rows), condition.expression) for at in range(0, batch.num_rows, rows)]
-            except pa.ArrowException as error:  # a division by zero, for example
-                raise DataError(
-                    f"filter= must have a value for every row; in {unit.place} it fails: {error}."
-                ) from error
-        return np.concatenate(flags)
+    def flags_of(unit: Unit, _: int, batch: pa.RecordBatch) -> NDArray[np.bool_]:
+        rows = _rows_at_a_time(batch)
+        starts = range(0, max(1, batch.num_rows), rows)
+        try:
+            return np.concatenate([_mask(batch.slice(at, rows), condition.expression) for at in starts])
+        except pa.ArrowException as error:  # a division by zero, for example
+            raise DataError(f"filter= must have a value for every row; in {unit.place} it fails: {error}.") from error
 
-    return with_rows(source, flags_of, "filter", progress)
+    return with_rows(source, names, flags_of, "filter", progress)
 
 
 def _rows_at_a_time(batch: pa.RecordBatch) -> int:

@@ -144,12 +144,20 @@ def with_derived(source: Source, derived: Sequence[Derived]) -> Source:
 
 
 def with_rows(
-    source: Source, flags_of: Callable[[Unit], NDArray[np.bool_]], what: str, progress: bool | None
+    source: Source,
+    names: Sequence[str],
+    flags_of: Callable[[Unit, int, pa.RecordBatch], NDArray[np.bool_]],
+    what: str,
+    progress: bool | None,
 ) -> Source:
-    """The source with the rows whose flags are true; columns that are derived later are computed of these alone."""
+    """The source with the rows whose flags are true; columns that are derived later are computed of these alone.
+
+    `flags_of` takes a batch of the columns `names` and the number of its first row; without names, a batch of all rows.
+    """
 
     def chosen(unit: Unit) -> Unit:
-        flags = flags_of(unit)
+        batches = read(unit, names) if names else [(unit.start, pa.record_batch({"": pa.nulls(unit.rows)}))]
+        flags = np.concatenate([np.empty(0, np.bool_), *(flags_of(unit, row, batch) for row, batch in batches)])
         rows = int(np.count_nonzero(flags))
         if rows == unit.rows:
             return unit

@@ -56,14 +56,10 @@ def test_rows_are_left_out_between_columns_that_are_derived(rows: list[int], fir
     assert source.schema.names == ["a", "b"]
     for divisor in (first, second):
 
-        def kept(unit: Unit, divisor: int = divisor) -> Any:
-            flags = [
-                np.empty(0, np.bool_),
-                *(np.asarray(batch["b"]) // 2 % divisor > 0 for _, batch in read(unit, ["b"])),
-            ]
-            return np.concatenate(flags)
+        def kept(_: Unit, row: int, batch: pa.RecordBatch, divisor: int = divisor) -> Any:
+            return np.asarray(batch["b"]) // 2 % divisor > 0
 
-        source = with_rows(source, kept, "", False)
+        source = with_rows(source, ["b"], kept, "", False)
     source = with_derived(source, [doubled("c", "b", after), doubled("c", "c")])
     expected = [row for row in range(sum(rows)) if row % first and row % second]
     before.clear()
