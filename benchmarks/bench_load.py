@@ -362,7 +362,8 @@ def compare(contestants: Contestants, name: str, folder: str, digest: str, round
     ways = [*contestants.roots]
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     for k in range(rounds + 1):
-        for way in ways[k % len(ways) :] + ways[: k % len(ways)]:
+        turn = ways[k // 2 % len(ways) :] + ways[: k // 2 % len(ways)]
+        for way in turn if k % 2 else turn[::-1]:  # else each would always follow the same one, whose memory it gets
             seconds[way].append(contestants.load(way, name, folder, digest))
     found = Rounds({way: own[1:] for way, own in seconds.items()})
     found.show(CASES[name].title)
