@@ -1,7 +1,6 @@
 """`ts.cluster.shard`: cut a source by entity into stash files, of which each node opens some."""
 
 import os
-import warnings
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -24,6 +23,7 @@ from tensorstash.common.calendar import GivenStep
 from tensorstash.common.checks import flag, one_of, path_of
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.progress import bar_of
+from tensorstash.common.warn import warn
 from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.load import plan
 from tensorstash.ingest.request import Duplicates, Request, Static
@@ -119,7 +119,7 @@ def shard(
     with store.alone():
         manifest, notes = _make(request, shards, store, ray, progress)
     for note in notes:
-        warnings.warn(note, UserWarning, stacklevel=3)
+        warn(note)
     return manifest
 
 

@@ -75,7 +75,7 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
             except NoWindowError as error:
                 return error
 
-        made = made_of_shards(shards.stashes, attempt, stacklevel=3)
+        made = made_of_shards(shards.stashes, attempt)
         parts = {shard: one for shard, one in made.items() if isinstance(one, Windows)}
         refused = [(shards.stashes[shard].rows, one) for shard, one in made.items() if isinstance(one, NoWindowError)]
         if refused and not parts and shards.nodes == 1:

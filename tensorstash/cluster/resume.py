@@ -1,6 +1,5 @@
 """A list of the finished shards in a file, from which another call resumes a killed run."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
@@ -9,6 +8,7 @@ from tensorstash.cluster.shard_file import ShardReport, read_shard
 from tensorstash.cluster.store import Store
 from tensorstash.common.text import cut
 from tensorstash.common.threads import map_in_threads, threads
+from tensorstash.common.warn import warn
 from tensorstash.errors import SegmentError
 
 _PARTIAL = "partial.json"
@@ -81,7 +81,7 @@ def _read_manifest(store: Store) -> Manifest | None:
     try:
         return None if text is None else from_json(text, store.join(NAME))
     except SegmentError as error:
-        warnings.warn(f"{error} All of them are made again now.", UserWarning, stacklevel=6)
+        warn(f"{error} All of them are made again now.")
         return None
 
 

@@ -15,6 +15,7 @@ from tensorstash.cluster.shard_statistics import of_all, of_node
 from tensorstash.cluster.shards import Shards
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.keywords import made_by
+from tensorstash.common.warn import warn
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.several import Several
 from tensorstash.transforms.fitting import Statistics
@@ -156,11 +157,11 @@ class ShardedWindows(Several):
         numbers = np.array(numbers_of(entities, names))
         held = {shard: numbers[(offsets[shard] <= numbers) & (numbers < offsets[shard + 1])] for shard in self.parts}
         chosen = {shard: (part, held[shard]) for shard, part in self.parts.items() if len(held[shard])}
-        parts = made_of_shards(chosen, lambda one: one[0].of([entities[k] for k in one[1]]), stacklevel=3)
+        parts = made_of_shards(chosen, lambda one: one[0].of([entities[k] for k in one[1]]))
         return replace(self, parts=parts, counts=None)
 
     def _divided(self, divide: Callable[[Windows], Sequence[Windows]], count: int) -> "tuple[ShardedWindows, ...]":
-        divided = made_of_shards(self.parts, divide, stacklevel=4)
+        divided = made_of_shards(self.parts, divide)
         parted = tuple(
             replace(self, parts={shard: parts[k] for shard, parts in divided.items()}, counts=None)
             for k in range(count)
@@ -176,10 +177,9 @@ class ShardedWindows(Several):
             if held and not any(map(len, windows.parts.values())):
                 form, several = held[0].clock.format, self.shards.nodes > 1
                 whose = f", whose times go from {form(min(times))} to {form(max(times))}" if times else ""
-                warnings.warn(
+                warn(
                     f"Part {k + 1} of {len(parted)} has no window in the shards of this node{whose}. Choose other cuts"
-                    f"{', or fewer nodes' * several}.",
-                    stacklevel=4,
+                    f"{', or fewer nodes' * several}."
                 )
 
     @cached_property
@@ -322,7 +322,7 @@ def _counted(windows: Windows | None) -> ShardCount:
     return ShardCount(fingerprint["windows"], fingerprint["first_time"], fingerprint["last_time"], runs, offsets)
 
 
-def made_of_shards(parts: Mapping[int, Part], make: Callable[[Part], Made], stacklevel: int) -> dict[int, Made]:
+def made_of_shards(parts: Mapping[int, Part], make: Callable[[Part], Made]) -> dict[int, Made]:
     """What `make` returns for each shard, with one warning for all: that of the first, and how many others have one."""
     made, texts = dict[int, Made](), dict[int, str]()
     for shard, part in parts.items():
@@ -336,5 +336,5 @@ def made_of_shards(parts: Mapping[int, Part], make: Callable[[Part], Made], stac
     if texts:
         shard, text = next(iter(texts.items()))
         more = f" {len(texts) - 1} more shards of this node have such a warning." if len(texts) > 1 else ""
-        warnings.warn(f"Shard {shard}: {text}{more}", stacklevel=stacklevel)
+        warn(f"Shard {shard}: {text}{more}")
     return made

@@ -57,9 +57,9 @@ def map_in_threads(
 ) -> list[Result]:
     """The results of all jobs in their order; the first failure, or Ctrl-C, ends the rest.
 
-    After a second a bar counts the jobs; `progress` is that of `ts.load`. A single job runs in the thread of the caller.
+    After a second a bar counts the jobs; `progress` is that of `ts.load`. A single job runs in the caller's thread.
     """
-    if len(jobs) == 1:  # a new thread gets its memory from the system once more, which takes half of the time of a footer
+    if len(jobs) == 1:  # a new thread asks the system for memory anew, half of the time that a large footer takes
         return [work(jobs[0])]
     pool = ThreadPoolExecutor(max(1, min(at_a_time, len(jobs))), "tensorstash-look")
     hidden = None if progress is None else not progress

@@ -15,7 +15,7 @@ from tensorstash.common.checks import one_of
 from tensorstash.common.frequency import as_text
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.ingest.like import check_like, columns_like, keys_like
-from tensorstash.ingest.plan import Plan, loaded
+from tensorstash.ingest.plan import Plan
 from tensorstash.ingest.request import (
     Duplicates,
     Known,
@@ -267,6 +267,6 @@ def load(
         filesystem=filesystem,
         frequency=frequency,
     )
-    return loaded(
-        planned, share=share, file=file, version=version, overwrite=overwrite, timeout=timeout, progress=progress
+    return planned.load(
+        share=share, file=file, version=version, overwrite=overwrite, timeout=timeout, progress=progress
     )

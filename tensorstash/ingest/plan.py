@@ -1,7 +1,6 @@
 """A plan: what a load will hold and what it will cost, shown before it is loaded."""
 
 import os
-import warnings
 from functools import cached_property
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from tensorstash.common.checks import flag
 from tensorstash.common.keywords import made_by, suggests_keywords
 from tensorstash.common.public import members
 from tensorstash.common.text import aligned
+from tensorstash.common.warn import warn
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.build import obtain_stash, target_of
 from tensorstash.ingest.plan_text import CUTTABLE, HEAD, NUMBERS, cells, facts
@@ -126,9 +126,18 @@ class Plan:
             >>> plan.nbytes, plan.load()["y"].tolist()
             (4096, [1.0, 2.0])
         """
-        return loaded(
-            self, share=share, file=file, version=version, overwrite=overwrite, timeout=timeout, progress=progress
-        )
+        progress = None if progress is None else flag(progress, "progress", "None shows it on a terminal.")
+        target = target_of(self.request, share, file, version, overwrite, timeout)
+        try:
+            with memory_told():
+                snapshot = Snapshot(self.request) if self.snapshot is None else self.snapshot.again(progress)
+                stash, notes = obtain_stash(snapshot, target, progress)
+        except TensorstashError as error:
+            # our frames, most of them of threads, say nothing that its message and its cause do not
+            raise error.with_traceback(None)  # noqa: B904  the cause that it has stays
+        for note in notes:
+            warn(note)
+        return stash
 
     @property
     def facts(self) -> list[dict[str, Any]]:
@@ -173,19 +182,3 @@ class Plan:
             lines.append(f"skipped: {', '.join(self.skipped)}")
         notes = (*self.notes, *([choice.strangers] if choice.strangers else []))
         return "\n".join([*lines, *(f"note: {note}" for note in notes)])
-
-
-def loaded(plan: Plan, *, share: Any, file: Any, version: Any, overwrite: bool, timeout: Any, progress: Any) -> Stash:
-    """The stash of a plan, with warnings for the user who called `ts.load` or `Plan.load`, which call this."""
-    progress = None if progress is None else flag(progress, "progress", "None shows it on a terminal.")
-    target = target_of(plan.request, share, file, version, overwrite, timeout)
-    try:
-        with memory_told():
-            snapshot = Snapshot(plan.request) if plan.snapshot is None else plan.snapshot.again(progress)
-            stash, notes = obtain_stash(snapshot, target, progress)
-    except TensorstashError as error:
-        # our frames, most of them of threads, say nothing that its message and its cause do not
-        raise error.with_traceback(None)  # noqa: B904  the cause that it has stays
-    for note in notes:
-        warnings.warn(note, UserWarning, stacklevel=4)
-    return stash

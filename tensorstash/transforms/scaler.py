@@ -1,6 +1,5 @@
 """`Scaler`: scales spans of batches by statistics of the rows that windows see."""
 
-import warnings
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,6 +9,7 @@ import torch
 
 from tensorstash.common.checks import shown
 from tensorstash.common.keywords import made_by
+from tensorstash.common.warn import warn
 from tensorstash.errors import SchemaError
 from tensorstash.errors import unknown as unknown_name
 from tensorstash.gather.layout import Batch
@@ -549,10 +549,10 @@ class Scaler:
 
 
 def scaler_of(source: Source, statistics: Statistics, kind: Kind, by: str | None, unknown: Unknown) -> Scaler:
-    """A scaler with the statistics of a source, for its spans; what calls it is called by the user."""
+    """A scaler with the statistics of a source, for its spans."""
     names = [] if by is None else names_of(source, by)[0]
     if statistics.doubts:
-        warnings.warn(doubts_text(statistics.doubts, names, by), UserWarning, stacklevel=3)
+        warn(doubts_text(statistics.doubts, names, by))
     spans, variates = statistics.spans, scaled_variates(source, statistics.center)
     fields = kind, by, statistics.rows, spans, statistics.center, statistics.scale, names, unknown
     codes = {} if by in NO_CODES else code_spans(source, str(by), {**spans, **variates})
