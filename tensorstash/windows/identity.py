@@ -1,4 +1,4 @@
-"""What windows are: which rows they hold and what their numbers mean, in a few plain values."""
+"""What windows are: which rows they hold, how far they look back and what their numbers mean, in a few plain values."""
 
 import math
 import zlib
@@ -193,3 +193,16 @@ def _in_time(time_span: TimeSpan) -> dict[str, list[Any]]:
         ]
         for span in time_span.shown
     }
+
+
+def needs(placement: Placement) -> dict[str, Any]:
+    """What `Windows.needs` returns."""
+    found: dict[str, Any] = {"slots": placement.history, "during": {}}
+    for part in placement.time_spans:
+        text, name = part.start.text, part.table.name
+        starts = {span.name: int(text) if is_integer(text) else str(text) for span in part.shown}
+        if name is not None:
+            found.setdefault("tables", {}).setdefault(name, {}).update(starts)
+        elif part.start.steps < 0:
+            found["during"].update(starts)
+    return found
