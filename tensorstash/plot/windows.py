@@ -9,8 +9,7 @@ from tensorstash.common.calendar import Calendar
 from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.text import type_text
-from tensorstash.plot.axes import entity_lanes, label_times, legend_beside, pyplot, time_axis
-from tensorstash.stash.printed import chosen_entities
+from tensorstash.plot.axes import chosen_entities, entity_lanes, label_times, legend_beside, pyplot, time_axis
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import nearest_rows, steps_after, times_at

@@ -5,9 +5,6 @@ from collections.abc import Iterable, Sequence
 from textwrap import indent
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from tensorstash.common.dtypes import Int64s
 from tensorstash.common.text import aligned, counted, cut
 
 if TYPE_CHECKING:
@@ -36,12 +33,6 @@ def entity_text(stash: "Stash", entity: int) -> str:
         return "all rows"
     name = stash.entity_at(entity)
     return ", ".join(map(str, name)) if isinstance(name, tuple) else str(name)
-
-
-def chosen_entities(stash: "Stash", most: int) -> Int64s:
-    """The indices of at most `most` entities at equal distances."""
-    count = len(stash.offsets) - 1
-    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
 
 
 def _table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
