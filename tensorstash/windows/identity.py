@@ -13,8 +13,8 @@ from tensorstash.common.calendar import Calendar
 from tensorstash.common.checks import is_integer
 from tensorstash.common.frequency import Frequency
 from tensorstash.stash.header import names_checksum
-from tensorstash.stash.meaning import meaning, plain
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.meaning import OF_VALUES, meaning, plain
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.time_spans import TimeSpan
 
@@ -22,7 +22,6 @@ OF_ROWS = {  # fields of which each shard of some data has its own, or which the
     *("windows", "entities", "rows", "first_time", "last_time", "names", "offsets", "runs", "row_times"),
     *("known_times", "entities_in_tables", "cover", "variates", "frequency"),
 }
-_OF_VALUES = ("fill", "empty", "scaling")  # traits that a state may change
 
 
 def meanings(placement: Placement) -> dict[str, dict[str, Any]]:
@@ -95,7 +94,7 @@ def of_numbers(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _of_numbers(traits: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {trait: value for trait, value in traits.items() if trait not in _OF_VALUES}
+    kept = {trait: value for trait, value in traits.items() if trait not in OF_VALUES}
     return {trait: value for trait, value in kept.items() if trait != "type" or "float" not in value}
 
 
