@@ -15,6 +15,7 @@ from tests.words import Int64s, Tail
 
 OF_NUMBERS = ["sequential", "shuffled", "blocks", "lanes"]  # orders that need no more than the number of windows
 KINDS = [*OF_NUMBERS, "own ids", "by key", "backwards"]  # the last two are unknown to the package
+OBJECTS = [kind for kind in KINDS if kind not in ("sequential", "shuffled")]  # those that `order=` takes
 TAILS = ["keep", "pad", "drop"]
 SPANS = {"past": ("i64", -2, 0), "target": ("f32", 0, 1), "pack": ("pack", -1, 1), "flag": ("flag", -2, 1)}
 

@@ -53,7 +53,7 @@ def host_batches(
     groups: Iterable[tuple[Steps, Located]],
     memory: "Recycled | Staged",
     *,
-    on_disk: bool = False,
+    on_disk: bool,
 ) -> Iterator[Gathered]:
     """The batches of all steps, in whichever thread iterates; `on_disk` asks for the pages of those that follow.
 

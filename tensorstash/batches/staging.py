@@ -126,9 +126,8 @@ class Staged:
         """The batch of filled buffers and of its other tensors, which is being copied to the device."""
         (entries,) = variates  # each batch is copied by itself
         filled, others = buffers, rest | entries
-        if self._gathered is not None:
-            filled, others = [], as_batch(self._groups, self._names, filled) | others
-            others = others if self._early is None else self._early(others)
+        if self._early is not None:
+            filled, others = [], self._early(as_batch(self._groups, self._names, buffers) | others)
         staged = [*filled]
         # entries that share a tensor share one on the device: jagged tensors can be added only with the same offsets
         numbers: dict[int, int] = {}  # of each among those that are staged

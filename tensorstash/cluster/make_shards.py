@@ -15,6 +15,7 @@ from tensorstash.cluster.resume import resume
 from tensorstash.cluster.rows_by_shard import SourceRows
 from tensorstash.cluster.shard_file import ShardReport, ShardWriter, frequency_of, write_index
 from tensorstash.cluster.store import Store
+from tensorstash.cluster.vocabularies import with_vocabularies
 from tensorstash.cluster.with_ray import ray_data, write_with_ray
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import HASH, check_shards
@@ -29,7 +30,6 @@ from tensorstash.ingest.load import plan
 from tensorstash.ingest.request import Duplicates, Request, Static
 from tensorstash.ingest.segment_key import argument_keys, key_of
 from tensorstash.ingest.snapshot import Snapshot
-from tensorstash.ingest.vocabularies import with_vocabularies
 from tensorstash.sources.locate import is_paths, label_of_paths
 from tensorstash.sources.read import Source
 

@@ -51,7 +51,7 @@ NAMES = {
 
 # members of public classes that other rooms of the package use, and users do not: `dir` and the reference lack them
 INSIDE = {
-    **dict.fromkeys(("Blocks", "ByTime", "Lanes", "PerEntity", "Weighted"), "bind"),
+    **{name: "bind" for name, public in NAMES.items() if public.kind == "order"},
     "During": "by_names",
     "InstanceNorm": "whole_windows",
     "Loader": "__getitem__ prefetch_factor",

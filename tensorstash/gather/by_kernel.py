@@ -26,36 +26,54 @@ class KernelGather:
     starts: tuple[tuple[int, int], ...]  # of each span, its buffer and where it begins there, in bytes a window
     flagging: tuple[int, ...]  # of each tensor of flags, the span with which the kernel writes it
 
+    def fill(self, to: Buffers, rows: Rows, component: Int32s | None) -> None:
+        """Fill the buffers of a batch on the host."""
+        plan, count, threads = self.plan, count_of(rows), torch.get_num_threads()
+        begins = [buffer.data_ptr() for buffer in to.values]
+        out = [begins[buffer] + start * count for buffer, start in self.starts]
+        flags = [0] * len(out)
+        for span, tensor in zip(self.flagging, to.observed):
+            flags[span] = tensor.data_ptr()
+        if isinstance(rows, Picked):
+            kernel.take(plan, rows.rows, out, flags, component, threads)
+            return
+        skips = None
+        if isinstance(rows, Stretches):
+            fragments, pieces, anchors = as_fragments(rows, plan.struct.history + plan.struct.horizon)
+            plan = kernel.with_fragments(plan, fragments, pieces)
+        else:
+            anchors, skips = rows.anchors, None if rows.skips is None else np.ascontiguousarray(rows.skips.T)
+            if plan.first is not None:
+                first = plan.first[0] if component is None else plan.first[component]
+                component = first + rows.variates.astype(np.int32)
+        kernel.gather(plan, anchors, out, flags if to.observed else None, component, skips, threads)
+
 
 def kernel_gather(groups: Sequence[SpanGroup], flags: Flags, memories: Sequence[Memory]) -> KernelGather:
     """How spans are gathered into these buffers."""
     spans = [span for group in groups for span in group.spans]
-    slots = [span.slots for span in spans]
+    slots, draws = [span.slots for span in spans], draws_of(spans)
+    fills = next((memory.filling.fills for memory in memories if memory.filling is not None), None)
+    structs = [
+        SpanStruct(
+            start=span.start,
+            length=len(span),
+            step=span.step,
+            draw=draw_number(span, draws),
+            empty=0 if fills is None else int(fills[span.column]) & _WORD,
+        )
+        for span in spans
+    ]
     return KernelGather(
-        plan=_plan(spans, memories),
+        plan=kernel.compile_plan(
+            structs,
+            [_source(spans, memory) for memory in memories],
+            history=max(0, *(-span.start for span in spans)),
+            horizon=max(0, *(span.stop for span in spans)),
+            by_item=spans[0].variates is not None,
+        ),
         starts=tuple((k, j * group.span_bytes) for k, group in enumerate(groups) for j in range(len(group.spans))),
         flagging=tuple(map(slots.index, flags.slots)),
-    )
-
-
-def _plan(spans: Sequence[Span], memories: Sequence[Memory]) -> kernel.KernelPlan:
-    fills = next((memory.filling.fills for memory in memories if memory.filling is not None), None)
-    draws = draws_of(spans)
-    return kernel.compile_plan(
-        [
-            SpanStruct(
-                start=span.start,
-                length=len(span),
-                step=span.step,
-                draw=draw_number(span, draws),
-                empty=0 if fills is None else int(fills[span.column]) & _WORD,
-            )
-            for span in spans
-        ],
-        [_source(spans, memory) for memory in memories],
-        history=max(0, *(-span.start for span in spans)),
-        horizon=max(0, *(span.stop for span in spans)),
-        by_item=spans[0].variates is not None,
     )
 
 
@@ -65,25 +83,3 @@ def _source(spans: Sequence[Span], memory: Memory) -> kernel.Source:
         return kernel.Source(items)
     ends = np.append(filling.fragments.first[1:], filling.slots)
     return kernel.Source(items, filling.fragments, guide(ends[:, None]))
-
-
-def fill_by_kernel(how: KernelGather, to: Buffers, rows: Rows, component: Int32s | None) -> None:
-    """Fill the buffers of a batch on the host."""
-    plan, count, threads = how.plan, count_of(rows), torch.get_num_threads()
-    begins = [buffer.data_ptr() for buffer in to.values]
-    out = [begins[buffer] + start * count for buffer, start in how.starts]
-    flags = [0] * len(out)
-    for span, tensor in zip(how.flagging, to.observed):
-        flags[span] = tensor.data_ptr()
-    if isinstance(rows, Picked):
-        kernel.take(plan, rows.rows, out, flags, component, threads)
-        return
-    skips = None
-    if isinstance(rows, Stretches):
-        fragments, pieces, anchors = as_fragments(rows, plan.struct.history + plan.struct.horizon)
-        plan = kernel.with_fragments(plan, fragments, pieces)
-    else:
-        anchors, skips = rows.anchors, None if rows.skips is None else np.ascontiguousarray(rows.skips.T)
-        if plan.first is not None:
-            component = (plan.first[0] if component is None else plan.first[component]) + rows.variates.astype(np.int32)
-    kernel.gather(plan, anchors, out, flags if to.observed else None, component, skips, threads)

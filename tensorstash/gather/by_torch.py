@@ -9,7 +9,7 @@ for every dtype.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -60,6 +60,14 @@ class TorchPlan(NamedTuple):
     horizon: int
     needs_rows: bool  # whether a column has no strided view
 
+    def fill(self, to: Buffers, rows: Rows, component: Int32s | None) -> None:
+        """Fill the buffers of a batch on the host, with rows in arrays of numpy."""
+        library.warn_of_absence()
+        index = np.arange(count_of(rows))
+        by_number = by_component(component)
+        each = [(k, None if component is None else torch.from_numpy(index[which])) for k, which in by_number]
+        fill_by_torch(self, to, each_array(rows, torch.from_numpy), each)
+
 
 def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Sequence[Memory]) -> TorchPlan:
     """The plan for spans in these buffers."""
@@ -68,7 +76,14 @@ def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Seq
     fillings = (memory.filling for memory in memories if memory.filling is not None)
     shared = {id(some.fragments): some.fragments for some in fillings}  # by all packs of one memory
     fragments = {k: as_tensors(some, device) for k, some in shared.items() if some is not None}
-    of_memories = tuple(_of_memory(memory, layout, fragments) for memory in memories)
+    of_memories = tuple(
+        TorchMemory(
+            columns=tuple(_column(memory, group, span) for group in layout for span in group.spans),
+            fragments=None if memory.filling is None else fragments.get(id(memory.filling.fragments)),
+            width=math.prod(memory.columns[layout[0].spans[0].column].shape[1:]),
+        )
+        for memory in memories
+    )
     return TorchPlan(
         layout=tuple(layout),
         slots=tuple(torch.tensor([*slots], dtype=torch.int64, device=device) for slots, _ in alike),
@@ -78,14 +93,6 @@ def torch_plan(spans: Sequence[Span], layout: Sequence[SpanGroup], memories: Seq
         history=max(-span.start for span in spans),
         horizon=max(span.stop for span in spans),
         needs_rows=any(column.strided is None for memory in of_memories for column in memory.columns),
-    )
-
-
-def _of_memory(memory: Memory, layout: Sequence[SpanGroup], fragments: Mapping[int, Fragments]) -> TorchMemory:
-    return TorchMemory(
-        columns=tuple(_column(memory, group, span) for group in layout for span in group.spans),
-        fragments=None if memory.filling is None else fragments.get(id(memory.filling.fragments)),
-        width=math.prod(memory.columns[layout[0].spans[0].column].shape[1:]),
     )
 
 
@@ -107,15 +114,7 @@ def _strided(items: torch.Tensor, group: SpanGroup, distance: int) -> torch.Tens
     return items.as_strided((max(0, positions), window), (row, distance))
 
 
-def fill_on_host(plan: TorchPlan, to: Buffers, rows: Rows, component: Int32s | None) -> None:
-    """Fill the buffers of a batch on the host, with rows in arrays of numpy."""
-    library.warn_of_absence()
-    index = np.arange(count_of(rows))
-    each = [(k, None if component is None else torch.from_numpy(index[which])) for k, which in by_component(component)]
-    fill(plan, to, each_array(rows, torch.from_numpy), each)
-
-
-def fill(plan: TorchPlan, to: Buffers, rows: Rows, components: ByComponent) -> None:
+def fill_by_torch(plan: TorchPlan, to: Buffers, rows: Rows, components: ByComponent) -> None:
     """Fill the buffers of a batch. All tensors lie where the columns do."""
     if to.values[0].is_cpu:
         check_threads()

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int32s
-from tensorstash.gather.by_kernel import KernelGather, fill_by_kernel, kernel_gather
-from tensorstash.gather.by_torch import ByComponent, TorchPlan, fill, fill_on_host, torch_plan
+from tensorstash.gather.by_kernel import KernelGather, kernel_gather
+from tensorstash.gather.by_torch import ByComponent, TorchPlan, fill_by_torch, torch_plan
 from tensorstash.gather.computed import ComputedSpan, ComputedValues, compute_in, computed_spans
 from tensorstash.gather.layout import Batch, Buffers, Flags, SpanGroup, as_batch, flags_of, span_groups
 from tensorstash.gather.memory import Memory
@@ -95,10 +95,7 @@ def gather_into(
     """
     flags: Batch = {}
     for plan, of_plan, to in _with_buffers(plans, rows, buffers):
-        if isinstance(plan.executor, TorchPlan):
-            fill_on_host(plan.executor, to, of_plan, component)
-        else:
-            fill_by_kernel(plan.executor, to, of_plan, component)
+        plan.executor.fill(to, of_plan, component)
         if isinstance(of_plan, InSlots):
             for one in plan.computed:
                 compute_in(one, component, of_plan, to.values[one.buffer], to.observed[one.flags])
@@ -117,7 +114,7 @@ def gather_on_device(
     """
     buffers, flags = _fresh(plans, rows), Batch()
     for plan, of_plan, to in _with_buffers(plans, rows, buffers):
-        fill(plan.executor, to, of_plan, components)  # type: ignore[arg-type]  # compiled with `by_kernel=False`
+        fill_by_torch(plan.executor, to, of_plan, components)  # type: ignore[arg-type]  # compiled with `by_kernel=False`
         if isinstance(of_plan, InSlots):  # one plan of a call has slots, so these are written once
             for values in computed:
                 values.write(to.values[values.computed.buffer])

@@ -71,6 +71,12 @@ def time_axis(stash: Stash, edges: Int64s) -> NDArray[Any]:
     return edges if unit is None else edges.astype(f"datetime64[{'D' if unit == 'd' else unit}]")
 
 
+def chosen_entities(stash: Stash, most: int) -> Int64s:
+    """The indices of at most `most` entities at equal distances."""
+    count = len(stash.offsets) - 1
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+
+
 def entity_lanes(plt: Any, axes: Any, stash: Stash, chosen: Int64s, most_names: int) -> Any:
     """Axes with a lane for each entity, of which at most `most_names` are named; `None` makes a new figure."""
     if axes is None:

@@ -10,9 +10,16 @@ from tensorstash.common.calendar import GivenStep
 from tensorstash.common.checks import names_in
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.text import counted
-from tensorstash.plot.axes import check_stash, entity_lanes, label_times, legend_beside, pyplot, time_axis
+from tensorstash.plot.axes import (
+    check_stash,
+    chosen_entities,
+    entity_lanes,
+    label_times,
+    legend_beside,
+    pyplot,
+    time_axis,
+)
 from tensorstash.stash.missing import missing_rows
-from tensorstash.stash.printed import chosen_entities
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import entity_runs, find_runs, step_of
 

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tensorstash.common.calendar import Calendar
 from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.text import type_text
-from tensorstash.plot.axes import entity_lanes, label_times, legend_beside, pyplot, time_axis
-from tensorstash.stash.printed import chosen_entities
+from tensorstash.plot.axes import chosen_entities, entity_lanes, label_times, legend_beside, pyplot, time_axis
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.extent import extent, slot_times
 from tensorstash.windows.placement import Placement
+from tensorstash.windows.slots import nearest_rows, steps_after, times_at
 from tensorstash.windows.windows import Windows
 
 if TYPE_CHECKING:
@@ -94,13 +94,46 @@ def _covered(placement: Placement) -> tuple[Int64s, Int64s, Int64s, Int64s, Int6
     """
     if placement.points is not None or not placement.spans:
         ids = np.arange(len(placement))
-        first, moments, last = extent(placement, ids)
+        first, moments, last = _extent(placement, ids)
         return placement.window_entities(ids), first, moments, moments, last
     within = placement.intervals
     first = within.first
     last = first + within.stride * (np.diff(within.guide.ends, prepend=0) - 1)
     judged = placement.history if placement.horizon else 0  # the first slot whose time decides the part of a split
     edges = (first, last + max(placement.history, 1) - 1, first + judged, last + placement.length - 1)
-    first_past, last_past, first_future, last_future = (slot_times(placement, edge) for edge in edges)
+    first_past, last_past, first_future, last_future = (_slot_times(placement, edge) for edge in edges)
     entity = placement.entities_at(placement.label_rows(first + placement.history))
     return entity, first_past, last_past, first_future, last_future
+
+
+def _extent(placement: Placement, ids: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """The first time that each window reads, its own time and the last time that it reads; rows of a stash without."""
+    anchors = placement.anchor_slots(ids)
+    if placement.points is None:
+        moments = _slot_times(placement, anchors + placement.label_offset)
+    else:
+        moments = placement.points.time[ids]
+    starts, stops = [moments], [moments]
+    for time_span in placement.time_spans:
+        around, ticks = time_span.table.moments(moments), time_span.table.window_ticks
+        starts.append(time_span.start.moved(around) // ticks)
+        stops.append(time_span.stop.moved(around) // ticks)
+    if placement.spans:
+        starts.append(_slot_times(placement, anchors - placement.history))
+        stops.append(_slot_times(placement, anchors + placement.horizon - 1) if placement.horizon else moments)
+    return np.minimum.reduce(starts), moments, np.maximum.reduce(stops)
+
+
+def _slot_times(placement: Placement, slots: Int64s) -> Int64s:
+    """The time of each slot, or its row without times; of an empty slot that of the nearest row without a frequency.
+
+    Slots outside of a calendar have its first or last time.
+    """
+    (rows, distance), step = nearest_rows(placement.slots, slots), placement.slots.frequency
+    if placement.stash.time is None:
+        return rows
+    if step is None:
+        return placement.times[rows]
+    if isinstance(step, Calendar):
+        return np.clip(steps_after(placement.slots, placement.times, rows, distance), *step.times[[0, -1]])
+    return times_at(placement.slots, placement.times, slots)

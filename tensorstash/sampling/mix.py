@@ -19,6 +19,7 @@ from tensorstash.windows.chain import Chain
 from tensorstash.windows.contents import Contents
 from tensorstash.windows.identity import columns_of, meanings, of_numbers, placement_identity, widths_of
 from tensorstash.windows.ids import Ids
+from tensorstash.windows.meaning import OF_PACKS
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.traits import Trait, clock_traits, column_traits, static_trait
 from tensorstash.windows.windows import Windows
@@ -155,15 +156,12 @@ class Mix(Several):
 _SHOWN = 8  # components in a repr
 
 
-_OF_PACKS = {"shape", "members"}  # components may differ in these if each column is a row of its own
-
-
 def _common(placement: Placement) -> dict[str, dict[str, Any]]:
     """What the entries of a batch mean, without what components need not share."""
     found = meanings(placement)
     whole = {span.column for span in placement.shown if span.variates is None}
     for name in widths_of(placement).keys() - whole:
-        found["columns"][name] = {trait: v for trait, v in found["columns"][name].items() if trait not in _OF_PACKS}
+        found["columns"][name] = {trait: v for trait, v in found["columns"][name].items() if trait not in OF_PACKS}
     return found
 
 

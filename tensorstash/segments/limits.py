@@ -15,7 +15,6 @@ from pathlib import PurePosixPath
 
 import psutil
 
-from tensorstash.common.memory import lacks_memory
 from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError
 
@@ -23,6 +22,7 @@ _CGROUPS = "sys/fs/cgroup"
 _CACHED = re.compile(r"^(total_)?(?:in)?active_file (\d+)$", re.MULTILINE)  # of a `memory.stat`
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 _NO_LIMIT = 1 << 62  # version 1 has no word for it, but a number near 2**63
+_NO_MEMORY = os.strerror(errno.ENOMEM), "can't start new thread"  # where libraries tell it in words alone
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -69,7 +69,7 @@ def memory_told() -> Iterator[None]:
         yield
     except Exception as error:
         cause: BaseException | None = error
-        while cause is not None and not lacks_memory(cause):
+        while cause is not None and not _lacks_memory(cause):
             cause = cause.__cause__
         if cause is None or isinstance(error, NoMemoryError):
             raise
@@ -77,6 +77,12 @@ def memory_told() -> Iterator[None]:
             f"A load needs memory for its columns and beside them, and the system gave no more: {cause or 'no memory'}."
             " Load fewer columns or a narrower dtype, or allow this process more: ulimit -v shows its limit."
         ) from error
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    """Whether an error means that this process may not have more memory, or addresses for another thread."""
+    is_refused = isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
+    return is_refused or any(text in str(error) for text in _NO_MEMORY)
 
 
 def map_file(fd: int, nbytes: int, flags: int = mmap.MAP_SHARED, prot: int = _READ_WRITE) -> mmap.mmap:

@@ -1,20 +1,18 @@
 """A stash as text and as HTML, from the header alone."""
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from textwrap import indent
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from tensorstash.common.dtypes import Int64s
-from tensorstash.common.html import table
-from tensorstash.common.text import aligned, counted
+from tensorstash.common.text import aligned, counted, cut
 
 if TYPE_CHECKING:
     from tensorstash.stash.stash import Stash
 
-_MOST_COLUMNS = 100  # in a notebook
+# in a notebook
+_MOST_COLUMNS = 100
+_LONGEST_TEXT = 80  # characters
 
 
 def as_text(stash: "Stash") -> str:
@@ -26,7 +24,7 @@ def as_html(stash: "Stash") -> str:
     """What a notebook shows: the same as a table."""
     head, *body = _lines(stash)
     more = f"<p>and {len(body) - _MOST_COLUMNS:,} more columns</p>" if len(body) > _MOST_COLUMNS else ""
-    return f"<p><b>Stash</b>: {html.escape(_caption(stash))}</p>{table(head, body[:_MOST_COLUMNS])}{more}"
+    return f"<p><b>Stash</b>: {html.escape(_caption(stash))}</p>{_table(head, body[:_MOST_COLUMNS])}{more}"
 
 
 def entity_text(stash: "Stash", entity: int) -> str:
@@ -37,10 +35,13 @@ def entity_text(stash: "Stash", entity: int) -> str:
     return ", ".join(map(str, name)) if isinstance(name, tuple) else str(name)
 
 
-def chosen_entities(stash: "Stash", most: int) -> Int64s:
-    """The indices of at most `most` entities at equal distances."""
-    count = len(stash.offsets) - 1
-    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+def _table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    """A table whose texts are escaped, and stay short whatever the data."""
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cut(cell, _LONGEST_TEXT))}</{tag}>" for cell in cells) + "</tr>"
+
+    return f"<table>{row(head, 'th')}{''.join(row(cells, 'td') for cells in body)}</table>"
 
 
 def _lines(stash: "Stash") -> list[tuple[str, ...]]:

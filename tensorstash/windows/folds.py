@@ -6,11 +6,11 @@ from typing import Literal, SupportsIndex, cast
 
 import numpy as np
 
+from tensorstash.common.calendar import Step
 from tensorstash.common.checks import at_least, flag, is_integer, one_of
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Duration, Frequency, frequency, is_zero
 from tensorstash.errors import DataError
-from tensorstash.stash.stash import Stash
 from tensorstash.windows.cuts import AFTER_ALL, BEFORE_ALL, between, cut_at, cut_at_slots, first_slots, slots_of
 from tensorstash.windows.known_ahead import warn_of_missing
 from tensorstash.windows.latest import last_rows
@@ -48,7 +48,7 @@ def folds(
     by = _shift(placement, step, number, "step", are_rows=are_rows)
     pause = _shift(placement, gap, 1, "gap", are_rows=are_rows)
     first, last = _anchors(placement, per, of)
-    behind = Shift("", placement.slots.frequency or _tick(placement.stash), 1), 1
+    behind = Shift("", _step_of(placement), 1), 1
     if placement.stash.time is not None:  # the last cut must be a time that fits
         _moved(times_at(placement.slots, placement.times, last[last >= 0]), *behind)
     cut = partial(_cut, placement, in_slots=in_slots)
@@ -99,7 +99,7 @@ def _shift(placement: Placement, length: Length, times: int, what: str, *, are_r
 
     Cuts may be so many `times` that length away from the last anchor.
     """
-    step = placement.slots.frequency or _tick(placement.stash)
+    step = _step_of(placement)
     if what == "gap" and is_zero(length):
         shift = Shift(str(length), step, 0)
     elif not is_integer(length):
@@ -119,8 +119,9 @@ def _shift(placement: Placement, length: Length, times: int, what: str, *, are_r
     return shift
 
 
-def _tick(stash: Stash) -> Frequency:
-    return Frequency("1 tick", "ticks", 1, 0, stash.clock)
+def _step_of(placement: Placement) -> Step:
+    """The step of time, or a tick where there is none."""
+    return placement.slots.frequency or Frequency("1 tick", "ticks", 1, 0, placement.stash.clock)
 
 
 def _anchors(placement: Placement, per: Per | None, of: str | None) -> tuple[Int64s, Int64s]:

@@ -1,4 +1,4 @@
-"""What windows are: which rows they hold and what their numbers mean, in a few plain values."""
+"""What windows are: which rows they hold, how far they look back and what their numbers mean, in a few plain values."""
 
 import math
 import zlib
@@ -13,8 +13,8 @@ from tensorstash.common.calendar import Calendar
 from tensorstash.common.checks import is_integer
 from tensorstash.common.frequency import Frequency
 from tensorstash.stash.header import names_checksum
-from tensorstash.stash.meaning import meaning, plain
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.meaning import OF_VALUES, meaning, plain
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.time_spans import TimeSpan
 
@@ -22,7 +22,6 @@ OF_ROWS = {  # fields of which each shard of some data has its own, or which the
     *("windows", "entities", "rows", "first_time", "last_time", "names", "offsets", "runs", "row_times"),
     *("known_times", "entities_in_tables", "cover", "variates", "frequency"),
 }
-_OF_VALUES = ("fill", "empty", "scaling")  # traits that a state may change
 
 
 def meanings(placement: Placement) -> dict[str, dict[str, Any]]:
@@ -95,7 +94,7 @@ def of_numbers(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _of_numbers(traits: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {trait: value for trait, value in traits.items() if trait not in _OF_VALUES}
+    kept = {trait: value for trait, value in traits.items() if trait not in OF_VALUES}
     return {trait: value for trait, value in kept.items() if trait != "type" or "float" not in value}
 
 
@@ -193,3 +192,16 @@ def _in_time(time_span: TimeSpan) -> dict[str, list[Any]]:
         ]
         for span in time_span.shown
     }
+
+
+def needs(placement: Placement) -> dict[str, Any]:
+    """What `Windows.needs` returns."""
+    found: dict[str, Any] = {"slots": placement.history, "during": {}}
+    for part in placement.time_spans:
+        text, name = part.start.text, part.table.name
+        starts = {span.name: int(text) if is_integer(text) else str(text) for span in part.shown}
+        if name is not None:
+            found.setdefault("tables", {}).setdefault(name, {}).update(starts)
+        elif part.start.steps < 0:
+            found["during"].update(starts)
+    return found

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensorstash.common.dtypes import Int64s
+from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.native.guide import guide
 from tensorstash.native.guide import locate as locate_pieces
 from tensorstash.native.kernel import Guide
@@ -115,3 +115,9 @@ def union(low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
     stops = np.maximum.accumulate(high)
     new = np.append(True, low[1:] > stops[:-1])
     return low[new], stops[np.append(new[1:], True)]
+
+
+def true_ranges(mask: Bools, start: int = 0) -> tuple[Int64s, Int64s]:
+    """The ranges `[low, high)` of true values in a mask, whose first value is that of position `start`."""
+    edges = np.flatnonzero(np.diff(mask, prepend=False, append=False)) + start
+    return edges[::2], edges[1::2]

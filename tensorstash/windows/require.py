@@ -9,10 +9,9 @@ import numpy as np
 
 from tensorstash.common.checks import is_flag, names_in, shown
 from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.common.ranges import true_ranges
 from tensorstash.gather.span import Span
 from tensorstash.stash.missing import missing_rows
-from tensorstash.windows.intervals import cut_ranges, union
+from tensorstash.windows.intervals import cut_ranges, true_ranges, union
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.row_ranges import missing_ranges, slot_ranges
 from tensorstash.windows.slots import Slots, empty_slots, rows_from, run_edges

@@ -6,10 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int64s
-from tensorstash.common.ranges import true_ranges
 from tensorstash.stash.missing import missing_rows
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.intervals import cut_ranges, union
+from tensorstash.windows.intervals import cut_ranges, true_ranges, union
 from tensorstash.windows.slots import Slots, slots_at
 
 _BLOCK = 1 << 20  # rows scanned at a time

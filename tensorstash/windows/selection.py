@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from tensorstash.common.checks import array_of, shown
 from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.common.ranges import true_ranges
 from tensorstash.errors import NoWindowError
 from tensorstash.windows.at import points_of
-from tensorstash.windows.intervals import Intervals, drop, keep, of_ids
+from tensorstash.windows.intervals import Intervals, drop, keep, of_ids, true_ranges
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.points import Refused, placed
 from tensorstash.windows.require import Required, incomplete, of_history

@@ -6,33 +6,10 @@ from typing import Any, NamedTuple
 
 from tensorstash.common.text import told
 from tensorstash.errors import SchemaError
-from tensorstash.stash.meaning import meaning, plain
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.identity import clock_of, tables_of
+from tensorstash.windows.meaning import OPTIONAL, TRAITS, meaning, plain
 from tensorstash.windows.placement import Placement
-
-# of each trait of a column its name in messages, and what makes it alike
-_TRAITS = {
-    "type": ("type", "Load both with the same dtype=, or ts.column(..., dtype=...)."),
-    "kind": ("kind", "Load the column from the same kind of values in both."),
-    "unit": ("unit", "Convert it to one unit before loading."),
-    "zone": ("time zone", "Convert it to one time zone before loading."),
-    "fields": ("fields", "Take the same fields of ts.calendar in the same order."),
-    "shape": (
-        "shape",
-        "Pack as many columns in both loads, take ts.each of the column in spans=, which has a row for each of its "
-        "columns, or leave it out with columns= or spans=.",
-    ),
-    "members": ("members", "Pack the same columns in the same order."),
-    "buckets": ("number of buckets", "Give both the same number in ts.hashed."),
-    "vocabulary": ("vocabulary", "Give both one vocabulary=, or load one with like= of the other."),
-    "fill": ("fill=", "Give both the same."),
-    "empty": ("value in empty slots", "Give both the same empty=."),
-    "validity": ("columns marked by the ts.is_valid", "Take ts.is_valid of the same columns."),
-    "scaling": ("scaling", "Apply a scaler to both, or to neither."),
-}
-# a component without empty slots needs no value for them, and a column of lists has no names for its items
-_OPTIONAL = {"empty", "members"}
 
 
 class Trait(NamedTuple):
@@ -52,12 +29,12 @@ class Trait(NamedTuple):
 
 def column_traits(stash: Stash, name: str, meanings: Mapping[str, Any], called: str) -> Iterator[Trait]:
     """The traits of a column, from what `meaning` says of it, and what it is called."""
-    for trait, (text, remedy) in _TRAITS.items():
+    for trait, (text, remedy) in TRAITS.items():
         value = meanings.get(trait, "number" if trait == "kind" else None)
         is_vocabulary = trait == "vocabulary" and trait in meanings
         shown = partial(stash.vocabulary, name) if is_vocabulary else None
         grows = is_vocabulary and stash.about(name).unknown is None  # else unknown values have the next code
-        if trait not in _OPTIONAL or trait in meanings:
+        if trait not in OPTIONAL or trait in meanings:
             yield Trait(f"{text} of {called!r}", value, remedy, shown, grows)
 
 

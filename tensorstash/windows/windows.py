@@ -20,10 +20,9 @@ from tensorstash.windows.contents import Contents
 from tensorstash.windows.display import as_text
 from tensorstash.windows.during import Side
 from tensorstash.windows.entities import of_named
-from tensorstash.windows.extent import needs
 from tensorstash.windows.folds import Per, folds
 from tensorstash.windows.gaps import Gaps
-from tensorstash.windows.identity import fingerprint
+from tensorstash.windows.identity import fingerprint, needs
 from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.latest import last_rows, last_values
 from tensorstash.windows.making import (

@@ -1,6 +1,7 @@
 """Batches of `ts.each` from loaders: recycled, copied, resident, prefetched, from a file; what they take."""
 
 import tracemalloc
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tests import kernel
+from tests.epochs import KINDS, ordered, shuffle_of
 from tests.late_device import LateCopies
 from tests.variates import Batch, DataSet, mixes, same, windows_of
 
@@ -104,14 +106,13 @@ def in_lanes() -> ts.Windows:
     return ts.Windows(stash, spans={"past": (ts.each("x", "c"), -1, 0), "c": ("c", -1, 0)})
 
 
-ORDERS: dict[str, Any] = {
+# keys are made from values of windows, which here have a row for each column
+ORDERS: dict[str, Any] = {kind: partial(shuffle_of, kind, 4, 40) for kind in KINDS if kind != "by key"} | {
     "weighted": lambda: ts.Weighted(np.arange(40)),
     "by entity": lambda: ts.Weighted([1, 3], per="entity"),
-    "blocks": lambda: ts.Blocks(4),
     "by time": lambda: ts.ByTime(shuffle=True),
     "per entity": lambda: ts.PerEntity(9),
-    "lanes": lambda: ts.Lanes(4),
-    "own ids": lambda: [*range(0, 40, 3), 7, 7],
+    "ids": lambda: [*range(0, 40, 3), 7, 7],
 }
 
 
@@ -123,7 +124,7 @@ def test_rows_come_in_every_order(order: str, ranks: int) -> None:
     seen = 0
     for rank in range(ranks):
         of_rank: dict[str, Any] = {"num_replicas": ranks, "rank": rank}
-        for batch in ts.Loader(windows, size, order=ORDERS[order](), with_ids=True, **of_rank):
+        for batch in ts.Loader(windows, size, **ordered(ORDERS[order]()), with_ids=True, **of_rank):
             own = windows[batch["window"]]
             assert own.keys() < batch.keys()
             assert all(same(batch[name], tensor) for name, tensor in own.items())

@@ -14,9 +14,8 @@ import pytest
 
 import tensorstash as ts
 from tensorstash.sampling.order import SequenceOrder
-from tests.epochs import OwnIds, keys_of, windows_of
+from tests.epochs import OBJECTS, shuffle_of, windows_of
 from tests.oracle_load import like
-from tests.orders_of_strangers import Backwards, ByKey
 from tests.project.pages import ROOT, blocks
 
 SIZES = (18, 7)  # windows of the two loaders
@@ -38,17 +37,16 @@ def of_docstrings() -> Iterator[Any]:
         yield from found
 
 
-ORDERS = {
-    "blocks": ts.Blocks(3),
-    "lanes": ts.Lanes(4),
-    "weighted": ts.Weighted("i64"),
-    "weighted by entity": ts.Weighted([1.0, 2.0], per="entity"),
-    "by time": ts.ByTime(shuffle=True),
-    "per entity": ts.PerEntity(3),
-    "own ids": OwnIds(7),
-    "by key": ByKey(keys_of),
-    "backwards": Backwards(),
-} | {f"of a docstring, {k}": order for k, order in enumerate(of_docstrings())}
+ORDERS = (
+    {kind: shuffle_of(kind, 4, 7) for kind in OBJECTS}
+    | {
+        "weighted": ts.Weighted("i64"),
+        "weighted by entity": ts.Weighted([1.0, 2.0], per="entity"),
+        "by time": ts.ByTime(shuffle=True),
+        "per entity": ts.PerEntity(3),
+    }
+    | {f"of a docstring, {k}": order for k, order in enumerate(of_docstrings())}
+)
 
 
 def loaders(order: Any) -> list[ts.Loader]:

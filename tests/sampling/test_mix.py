@@ -15,6 +15,7 @@ import tensorstash as ts
 from tensorstash.errors import SchemaError
 from tests import kernel, oracle
 from tests.data import DTYPES, Table
+from tests.epochs import OBJECTS, shuffle_of
 from tests.oracle_load import like
 from tests.words import ScalerKind as Kind
 
@@ -195,7 +196,8 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(SchemaError, match="No span or static column of a mix may be named 'source'"):
         ts.Mix({"a": source})
     mix = ts.Mix({"a": one})
-    for order in (ts.Blocks(3), ts.Lanes(2), ts.ByTime(), ts.PerEntity(), ts.Weighted([1.0])):
+    known = (shuffle_of(kind, 2, 12) for kind in OBJECTS)
+    for order in (*known, ts.ByTime(), ts.PerEntity(), ts.Weighted([1.0])):
         with pytest.raises(ValueError, match=like("order must be left out for a mix or shards")):
             ts.Loader(mix, 2, order=order)
     with pytest.raises(ValueError, match=r"order must be left out for a mix or shards"):

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tensorstash.gather.rows import Stretches
 from tests import oracle
-from tests.epochs import ordered
+from tests.epochs import KINDS, ordered, shuffle_of
 from tests.words import By, Side
 
 _STEP = 10  # of the regular series
@@ -189,24 +189,23 @@ def test_the_last_row_before_a_time_is_that_of_polars_join_asof(
     assert windows[:]["churn"].tolist() == joined["churn"].to_list()
 
 
-@pytest.mark.parametrize(
-    "shuffle",
-    [
-        False,
-        True,
-        ts.Blocks(7),
-        ts.ByTime(),
-        ts.PerEntity(3),
-        ts.Weighted("weight"),
-        ts.Weighted([1.0] * 40, per="entity"),
-    ],
-)
-def test_a_loader_holds_in_each_batch_what_the_windows_do(cards: tuple[ts.Stash, pl.DataFrame], shuffle: Any) -> None:
+ORDERS = {
+    "by time": ts.ByTime(),
+    "per entity": ts.PerEntity(3),
+    "weighted": ts.Weighted("weight"),
+    "weighted by entity": ts.Weighted([1.0] * 40, per="entity"),
+}
+
+
+# lanes need a stride, and keys a span in slots
+@pytest.mark.parametrize("kind", [*(kind for kind in KINDS if kind not in ("lanes", "by key")), *ORDERS])
+def test_a_loader_holds_in_each_batch_what_the_windows_do(cards: tuple[ts.Stash, pl.DataFrame], kind: str) -> None:
     """In every order, resident, with prefetch, on ranks, and resumed on others in the middle."""
     windows = windows_of(cards)
 
     def loader(**options: Any) -> ts.Loader:
-        return ts.Loader(windows, **ordered(shuffle), seed=3, with_ids=True, **({"batch_size": 32} | options))
+        order = ORDERS[kind] if kind in ORDERS else shuffle_of(kind, 32, len(windows))
+        return ts.Loader(windows, **ordered(order), seed=3, with_ids=True, **({"batch_size": 32} | options))
 
     def same(batch: dict[str, torch.Tensor]) -> list[int]:
         ids = batch["window"].tolist()

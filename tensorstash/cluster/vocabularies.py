@@ -1,4 +1,4 @@
-"""The vocabularies of a whole source, for loads of its parts: equal texts have equal codes in all of them."""
+"""The vocabularies of a whole source, for loads of its shards: equal texts have equal codes in all of them."""
 
 from dataclasses import replace
 from typing import Any

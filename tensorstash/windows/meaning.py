@@ -11,6 +11,31 @@ from tensorstash.stash.stash import Stash
 
 _LONGEST = 120  # the most characters of a list of members that is written out
 
+# of each trait its name in messages, in the order in which they are compared, and what makes it alike
+TRAITS = {
+    "type": ("type", "Load both with the same dtype=, or ts.column(..., dtype=...)."),
+    "kind": ("kind", "Load the column from the same kind of values in both."),
+    "unit": ("unit", "Convert it to one unit before loading."),
+    "zone": ("time zone", "Convert it to one time zone before loading."),
+    "fields": ("fields", "Take the same fields of ts.calendar in the same order."),
+    "shape": (
+        "shape",
+        "Pack as many columns in both loads, take ts.each of the column in spans=, which has a row for each of its "
+        "columns, or leave it out with columns= or spans=.",
+    ),
+    "members": ("members", "Pack the same columns in the same order."),
+    "buckets": ("number of buckets", "Give both the same number in ts.hashed."),
+    "vocabulary": ("vocabulary", "Give both one vocabulary=, or load one with like= of the other."),
+    "fill": ("fill=", "Give both the same."),
+    "empty": ("value in empty slots", "Give both the same empty=."),
+    "validity": ("columns marked by the ts.is_valid", "Take ts.is_valid of the same columns."),
+    "scaling": ("scaling", "Apply a scaler to both, or to neither."),
+}
+# a component without empty slots needs no value for them, and a column of lists has no names for its items
+OPTIONAL = {"empty", "members"}
+OF_PACKS = {"shape", "members"}  # components may differ in these if each column is a row of its own
+OF_VALUES = {"fill", "empty", "scaling"}  # what a state may change
+
 
 def meaning(stash: Stash, name: str) -> dict[str, Any]:
     """What the numbers of a column mean, in plain values that JSON keeps; what a column does not have is left out.
