@@ -103,7 +103,7 @@ def ranges(chain: Chain, located: Located) -> dict[Segment, Ranges]:
 def _in_slots(placement: Placement, anchors: Int64s) -> Iterator[Ranges]:
     """The bytes of the rows in slots."""
     columns: dict[tuple[int, int], list[str]] = {}
-    for span in placement.spans:
+    for span in placement.slot_spans:
         for name in span.columns:
             for slots in _slots(span, placement.stash[name][:1].nbytes):
                 columns.setdefault(slots, []).append(name)
@@ -115,7 +115,7 @@ def _in_slots(placement: Placement, anchors: Int64s) -> Iterator[Ranges]:
 
 def _in_time(time_span: TimeSpan, found: Stretches | Candidates) -> Ranges:
     """The bytes of the rows in a span in time, and of their times if batches have ages."""
-    start, row = _layout(time_span.stash, [span.column for span in time_span.spans])
+    start, row = _layout(time_span.stash, [span.column for span in (*time_span.spans, *time_span.ages)])
     low, high = time_span.ranges(found)
     return start + low * row, start + high * row
 

@@ -126,7 +126,7 @@ class ResidentColumns:
         ]
         items = {name: torch.from_numpy(items) for name, (items, _) in contents.static.items()}
         self.static = {name: as_integers(tensor).to(device, copy=True) for name, tensor in items.items()}
-        self.variates = variate_plans(placements[0].spans, [*held], by_kernel=False)
+        self.variates = variate_plans(placements[0].slot_spans, [*held], by_kernel=False)
         # columns may be freed with the loader, when the device still gathers from them
         used = [*self.static.values()]
         for plan in (*self.plans, *(variates.gather for variates in self.variates)):

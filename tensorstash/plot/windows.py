@@ -92,7 +92,7 @@ def _covered(placement: Placement) -> tuple[Int64s, Int64s, Int64s, Int64s, Int6
 
     Windows at points in time, or without a span in slots, are an interval each.
     """
-    if placement.points is not None or not placement.spans:
+    if placement.points is not None or not placement.slot_spans:
         ids = np.arange(len(placement))
         first, moments, last = extent(placement, ids)
         return placement.window_entities(ids), first, moments, moments, last

@@ -25,7 +25,7 @@ def rows_seen(source: Windows | Stash, stash: Stash) -> Rows:
     at, none = source.placement, np.empty(0, np.int64)
     ranges = [(none, none)]
     time_spans = [time_span for time_span in at.time_spans if time_span.stash is stash]
-    if stash is at.stash and at.spans and len(source):
+    if stash is at.stash and at.slot_spans and len(source):
         if at.points is None:
             start, stop = covered(at.intervals, at.length)
         else:

@@ -43,13 +43,14 @@ class Contents:
         if self.chain.has_slots:
             parts.append((first.whole_spans, [placement.memory for placement in self.chain.placements]))
         for time_spans in self.chain.time_spans:
-            parts.append((time_spans[0].spans, [time_span.memory for time_span in time_spans]))
+            spans = (*time_spans[0].spans, *time_spans[0].ages)
+            parts.append((spans, [time_span.memory for time_span in time_spans]))
         return parts
 
     @cached_property
     def variates(self) -> tuple[VariatePlan, ...]:
         """How spans of `ts.each` are gathered."""
-        spans = self.chain.placements[0].spans
+        spans = self.chain.placements[0].slot_spans
         if all(span.variates is None for span in spans):
             return ()
         return variate_plans(spans, [placement.memory for placement in self.chain.placements])
@@ -57,7 +58,7 @@ class Contents:
     @cached_property
     def draws(self) -> list[Draw]:
         """The draws of the windows' spans, in the order of their numbers."""
-        return draws_of(self.chain.placements[0].spans)
+        return draws_of(self.chain.placements[0].slot_spans)
 
     @cached_property
     def drawn_packs(self) -> list[str]:
@@ -110,7 +111,7 @@ class Contents:
 
     def window_or_batch(self, ids: int | Ids) -> Batch:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
-        check_undrawn(self.chain.placements[0].spans)
+        check_undrawn(self.chain.placements[0].slot_spans)
         if isinstance(ids, int) and not isinstance(ids, bool):
             ids = np.array(ids)
         if isinstance(ids, (np.ndarray, np.integer, torch.Tensor)) and not ids.ndim:
@@ -124,7 +125,7 @@ class Contents:
                 "A ts.Draw needs the position of each window in the run, which PyTorch's DataLoader does not pass on; "
                 f"got {draw}. Use ts.Loader."
             )
-        check_undrawn(self.chain.placements[0].spans)
+        check_undrawn(self.chain.placements[0].slot_spans)
         numbers = check_ids(ids, len(self.chain))
         return one_by_one(self.variates, self.batch(numbers), len(numbers))
 

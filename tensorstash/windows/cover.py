@@ -47,8 +47,8 @@ def covering(placement: Placement, name: str | None, start: GivenTime | None, st
 
 def _consecutive(placement: Placement, name: str | None) -> Span:
     """The span of consecutive slots with a name; without one, the only one."""
-    spans = {span.name: span for span in placement.shown}
-    fit = [one.name for one in placement.spans if one.step == 1 and one.draw is None]
+    spans = {span.name: span for span in placement.spans}
+    fit = [one.name for one in placement.slot_spans if one.step == 1 and one.draw is None]
     if name is not None and (not isinstance(name, str) or name not in spans):
         raise unknown(name, spans, "the window", "span")
     asked = fit if name is None else [name]

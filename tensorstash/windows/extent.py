@@ -23,7 +23,7 @@ def extent(placement: Placement, ids: Int64s) -> tuple[Int64s, Int64s, Int64s]:
         around, ticks = time_span.table.moments(moments), time_span.table.window_ticks
         starts.append(time_span.start.moved(around) // ticks)
         stops.append(time_span.stop.moved(around) // ticks)
-    if placement.spans:
+    if placement.slot_spans:
         starts.append(slot_times(placement, anchors - placement.history))
         stops.append(slot_times(placement, anchors + placement.horizon - 1) if placement.horizon else moments)
     return np.minimum.reduce(starts), moments, np.maximum.reduce(stops)
@@ -49,7 +49,7 @@ def needs(placement: Placement) -> dict[str, Any]:
     found: dict[str, Any] = {"slots": placement.history, "during": {}}
     for part in placement.time_spans:
         text, name = part.start.text, part.table.name
-        starts = {span.name: int(text) if is_integer(text) else str(text) for span in part.shown}
+        starts = {span.name: int(text) if is_integer(text) else str(text) for span in part.spans}
         if name is not None:
             found.setdefault("tables", {}).setdefault(name, {}).update(starts)
         elif part.start.steps < 0:

@@ -38,8 +38,8 @@ class Required(NamedTuple):
 
 def required(placement: Placement, require: Require | None) -> list[Required]:
     """What `require=` asks of spans, which it names by themselves or by their columns, over the whole window."""
-    stash, named, found = placement.stash, {span.name: span for span in placement.spans}, []
-    in_time = {span.name for span in placement.shown} - named.keys()
+    stash, named, found = placement.stash, {span.name: span for span in placement.slot_spans}, []
+    in_time = {span.name for span in placement.spans} - named.keys()
     for name, share in _shares(require).items():
         if name in in_time or not placement.length:
             raise ValueError(f"require= checks slots, and {name!r} has none. See min_rows= of ts.During.")
