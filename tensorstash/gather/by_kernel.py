@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int32s, as_array
-from tensorstash.gather.layout import Buffers, Flags, SpanGroup
+from tensorstash.gather.layout import Buffers, ObservedLayout, SpanGroup
 from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import Picked, Rows, Stretches, as_fragments, count_of
 from tensorstash.gather.span import Span, draw_number, draws_of
@@ -24,17 +24,17 @@ class KernelGather:
 
     plan: kernel.KernelPlan
     starts: tuple[tuple[int, int], ...]  # of each span, its buffer and where it begins there, in bytes a window
-    flagging: tuple[int, ...]  # of each tensor of flags, the span with which the kernel writes it
+    observing: tuple[int, ...]  # of each `observed` tensor, the span with which the kernel writes it
 
 
-def kernel_gather(groups: Sequence[SpanGroup], flags: Flags, memories: Sequence[Memory]) -> KernelGather:
+def kernel_gather(groups: Sequence[SpanGroup], observed: ObservedLayout, memories: Sequence[Memory]) -> KernelGather:
     """How spans are gathered into these buffers."""
     spans = [span for group in groups for span in group.spans]
     slots = [span.slots for span in spans]
     return KernelGather(
         plan=_plan(spans, memories),
         starts=tuple((k, j * group.span_bytes) for k, group in enumerate(groups) for j in range(len(group.spans))),
-        flagging=tuple(map(slots.index, flags.slots)),
+        observing=tuple(map(slots.index, observed.slots)),
     )
 
 
@@ -72,11 +72,11 @@ def fill_by_kernel(how: KernelGather, to: Buffers, rows: Rows, component: Int32s
     plan, count, threads = how.plan, count_of(rows), torch.get_num_threads()
     begins = [buffer.data_ptr() for buffer in to.values]
     out = [begins[buffer] + start * count for buffer, start in how.starts]
-    flags = [0] * len(out)
-    for span, tensor in zip(how.flagging, to.observed):
-        flags[span] = tensor.data_ptr()
+    observed = [0] * len(out)
+    for span, tensor in zip(how.observing, to.observed):
+        observed[span] = tensor.data_ptr()
     if isinstance(rows, Picked):
-        kernel.take(plan, rows.rows, out, flags, component, threads)
+        kernel.take(plan, rows.rows, out, observed, component, threads)
         return
     skips = None
     if isinstance(rows, Stretches):
@@ -86,4 +86,4 @@ def fill_by_kernel(how: KernelGather, to: Buffers, rows: Rows, component: Int32s
         anchors, skips = rows.anchors, None if rows.skips is None else np.ascontiguousarray(rows.skips.T)
         if plan.first is not None:
             component = (plan.first[0] if component is None else plan.first[component]) + rows.variates.astype(np.int32)
-    kernel.gather(plan, anchors, out, flags if to.observed else None, component, skips, threads)
+    kernel.gather(plan, anchors, out, observed if to.observed else None, component, skips, threads)

@@ -139,7 +139,7 @@ def same_slots(placement: Placement, span: str) -> tuple[Stash, Sequence[Span]]:
     return placement.stash, [one for one in placement.slot_spans if one.slots == slots]
 
 
-def counted(
+def which_count(
     batch: Mapping[str, object], span: str, every: Sequence[Flags], held: torch.Tensor | None
 ) -> torch.Tensor | None:
     """Which values of a span count: those in slots that hold one, unless their flags are false; `None`: all."""

@@ -122,7 +122,7 @@ def _too_few(
 ) -> Iterator[Ranges]:
     """The ranges of slots within `[low, high)` from which a span has too few values.
 
-    The verdict can change only where the span holds an edge of a range without values, so only there it is counted.
+    The verdict can change only where the span holds an edge of a range without values, so only there it is judged.
     """
     reach = len(asked.span) * asked.span.step - asked.span.step  # slots from its first one to its last one
     first, stop = rows_from(placement.slots, np.array([low, high]))
@@ -135,14 +135,14 @@ def _too_few(
             without = lows < highs - reach
             yield lows[without], highs[without] - reach
             if len(edges):
-                yield _counted(placement, asked, reach, (starts, stops), edges, begins=bool(lows[0] == low))
+                yield _by_sums(placement, asked, reach, (starts, stops), edges, begins=bool(lows[0] == low))
             return
     middle = (low + high) // 2
     yield from _too_few(placement, asked, lacking, low, middle)
     yield from _too_few(placement, asked, lacking, middle, high)
 
 
-def _counted(
+def _by_sums(
     placement: Placement, asked: Required, reach: int, within: Ranges, edges: Int64s, *, begins: bool
 ) -> Ranges:
     """The slots of some ranges from which a span has too few values, by sums over what it holds from them.
