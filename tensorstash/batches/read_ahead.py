@@ -19,15 +19,13 @@ from tensorstash.sampling.steps import Steps
 from tensorstash.segments.segment import Segment
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.chain import Chain, Located
-from tensorstash.windows.intervals import union
+from tensorstash.windows.intervals import Ranges, union
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from
 from tensorstash.windows.time_spans import Candidates, TimeSpan
 
 # some of the steps that were located together, made in one call, and their windows
 Portion = tuple[Steps, range, Located]
-
-Ranges = tuple[Int64s, Int64s]  # the first byte of each range, and the byte after its last one
 
 _AHEAD = 2  # portions; more are no faster, and take more of the page cache
 _WORTH = 4  # pages: asking for fewer takes longer than waiting for them

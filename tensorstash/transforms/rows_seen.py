@@ -5,15 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from tensorstash.common.dtypes import Int64s
 from tensorstash.stash.row_statistics import Rows
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.bound import stash_of
-from tensorstash.windows.intervals import covered, union
+from tensorstash.windows.intervals import Ranges, covered, union
 from tensorstash.windows.slots import rows_from
 from tensorstash.windows.windows import Windows
-
-Ranges = tuple[Int64s, Int64s]  # the first row of each range, and the row after its last one
 
 _WINDOWS = 1 << 16  # windows whose rows are looked up at a time
 

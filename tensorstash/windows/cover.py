@@ -11,13 +11,11 @@ from tensorstash.errors import NoWindowError, unknown
 from tensorstash.gather.span import Span
 from tensorstash.stash.printed import entity_text
 from tensorstash.windows.cuts import cut_at, first_slots
-from tensorstash.windows.intervals import drop, intervals
+from tensorstash.windows.intervals import Ranges, drop, intervals
 from tensorstash.windows.lost import with_fewer
 from tensorstash.windows.placement import Cover, Placement
 from tensorstash.windows.slots import empty_slots, rows_from, run_edges, run_rows, slots_at
 from tensorstash.windows.splits import GivenTime, check_timed
-
-Ranges = tuple[Int64s, Int64s]  # of slots, `[low, high)`
 
 
 def covering(placement: Placement, name: str | None, start: GivenTime | None, stop: GivenTime | None) -> Placement:

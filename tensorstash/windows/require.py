@@ -12,14 +12,13 @@ from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.ranges import true_ranges
 from tensorstash.gather.span import Span
 from tensorstash.stash.missing import missing_rows
-from tensorstash.windows.intervals import cut_ranges, union
+from tensorstash.windows.intervals import Ranges, cut_ranges, union
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.row_ranges import missing_ranges, slot_ranges
 from tensorstash.windows.slots import Slots, empty_slots, rows_from, run_edges
 from tensorstash.windows.spans import unknown_name
 
 Require = Sequence[str] | Mapping[str, float | Literal["rows"]]
-Ranges = tuple[Int64s, Int64s]  # ascending `[low, high)`
 
 _BLOCK = 1 << 20  # rows scanned, and starts judged, at a time
 

@@ -18,6 +18,7 @@ from tensorstash.native.versions import Moments, pick
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import During, shifts_of, slots_of
 from tensorstash.windows.fills import empty_values
+from tensorstash.windows.intervals import Ranges
 from tensorstash.windows.shift import Shift
 from tensorstash.windows.tables import FARTHEST_TIME, Table, table_of
 
@@ -131,7 +132,7 @@ class TimeSpan:
             return found.rows
         return np.concatenate([(rows >= 0).sum(1) for rows in self.picked(found)])
 
-    def ranges(self, found: Stretches | Candidates) -> tuple[Int64s, Int64s]:
+    def ranges(self, found: Stretches | Candidates) -> Ranges:
         """Ranges `[low, high)` of the rows of windows, which may overlap."""
         if isinstance(found, Stretches):
             return found.stop - found.rows, found.stop
