@@ -87,7 +87,7 @@ def _gathered(contents: Contents, located: Located, steps: int, memory: "Recycle
 
 def _variates(contents: Contents, located: Located, steps: int, memory: "Recycled | Staged") -> list[Batch]:
     """The entries of spans of `ts.each` in the batch of each step."""
-    if not contents.variates:
+    if not contents.variate_plans:
         return [Batch()] * steps
     count = len(located.ids) // steps
     of_steps = [some_of(located, slice(first, first + count)) for first in range(0, len(located.ids), count)]

@@ -19,15 +19,13 @@ from tensorstash.sampling.steps import Steps
 from tensorstash.segments.segment import Segment
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.chain import Chain, Located
-from tensorstash.windows.intervals import union
+from tensorstash.windows.intervals import Ranges, union
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from
 from tensorstash.windows.time_spans import Candidates, TimeSpan
 
 # some of the steps that were located together, made in one call, and their windows
 Portion = tuple[Steps, range, Located]
-
-Ranges = tuple[Int64s, Int64s]  # the first byte of each range, and the byte after its last one
 
 _AHEAD = 2  # portions; more are no faster, and take more of the page cache
 _WORTH = 4  # pages: asking for fewer takes longer than waiting for them
@@ -103,7 +101,7 @@ def ranges(chain: Chain, located: Located) -> dict[Segment, Ranges]:
 def _in_slots(placement: Placement, anchors: Int64s) -> Iterator[Ranges]:
     """The bytes of the rows in slots."""
     columns: dict[tuple[int, int], list[str]] = {}
-    for span in placement.spans:
+    for span in placement.slot_spans:
         for name in span.columns:
             for slots in _slots(span, placement.stash[name][:1].nbytes):
                 columns.setdefault(slots, []).append(name)
@@ -115,7 +113,7 @@ def _in_slots(placement: Placement, anchors: Int64s) -> Iterator[Ranges]:
 
 def _in_time(time_span: TimeSpan, found: Stretches | Candidates) -> Ranges:
     """The bytes of the rows in a span in time, and of their times if batches have ages."""
-    start, row = _layout(time_span.stash, [span.column for span in time_span.spans])
+    start, row = _layout(time_span.stash, [span.column for span in (*time_span.spans, *time_span.ages)])
     low, high = time_span.ranges(found)
     return start + low * row, start + high * row
 

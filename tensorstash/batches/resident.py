@@ -104,7 +104,7 @@ class _Values(NamedTuple):
 
     picked: list[Any]  # the rows of each span in time whose rows do not follow each other
     computed: list[ComputedValues]
-    variates: list[DeviceRows]  # of each `ts.each`
+    variate_rows: list[DeviceRows]  # of each `ts.each`
 
 
 class ResidentColumns:
@@ -117,7 +117,7 @@ class ResidentColumns:
         self.contents, placements = contents, contents.chain.placements
         parts = contents.spans_and_memories()
         needed = [(memory, [span.column for span in spans]) for spans, memories in parts for memory in memories]
-        packs = [name for plan in contents.variates for name in plan.variates.columns]
+        packs = [name for plan in contents.variate_plans for name in plan.variates.columns]
         self.memories = resident([*needed, *((placement.memory, packs) for placement in placements)], device)
         held = iter(self.memories)
         self.plans = [
@@ -126,10 +126,10 @@ class ResidentColumns:
         ]
         items = {name: torch.from_numpy(items) for name, (items, _) in contents.static.items()}
         self.static = {name: as_integers(tensor).to(device, copy=True) for name, tensor in items.items()}
-        self.variates = variate_plans(placements[0].spans, [*held], by_kernel=False)
+        self.variate_plans = variate_plans(placements[0].slot_spans, [*held], by_kernel=False)
         # columns may be freed with the loader, when the device still gathers from them
         used = [*self.static.values()]
-        for plan in (*self.plans, *(variates.gather for variates in self.variates)):
+        for plan in (*self.plans, *(each.gather for each in self.variate_plans)):
             used += arrays_of(plan.executor)
         self.used = [*{tensor.untyped_storage().data_ptr(): tensor for tensor in used}.values()]
 
@@ -168,7 +168,7 @@ def _values(columns: ResidentColumns, located: Located) -> _Values:
     return _Values(
         picked=[found.rows for found in columns.contents.chain.rows(located) if isinstance(found, Picked)],
         computed=[values for one in every for values in computed_values(one, located.component, rows)],
-        variates=[rows_on_host(plan, located) for plan in columns.variates],
+        variate_rows=[rows_on_host(plan, located) for plan in columns.variate_plans],
     )
 
 
@@ -194,8 +194,8 @@ def _gathered(
         batch[name] = found if found.dtype == dtype else found.view(dtype)  # not all devices view as the same type
     for name, entry in integers.entries.items():
         batch[name] = entry.clone()  # a view would keep the values of all steps
-    for variates, of_variates in zip(columns.variates, values.variates):
-        batch |= gather_variates(variates, of_variates)
+    for plan, of_plan in zip(columns.variate_plans, values.variate_rows):
+        batch |= gather_variates(plan, of_plan)
     return batch
 
 

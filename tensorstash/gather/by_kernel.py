@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int32s, as_array
-from tensorstash.gather.layout import Buffers, Flags, SpanGroup
+from tensorstash.gather.layout import Buffers, ObservedLayout, SpanGroup
 from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import Picked, Rows, Stretches, as_fragments, count_of
 from tensorstash.gather.span import Span, draw_number, draws_of
@@ -24,18 +24,18 @@ class KernelGather:
 
     plan: kernel.KernelPlan
     starts: tuple[tuple[int, int], ...]  # of each span, its buffer and where it begins there, in bytes a window
-    flagging: tuple[int, ...]  # of each tensor of flags, the span with which the kernel writes it
+    observing: tuple[int, ...]  # of each `observed` tensor, the span with which the kernel writes it
 
     def fill(self, to: Buffers, rows: Rows, component: Int32s | None) -> None:
         """Fill the buffers of a batch on the host."""
         plan, count, threads = self.plan, count_of(rows), torch.get_num_threads()
         begins = [buffer.data_ptr() for buffer in to.values]
         out = [begins[buffer] + start * count for buffer, start in self.starts]
-        flags = [0] * len(out)
-        for span, tensor in zip(self.flagging, to.observed):
-            flags[span] = tensor.data_ptr()
+        observed = [0] * len(out)
+        for span, tensor in zip(self.observing, to.observed):
+            observed[span] = tensor.data_ptr()
         if isinstance(rows, Picked):
-            kernel.take(plan, rows.rows, out, flags, component, threads)
+            kernel.take(plan, rows.rows, out, observed, component, threads)
             return
         skips = None
         if isinstance(rows, Stretches):
@@ -46,10 +46,10 @@ class KernelGather:
             if plan.first is not None:
                 first = plan.first[0] if component is None else plan.first[component]
                 component = first + rows.variates.astype(np.int32)
-        kernel.gather(plan, anchors, out, flags if to.observed else None, component, skips, threads)
+        kernel.gather(plan, anchors, out, observed if to.observed else None, component, skips, threads)
 
 
-def kernel_gather(groups: Sequence[SpanGroup], flags: Flags, memories: Sequence[Memory]) -> KernelGather:
+def kernel_gather(groups: Sequence[SpanGroup], observed: ObservedLayout, memories: Sequence[Memory]) -> KernelGather:
     """How spans are gathered into these buffers."""
     spans = [span for group in groups for span in group.spans]
     slots, draws = [span.slots for span in spans], draws_of(spans)
@@ -73,7 +73,7 @@ def kernel_gather(groups: Sequence[SpanGroup], flags: Flags, memories: Sequence[
             by_item=spans[0].variates is not None,
         ),
         starts=tuple((k, j * group.span_bytes) for k, group in enumerate(groups) for j in range(len(group.spans))),
-        flagging=tuple(map(slots.index, flags.slots)),
+        observing=tuple(map(slots.index, observed.slots)),
     )
 
 

@@ -52,7 +52,7 @@ class TorchPlan(NamedTuple):
     """How the spans of one kind of rows, in the order of their buffers, are taken from one memory or several."""
 
     layout: tuple[SpanGroup, ...]
-    slots: tuple[torch.Tensor, ...]  # of each tensor of flags, or of slots that cannot be empty: (time,) int64
+    slots: tuple[torch.Tensor, ...]  # of each `observed` tensor, or of slots that cannot be empty: (time,) int64
     draws: tuple[int, ...]  # of each of these, the number of the draw or -1
     at: tuple[int, ...]  # of each span, the number of its slots
     memories: tuple[TorchMemory, ...]
@@ -165,14 +165,14 @@ def _targets(plan: TorchPlan, buffers: Sequence[torch.Tensor], count: int) -> It
 
 
 def _matrices(
-    plan: TorchPlan, memory: TorchMemory, rows: Rows, flags: Sequence[torch.Tensor]
+    plan: TorchPlan, memory: TorchMemory, rows: Rows, observed: Sequence[torch.Tensor]
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """The row of each slot, and which slots are empty, `(windows, time)` for each kind of slots; fills the flags."""
+    """The row of each slot, and which slots are empty, `(windows, time)` for each kind of slots; fills `observed`."""
     found = [matrix(rows, memory.fragments, slots, draw) for slots, draw in zip(plan.slots, plan.draws)]
-    for tensor, of_slots in zip(flags, found):
+    for tensor, of_slots in zip(observed, found):
         torch.ge(of_slots, 0, out=tensor)
         of_slots.clamp_(min=0)  # any row; what it holds is overwritten
-    return [_items(memory, rows, of_slots.T).T for of_slots in found], [~tensor for tensor in flags]
+    return [_items(memory, rows, of_slots.T).T for of_slots in found], [~tensor for tensor in observed]
 
 
 def _items(memory: TorchMemory, rows: Rows, found: torch.Tensor) -> torch.Tensor:

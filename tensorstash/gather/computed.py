@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s, as_integers
 from tensorstash.common.records import each_array, some_of
-from tensorstash.gather.layout import Flags, SpanGroup
+from tensorstash.gather.layout import ObservedLayout, SpanGroup
 from tensorstash.gather.memory import Compute, Filling, Memory, by_component
 from tensorstash.gather.rows import InSlots, as_tensors, matrix, whole
 from tensorstash.gather.span import Span, draw_number, draws_of
@@ -25,7 +25,7 @@ class ComputedSpan:
     fillings: tuple[Filling | None, ...]  # of each memory
     buffer: int  # the index of the buffer that holds the span
     at: tuple[int, int]  # the number of the span in this buffer, and how many it has
-    flags: int  # the index of its tensor among the flags
+    observed: int  # the index of its `observed` tensor
 
     def of(self, component: int) -> Compute | None:
         """How the values are computed in one component."""
@@ -39,13 +39,13 @@ class ComputedSpan:
 
 
 def computed_spans(
-    spans: Sequence[Span], layout: Sequence[SpanGroup], flags: Flags, memories: Sequence[Memory]
+    spans: Sequence[Span], layout: Sequence[SpanGroup], observed: ObservedLayout, memories: Sequence[Memory]
 ) -> tuple[ComputedSpan, ...]:
     """The computed spans of the buffers."""
     fillings, draws = tuple(memory.filling for memory in memories), draws_of(spans)
     return tuple(
         ComputedSpan(
-            span, draw_number(span, draws), fillings, buffer, (k, len(group.spans)), flags.slots.index(span.slots)
+            span, draw_number(span, draws), fillings, buffer, (k, len(group.spans)), observed.slots.index(span.slots)
         )
         for buffer, group in enumerate(layout)
         for k, span in enumerate(group.spans)

@@ -16,7 +16,7 @@ from tensorstash.common.dtypes import Int32s
 from tensorstash.gather.by_kernel import KernelGather, kernel_gather
 from tensorstash.gather.by_torch import ByComponent, TorchPlan, fill_by_torch, torch_plan
 from tensorstash.gather.computed import ComputedSpan, ComputedValues, compute_in, computed_spans
-from tensorstash.gather.layout import Batch, Buffers, Flags, SpanGroup, as_batch, flags_of, span_groups
+from tensorstash.gather.layout import Batch, Buffers, ObservedLayout, SpanGroup, as_batch, observed_layout, span_groups
 from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import InSlots, Rows, count_of
 from tensorstash.gather.span import Span
@@ -30,7 +30,7 @@ class GatherPlan:
 
     spans: tuple[Span, ...]
     groups: tuple[SpanGroup, ...]
-    flags: Flags
+    observed: ObservedLayout
     executor: KernelGather | TorchPlan
     computed: tuple[ComputedSpan, ...]
     device: torch.device  # of the columns
@@ -50,14 +50,15 @@ def compile_plan(
     """
     first = memories[0]
     groups = span_groups(spans, first.columns, together=together)
-    flags = flags_of(spans) if any(memory.filling is not None for memory in memories) else Flags((), {})
+    may_be_empty = any(memory.filling is not None for memory in memories)
+    observed = observed_layout(spans if may_be_empty else ())
     is_native = by_kernel and library.LIBRARY is not None
     return GatherPlan(
         spans=tuple(spans),
         groups=groups,
-        flags=flags,
-        executor=kernel_gather(groups, flags, memories) if is_native else torch_plan(spans, groups, memories),
-        computed=computed_spans(spans, groups, flags, memories),
+        observed=observed,
+        executor=kernel_gather(groups, observed, memories) if is_native else torch_plan(spans, groups, memories),
+        computed=computed_spans(spans, groups, observed, memories),
         device=first.columns[spans[0].column].device,
         window_bytes=sum(len(group.spans) * group.span_bytes for group in groups),
     )
@@ -76,8 +77,8 @@ def names_of(plans: Sequence[GatherPlan]) -> tuple[str, ...]:
 def gather(plans: Sequence[GatherPlan], rows: Sequence[Rows], component: Int32s | None) -> Batch:
     """A fresh batch of windows on the host; see `gather_into`."""
     buffers = _fresh(plans, rows)
-    flags = gather_into(buffers, plans, rows, component)
-    return as_batch(groups_of(plans), names_of(plans), buffers) | flags
+    observed = gather_into(buffers, plans, rows, component)
+    return as_batch(groups_of(plans), names_of(plans), buffers) | observed
 
 
 def gather_into(
@@ -93,16 +94,16 @@ def gather_into(
         rows: of each plan, the rows of all windows.
         component: the number of the memory of each window, `(windows,)`; `None` if there is one memory.
     """
-    flags: Batch = {}
+    observed: Batch = {}
     for plan, of_plan, to in _with_buffers(plans, rows, buffers):
         plan.executor.fill(to, of_plan, component)
         if isinstance(of_plan, InSlots):
             for one in plan.computed:
-                compute_in(one, component, of_plan, to.values[one.buffer], to.observed[one.flags])
+                compute_in(one, component, of_plan, to.values[one.buffer], to.observed[one.observed])
         else:
             _to_distances(plan, to, of_plan.origin)
-        flags.update(plan.flags.named(to.observed))
-    return flags
+        observed.update(plan.observed.named(to.observed))
+    return observed
 
 
 def gather_on_device(
@@ -112,7 +113,7 @@ def gather_on_device(
 
     `components` are those that occur, and `computed` the values of empty slots that the host has computed.
     """
-    buffers, flags = _fresh(plans, rows), Batch()
+    buffers, observed = _fresh(plans, rows), Batch()
     for plan, of_plan, to in _with_buffers(plans, rows, buffers):
         fill_by_torch(plan.executor, to, of_plan, components)  # type: ignore[arg-type]  # compiled with `by_kernel=False`
         if isinstance(of_plan, InSlots):  # one plan of a call has slots, so these are written once
@@ -120,8 +121,8 @@ def gather_on_device(
                 values.write(to.values[values.computed.buffer])
         else:
             _to_distances(plan, to, of_plan.origin)
-        flags.update(plan.flags.named(to.observed))
-    return as_batch(groups_of(plans), names_of(plans), buffers) | flags
+        observed.update(plan.observed.named(to.observed))
+    return as_batch(groups_of(plans), names_of(plans), buffers) | observed
 
 
 def _fresh(plans: Sequence[GatherPlan], rows: Sequence[Rows]) -> list[torch.Tensor]:
@@ -140,10 +141,10 @@ def _fresh(plans: Sequence[GatherPlan], rows: Sequence[Rows]) -> list[torch.Tens
 def _with_buffers(
     plans: Sequence[GatherPlan], rows: Sequence[Rows], buffers: Sequence[torch.Tensor]
 ) -> Iterator[tuple[GatherPlan, Rows, Buffers]]:
-    """Each plan with its rows and what it fills: its own of all buffers, and new flags."""
+    """Each plan with its rows and what it fills: its own of all buffers, and new `observed` tensors."""
     left = iter(buffers)
     for plan, of_plan in zip(plans, rows):
-        observed = plan.flags.empty(count_of(of_plan), plan.device)
+        observed = plan.observed.empty(count_of(of_plan), plan.device)
         yield plan, of_plan, Buffers([*islice(left, len(plan.groups))], observed)
 
 

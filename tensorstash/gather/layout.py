@@ -35,7 +35,7 @@ class SpanGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Flags:
+class ObservedLayout:
     """The `<span>.observed` tensors of batches, none if no slot may be empty; spans over the same slots share one."""
 
     slots: tuple[tuple[range, Draw | None], ...]  # of each of these tensors
@@ -54,7 +54,7 @@ class Buffers(NamedTuple):
     """What an executor fills: the spans of a plan in a number of windows, where their columns are."""
 
     values: Sequence[torch.Tensor]  # one per group, of its `buffer_shape` and dtype
-    observed: Sequence[torch.Tensor]  # one per tensor of flags
+    observed: Sequence[torch.Tensor]  # one for each of `ObservedLayout.slots`
 
 
 def span_groups(spans: Sequence[Span], columns: Mapping[str, torch.Tensor], *, together: bool) -> tuple[SpanGroup, ...]:
@@ -81,11 +81,11 @@ def _group(members: Sequence[Span], columns: Mapping[str, torch.Tensor]) -> Span
     return SpanGroup(tuple(members), names, dtypes, dtype, (len(members[0]), *of_row), {*dtypes} == {dtype})
 
 
-def flags_of(spans: Sequence[Span]) -> Flags:
-    """The tensors for spans of which slots may be empty. Distances are 0 there, and are not flagged."""
+def observed_layout(spans: Sequence[Span]) -> ObservedLayout:
+    """The tensors for spans of which slots may be empty. Distances are 0 there, and have none."""
     slots = [*dict.fromkeys(span.slots for span in spans)]
     names = {f"{span.name}.observed": slots.index(span.slots) for span in spans if not span.distance}
-    return Flags(tuple(slots), names)
+    return ObservedLayout(tuple(slots), names)
 
 
 def as_batch(groups: Sequence[SpanGroup], names: Sequence[str], buffers: Sequence[torch.Tensor]) -> Batch:

@@ -87,7 +87,7 @@ def variate_plans(
                 gather=compile_plan(members, packs, together=False, by_kernel=by_kernel),
                 widths=widths,
                 first=np.cumsum(counts) - counts,
-                variate=counted(flat),
+                variate=count_up(flat),
                 pack=np.tile(np.arange(len(names)), len(memories)).repeat(flat),
                 component=np.arange(len(flat), dtype=np.int32).repeat(flat),
             )
@@ -106,7 +106,7 @@ def _pack_of(memory: Memory, name: str, span: Span) -> Memory:
     return Memory(memory.stash, {column: pack}, filling)
 
 
-def counted(counts: Int64s) -> Int64s:
+def count_up(counts: Int64s) -> Int64s:
     """`0, 1, ..., count - 1` for each count, in a row."""
     stops = np.cumsum(counts, dtype=np.int64)
     return np.arange(int(stops[-1]) if len(stops) else 0) - np.repeat(stops - counts, counts)
@@ -121,7 +121,7 @@ def rows_of(plan: VariatePlan, component: Int32s | None, windows: int, keys: Uin
     counts = plan.widths.sum(1)[number]
     window = np.repeat(np.arange(windows), counts)
     column = np.repeat(plan.first[number], counts)
-    column += counted(counts)
+    column += count_up(counts)
     rows = VariateRows(window, plan.variate[column], plan.pack[column], plan.component[column])
     if keys is None or plan.variates.most is None:
         return rows
@@ -147,7 +147,7 @@ def _is_drawn(rows: VariateRows, keys: Uint64s, most: int) -> Any:
     group = rows.window * len(keys) + rows.pack  # ascending
     begins = np.flatnonzero(np.diff(group, prepend=-1))
     drawn = np.empty(len(group), np.bool_)
-    drawn[np.lexsort((hashes, group))] = counted(np.diff(begins, append=len(group))) < most
+    drawn[np.lexsort((hashes, group))] = count_up(np.diff(begins, append=len(group))) < most
     return drawn
 
 
@@ -160,9 +160,9 @@ def gather_rows(
     """
     groups, count = plan.gather.groups, len(rows.window)
     buffers = [take(group.spans[0].name, group.buffer_shape(count), group.dtype) for group in groups]
-    flags = gather_into(buffers, [plan.gather], [in_slots(plan, rows, anchors, skips)], rows.component)
+    observed = gather_into(buffers, [plan.gather], [in_slots(plan, rows, anchors, skips)], rows.component)
     numbers = {name: torch.from_numpy(getattr(rows, name)) for name in ("window", "variate", "pack")}
-    return as_batch(groups, names_of([plan.gather]), buffers) | flags | named(plan, numbers)
+    return as_batch(groups, names_of([plan.gather]), buffers) | observed | named(plan, numbers)
 
 
 def named(plan: VariatePlan, numbers: Mapping[str, Of]) -> dict[str, Of]:

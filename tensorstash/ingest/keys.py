@@ -26,15 +26,15 @@ from tensorstash.ingest.entities import Entities, without_nulls
 from tensorstash.ingest.memory import check_sorting
 from tensorstash.ingest.row_order import (
     Integers,
-    Runs,
+    Streaks,
     ascend,
     by_entity,
     distinct,
     move_to_places,
     offsets_of,
     places_after,
-    runs_of,
     sort,
+    streaks_of,
 )
 from tensorstash.ingest.values import values
 from tensorstash.segments.draft import Draft
@@ -61,10 +61,10 @@ def read_keys(choice: Choice, draft: Draft, progress: Progress) -> Keys:
     entities = Entities(len(choice.entity.members)) if choice.entity else None
     edges, codes = _read(choice, draft, progress, entities)
     names, numbers = ([None], np.zeros(1, np.int32)) if entities is None else _write_entities(choice, draft, entities)
-    runs = Runs(edges, numbers.astype(np.int32)[codes])
-    offsets = offsets_of(runs, len(names))
+    streaks = Streaks(edges, numbers.astype(np.int32)[codes])
+    offsets = offsets_of(streaks, len(names))
     times = {column.name: draft.array(column.name) for column in choice.times}
-    places, repeats, known_first = _in_order(choice, runs, offsets, names, [*times.values()])
+    places, repeats, known_first = _in_order(choice, streaks, offsets, names, [*times.values()])
     if isinstance(choice.step, Calendar):
         check_in_calendar(choice.step, times["__time"], offsets, names.__getitem__)
     draft.blob("__offsets", offsets, torch.int64)
@@ -87,11 +87,11 @@ def _info_of(column: Column | None, times: Mapping[str, Int64s]) -> TimeInfo | N
 
 
 def _in_order(
-    choice: Choice, runs: Runs, offsets: Int64s, names: Sequence[Any], times: list[Int64s]
+    choice: Choice, streaks: Streaks, offsets: Int64s, names: Sequence[Any], times: list[Int64s]
 ) -> tuple[Integers | None, bool, bool]:
     """Bring `times` into the order of the stash, in place; returns the places of rows, `repeats` and `known_first`."""
     rows = choice.rows
-    places = by_entity(runs, offsets)
+    places = by_entity(streaks, offsets)
     if not times:
         return places, False, False
     if places is not None:
@@ -108,7 +108,7 @@ def _in_order(
     ascending, equal = ascend(keys, offsets)
     if not ascending:
         check_sorting(rows, choice.source.label)
-        moved = sort(keys, offsets, runs.edges.dtype)
+        moved = sort(keys, offsets, streaks.edges.dtype)
         places = moved if places is None else places_after(places, moved)
         _, equal = ascend(keys, offsets)
     if equal is not None and not choice.request.duplicates:
@@ -116,36 +116,36 @@ def _in_order(
     return places, repeats or equal is not None, known_first
 
 
-def _read(choice: Choice, draft: Draft, progress: Progress, entities: Entities | None) -> Runs:
-    """Write the times to the draft; returns the runs of entities, as they are numbered."""
+def _read(choice: Choice, draft: Draft, progress: Progress, entities: Entities | None) -> Streaks:
+    """Write the times to the draft; returns the streaks of entities, as they are numbered."""
     rows, integer = choice.rows, _type_of_rows(choice.rows)
 
-    def write_times(place: str, row: int, arrays: Arrays, _: object) -> Runs | None:
-        """Write the times of a batch; returns its runs, if there are entities."""
+    def write_times(place: str, row: int, arrays: Arrays, _: object) -> Streaks | None:
+        """Write the times of a batch; returns its streaks, if there are entities."""
         given = {name: without_nulls(array, name, choice.source, row) for name, array in arrays.items()}
         for column in choice.times:
             ticks, _ = values([given[column.members[0]]], column, place)
             draft.write(column.name, row, ticks)
         if entities is None or choice.entity is None:
             return None
-        edges, codes = runs_of(entities.encode([given[member] for member in choice.entity.members]))
-        return Runs((row + edges[:-1]).astype(integer), codes)
+        edges, codes = streaks_of(entities.encode([given[member] for member in choice.entity.members]))
+        return Streaks((row + edges[:-1]).astype(integer), codes)
 
     columns = [column for column in (choice.entity, *choice.times) if column]
     jobs = [(bundle, columns) for bundle in bundles(choice.source.units if columns else ())]
-    edges, codes, run_count, is_grouped = list[Integers](), list[Int32s](), 0, True
-    for runs in filter(None, each_batch(jobs, write_times, progress)):
-        edges.append(runs.edges)
-        codes.append(runs.entities)
-        run_count += len(runs.entities)
-        if is_grouped and entities is not None and run_count > len(entities) + len(codes):
-            # grouped rows make a run for each entity, and one for each batch in which an entity goes on: these are
-            # not grouped, so is there room for more runs?
+    edges, codes, streak_count, is_grouped = list[Integers](), list[Int32s](), 0, True
+    for streaks in filter(None, each_batch(jobs, write_times, progress)):
+        edges.append(streaks.edges)
+        codes.append(streaks.entities)
+        streak_count += len(streaks.entities)
+        if is_grouped and entities is not None and streak_count > len(entities) + len(codes):
+            # grouped rows make a streak for each entity, and one for each batch in which an entity goes on: these are
+            # not grouped, so is there room for more streaks?
             check_sorting(rows, choice.source.label)
             is_grouped = False
     if entities is None and rows:  # one series that all rows are of
         edges, codes = [np.zeros(1, integer)], [np.zeros(1, np.int32)]
-    return Runs(np.concatenate([*edges, np.array([rows], integer)]), np.concatenate([*codes, np.zeros(0, np.int32)]))
+    return Streaks(np.concatenate([*edges, np.array([rows], integer)]), np.concatenate([*codes, np.zeros(0, np.int32)]))
 
 
 def _type_of_rows(rows: int) -> type[np.signedinteger[Any]]:

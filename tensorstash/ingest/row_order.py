@@ -12,37 +12,37 @@ _BLOCK = 1 << 17  # rows looked at together
 Integers = NDArray[np.signedinteger[Any]]  # of 32 bits, if the number of rows allows it
 
 
-class Runs(NamedTuple):
+class Streaks(NamedTuple):
     """Consecutive rows of one entity."""
 
-    edges: Integers  # the first row of each run, and behind the last one the number of rows
-    entities: Int32s  # of each run
+    edges: Integers  # the first row of each streak, and behind the last one the number of rows
+    entities: Int32s  # of each streak
 
 
-def runs_of(entities: Int32s) -> Runs:
-    """The runs of some rows. Most sources are grouped by entity, so they have few."""
+def streaks_of(entities: Int32s) -> Streaks:
+    """The streaks of some rows. Most sources are grouped by entity, so they have few."""
     starts = _starts(entities)
-    return Runs(np.append(starts, len(entities)), entities[starts])
+    return Streaks(np.append(starts, len(entities)), entities[starts])
 
 
-def offsets_of(runs: Runs, count: int) -> Int64s:
+def offsets_of(streaks: Streaks, count: int) -> Int64s:
     """`(count + 1,)`, where the rows of each entity begin in a stash."""
-    edges, entities = runs
+    edges, entities = streaks
     ends = np.zeros(count + 1, np.int64)
     for first, end in blocks(0, len(entities)):  # as int64: `add.at` takes twenty times as long if it has to cast
         np.add.at(ends, entities[first:end].astype(np.int64) + 1, np.diff(edges[first : end + 1].astype(np.int64)))
     return np.cumsum(ends, out=ends)
 
 
-def by_entity(runs: Runs, offsets: Int64s) -> Integers | None:
+def by_entity(streaks: Streaks, offsets: Int64s) -> Integers | None:
     """`(rows,)`, the place of each row where rows are grouped by entity; `None` if they come so."""
-    edges, entities = runs
+    edges, entities = streaks
     if (entities[1:] >= entities[:-1]).all():
         return None
     places = np.empty(offsets[-1], edges.dtype)
     free = offsets[:-1].copy()  # the next place of each entity
     for start, stop in blocks(0, len(places)):
-        codes = entities[runs_between(edges, start, stop)]
+        codes = entities[streaks_between(edges, start, stop)]
         order = _by_code(codes)
         codes = codes[order]
         firsts = _starts(codes)
@@ -105,8 +105,8 @@ def distinct(key: Int64s, offsets: Int64s) -> int:
     return count
 
 
-def runs_between(edges: Integers, start: int, stop: int) -> Int64s:
-    """`(stop - start,)`, the run of each of these rows; the runs that offsets bound are the entities of a stash."""
+def streaks_between(edges: Integers, start: int, stop: int) -> Int64s:
+    """`(stop - start,)`, the streak of each of these rows; offsets are the edges of one streak for each entity."""
     low, high = np.array([start, stop], edges.dtype)  # of one type, or numpy would convert all edges
     first, end = int(np.searchsorted(edges, low, "right")) - 1, int(np.searchsorted(edges, high, "left"))
     borders = np.clip(edges[first : end + 1], start, stop)

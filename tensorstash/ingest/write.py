@@ -22,7 +22,7 @@ from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.decoders import Decoder, decoder_of
 from tensorstash.ingest.keys import Keys, read_keys, write_vocabulary
 from tensorstash.ingest.memory import check_columns, check_static
-from tensorstash.ingest.row_order import blocks, runs_between
+from tensorstash.ingest.row_order import blocks, streaks_between
 from tensorstash.ingest.static import Deciding, Settled, StaticColumn, bits_of, deciding_rows, join_table
 from tensorstash.segments.draft import Draft
 from tensorstash.segments.limits import Limit
@@ -166,7 +166,7 @@ def _renumbered(rows: int, draft: Draft, decoder: Decoder, column: Column) -> Co
 def _entities(keys: Keys, start: int, stop: int) -> Int64s:
     """The entities of rows of the source."""
     if keys.places is None:
-        return runs_between(keys.offsets, start, stop)
+        return streaks_between(keys.offsets, start, stop)
     return np.searchsorted(keys.offsets, keys.places[start:stop], "right") - 1
 
 

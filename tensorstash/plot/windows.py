@@ -92,7 +92,7 @@ def _covered(placement: Placement) -> tuple[Int64s, Int64s, Int64s, Int64s, Int6
 
     Windows at points in time, or without a span in slots, are an interval each.
     """
-    if placement.points is not None or not placement.spans:
+    if placement.points is not None or not placement.slot_spans:
         ids = np.arange(len(placement))
         first, moments, last = _extent(placement, ids)
         return placement.window_entities(ids), first, moments, moments, last
@@ -118,7 +118,7 @@ def _extent(placement: Placement, ids: Int64s) -> tuple[Int64s, Int64s, Int64s]:
         around, ticks = time_span.table.moments(moments), time_span.table.window_ticks
         starts.append(time_span.start.moved(around) // ticks)
         stops.append(time_span.stop.moved(around) // ticks)
-    if placement.spans:
+    if placement.slot_spans:
         starts.append(_slot_times(placement, anchors - placement.history))
         stops.append(_slot_times(placement, anchors + placement.horizon - 1) if placement.horizon else moments)
     return np.minimum.reduce(starts), moments, np.maximum.reduce(stops)

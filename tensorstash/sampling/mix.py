@@ -159,7 +159,7 @@ _SHOWN = 8  # components in a repr
 def _common(placement: Placement) -> dict[str, dict[str, Any]]:
     """What the entries of a batch mean, without what components need not share."""
     found = meanings(placement)
-    whole = {span.column for span in placement.shown if span.variates is None}
+    whole = {span.column for span in placement.spans if span.variates is None}
     for name in widths_of(placement).keys() - whole:
         found["columns"][name] = {trait: v for trait, v in found["columns"][name].items() if trait not in OF_PACKS}
     return found
@@ -167,8 +167,8 @@ def _common(placement: Placement) -> dict[str, dict[str, Any]]:
 
 def _traits(windows: Windows, found: Mapping[str, Mapping[str, Any]]) -> Iterator[Trait]:
     placement, stash = windows.placement, windows.stash
-    texts = [*map(str, placement.spans), *(text for time_span in placement.time_spans for text in time_span.texts)]
-    of_each = [span.name for span in placement.spans if span.variates is not None]
+    texts = [*map(str, placement.slot_spans), *(text for time_span in placement.time_spans for text in time_span.texts)]
+    of_each = [span.name for span in placement.slot_spans if span.variates is not None]
     yield Trait("spans of ts.each", of_each, "Take ts.each in the same spans of both.")
     alike = "Give both the same spans=, or the same history and horizon."
     if placement.is_whole:

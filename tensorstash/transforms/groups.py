@@ -49,7 +49,7 @@ def code_spans(source: Source, by: str, spans: Iterable[str]) -> dict[str, str]:
     part, found = parts_in(source)[0], dict[str, str]()
     if isinstance(part, Stash):
         return dict.fromkeys(spans, by)
-    whole = {span.name for span in part.placement.shown if span.variates is None}
+    whole = {span.name for span in part.placement.spans if span.variates is None}
     for name in spans:
         beside = same_slots(part.placement, name)[1] if name in whole else []
         codes = [span.name for span in beside if span.column == by and span.variates is None]

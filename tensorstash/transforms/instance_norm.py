@@ -22,7 +22,15 @@ from tensorstash.transforms.entries import (
     check_whole,
     span_of,
 )
-from tensorstash.transforms.observed import Computed, Flags, change_values, computed_in, counted, flags_in, holds_value
+from tensorstash.transforms.observed import (
+    Computed,
+    Flags,
+    change_values,
+    computed_in,
+    flags_in,
+    holds_value,
+    which_count,
+)
 
 Kind = Literal["standard", "last", "mean"]
 
@@ -133,7 +141,7 @@ class InstanceNorm:
         """
         past = self._check(batch)
         held = [holds_value(batch, name, self._computed) for name in self.whole_windows]
-        counts = counted(batch, self.history, self._flags, held[0])
+        counts = which_count(batch, self.history, self._flags, held[0])
         center, scale = self._statistics(past[:, : self.rows], None if counts is None else counts[:, : self.rows])
 
         def normalise(span: torch.Tensor) -> None:

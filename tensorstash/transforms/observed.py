@@ -41,7 +41,7 @@ def computed_in(source: Source, spans: Collection[str]) -> dict[str, tuple[bool,
     For a stash, all columns of `ts.calendar` count, because the windows that its scaler is for are not known yet.
     """
     part = parts_in(source)[0]  # all parts have the same spans, of columns that mean the same
-    of_slots, about = spans_in(part) if isinstance(part, Stash) else part.placement.spans, stash_of(part).about
+    of_slots, about = spans_in(part) if isinstance(part, Stash) else part.placement.slot_spans, stash_of(part).about
     found = {one.name: tuple(bool(about(name).calendar) for name in one.columns) for one in of_slots}
     return {span: found[span] for span in spans if any(found.get(span, ()))}
 
@@ -133,13 +133,13 @@ def _flags_in(part: Windows | Stash, span: str) -> Iterator[Flags]:
 def same_slots(placement: Placement, span: str) -> tuple[Stash, Sequence[Span]]:
     """The stash of a span, and the spans over its slots."""
     for time_span in placement.time_spans:
-        if any(one.name == span for one in time_span.shown):
-            return time_span.stash, [*time_span.shown]
-    (slots,) = (one.slots for one in placement.spans if one.name == span)
-    return placement.stash, [one for one in placement.spans if one.slots == slots]
+        if any(one.name == span for one in time_span.spans):
+            return time_span.stash, time_span.spans
+    (slots,) = (one.slots for one in placement.slot_spans if one.name == span)
+    return placement.stash, [one for one in placement.slot_spans if one.slots == slots]
 
 
-def counted(
+def which_count(
     batch: Mapping[str, object], span: str, every: Sequence[Flags], held: torch.Tensor | None
 ) -> torch.Tensor | None:
     """Which values of a span count: those in slots that hold one, unless their flags are false; `None`: all."""

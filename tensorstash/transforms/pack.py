@@ -107,9 +107,9 @@ class PackSequences:
             )
         placement = windows.contents.chain.placements[0]
         slots: dict[str, tuple[int, object]] = {
-            one.name: (len(one), (one.slots, one.variates)) for one in placement.spans
+            one.name: (len(one), (one.slots, one.variates)) for one in placement.slot_spans
         }
-        slots |= {one.name: (len(one), time_span) for time_span in placement.time_spans for one in time_span.shown}
+        slots |= {one.name: (len(one), time_span) for time_span in placement.time_spans for one in time_span.spans}
         for name in self.spans:
             if name not in slots:
                 raise unknown(name, slots, "the batch", "span")

@@ -5,15 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from tensorstash.common.dtypes import Int64s
 from tensorstash.stash.row_statistics import Rows
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.bound import stash_of
-from tensorstash.windows.intervals import covered, union
+from tensorstash.windows.intervals import Ranges, covered, union
 from tensorstash.windows.slots import rows_from
 from tensorstash.windows.windows import Windows
-
-Ranges = tuple[Int64s, Int64s]  # the first row of each range, and the row after its last one
 
 _WINDOWS = 1 << 16  # windows whose rows are looked up at a time
 
@@ -25,7 +22,7 @@ def rows_seen(source: Windows | Stash, stash: Stash) -> Rows:
     at, none = source.placement, np.empty(0, np.int64)
     ranges = [(none, none)]
     time_spans = [time_span for time_span in at.time_spans if time_span.stash is stash]
-    if stash is at.stash and at.spans and len(source):
+    if stash is at.stash and at.slot_spans and len(source):
         if at.points is None:
             start, stop = covered(at.intervals, at.length)
         else:

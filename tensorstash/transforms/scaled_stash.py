@@ -90,7 +90,7 @@ def check_transformed(source: object, dtype: object) -> None:
 def check_no_tables(windows: Windows, columns: Collection[str]) -> None:
     """Raise `ValueError` for scaled columns of a table, whose rows windows of several entities may see."""
     for part in windows.placement.time_spans:
-        for span in part.shown:
+        for span in part.spans:
             if part.table.name is not None and span.column in columns:
                 raise ValueError(
                     f"A scaler by entity goes by the entity of the window, and {span.name!r} has rows of the table "

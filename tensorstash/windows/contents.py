@@ -43,13 +43,14 @@ class Contents:
         if self.chain.has_slots:
             parts.append((first.whole_spans, [placement.memory for placement in self.chain.placements]))
         for time_spans in self.chain.time_spans:
-            parts.append((time_spans[0].spans, [time_span.memory for time_span in time_spans]))
+            spans = (*time_spans[0].spans, *time_spans[0].ages)
+            parts.append((spans, [time_span.memory for time_span in time_spans]))
         return parts
 
     @cached_property
-    def variates(self) -> tuple[VariatePlan, ...]:
+    def variate_plans(self) -> tuple[VariatePlan, ...]:
         """How spans of `ts.each` are gathered."""
-        spans = self.chain.placements[0].spans
+        spans = self.chain.placements[0].slot_spans
         if all(span.variates is None for span in spans):
             return ()
         return variate_plans(spans, [placement.memory for placement in self.chain.placements])
@@ -57,19 +58,19 @@ class Contents:
     @cached_property
     def draws(self) -> list[Draw]:
         """The draws of the windows' spans, in the order of their numbers."""
-        return draws_of(self.chain.placements[0].spans)
+        return draws_of(self.chain.placements[0].slot_spans)
 
     @cached_property
     def drawn_packs(self) -> list[str]:
         """The packs of which a `Loader` draws columns for each window."""
-        drawn = [plan.variates.columns for plan in self.variates if plan.variates.most is not None]
+        drawn = [plan.variates.columns for plan in self.variate_plans if plan.variates.most is not None]
         return [*dict.fromkeys(name for names in drawn for name in names)]
 
     @cached_property
     def window_bytes(self) -> int:
         """Of a window in a batch; where windows have different numbers of rows, their mean."""
         counts = np.array([len(placement) for placement in self.chain.placements])
-        rows = [int(counts @ plan.most_rows) * plan.gather.window_bytes for plan in self.variates]
+        rows = [int(counts @ plan.most_rows) * plan.gather.window_bytes for plan in self.variate_plans]
         return sum(plan.window_bytes for plan in self.plans) + sum(rows) // max(1, len(self.chain))
 
     @cached_property
@@ -96,7 +97,7 @@ class Contents:
     def of_rows(self, located: Located, take: Take) -> Batch:
         """The entries of all spans of `ts.each` in a batch, `(rows, ...)`, their values in memory that `take` gives."""
         batch: Batch = {}
-        for plan in self.variates:
+        for plan in self.variate_plans:
             batch |= gather_rows(plan, rows_in(plan, located), located.anchors, located.skips, take)
         return batch
 
@@ -110,11 +111,11 @@ class Contents:
 
     def window_or_batch(self, ids: int | Ids) -> Batch:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
-        check_undrawn(self.chain.placements[0].spans)
+        check_undrawn(self.chain.placements[0].slot_spans)
         if isinstance(ids, int) and not isinstance(ids, bool):
             ids = np.array(ids)
         if isinstance(ids, (np.ndarray, np.integer, torch.Tensor)) and not ids.ndim:
-            return one_by_one(self.variates, self.batch(ids.reshape(1)), 1)[0]
+            return one_by_one(self.variate_plans, self.batch(ids.reshape(1)), 1)[0]
         return self.batch(ids)  # type: ignore[arg-type]  # a boolean is refused there
 
     def each_window(self, ids: Ids) -> list[Batch]:
@@ -124,9 +125,9 @@ class Contents:
                 "A ts.Draw needs the position of each window in the run, which PyTorch's DataLoader does not pass on; "
                 f"got {draw}. Use ts.Loader."
             )
-        check_undrawn(self.chain.placements[0].spans)
+        check_undrawn(self.chain.placements[0].slot_spans)
         numbers = check_ids(ids, len(self.chain))
-        return one_by_one(self.variates, self.batch(numbers), len(numbers))
+        return one_by_one(self.variate_plans, self.batch(numbers), len(numbers))
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the cached properties, which hold addresses."""

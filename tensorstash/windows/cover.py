@@ -11,13 +11,11 @@ from tensorstash.errors import NoWindowError, unknown
 from tensorstash.gather.span import Span
 from tensorstash.stash.printed import entity_text
 from tensorstash.windows.cuts import cut_at, first_slots
-from tensorstash.windows.intervals import drop, intervals
+from tensorstash.windows.intervals import Ranges, drop, intervals
 from tensorstash.windows.lost import with_fewer
 from tensorstash.windows.placement import Cover, Placement
 from tensorstash.windows.slots import empty_slots, rows_from, run_edges, run_rows, slots_at
 from tensorstash.windows.splits import GivenTime, check_timed
-
-Ranges = tuple[Int64s, Int64s]  # of slots, `[low, high)`
 
 
 def covering(placement: Placement, name: str | None, start: GivenTime | None, stop: GivenTime | None) -> Placement:
@@ -47,8 +45,8 @@ def covering(placement: Placement, name: str | None, start: GivenTime | None, st
 
 def _consecutive(placement: Placement, name: str | None) -> Span:
     """The span of consecutive slots with a name; without one, the only one."""
-    spans = {span.name: span for span in placement.shown}
-    fit = [one.name for one in placement.spans if one.step == 1 and one.draw is None]
+    spans = {span.name: span for span in placement.spans}
+    fit = [one.name for one in placement.slot_spans if one.step == 1 and one.draw is None]
     if name is not None and (not isinstance(name, str) or name not in spans):
         raise unknown(name, spans, "the window", "span")
     asked = fit if name is None else [name]

@@ -11,7 +11,7 @@ from tensorstash.windows.strides import align_text
 def as_text(placement: Placement) -> str:
     """Windows as one line of text."""
     in_time = (text for time_span in placement.time_spans for text in time_span.texts)
-    return f"Windows: {_caption(placement)}; {', '.join([*map(str, placement.spans), *in_time])}"
+    return f"Windows: {_caption(placement)}; {', '.join([*map(str, placement.slot_spans), *in_time])}"
 
 
 def _caption(placement: Placement) -> str:
@@ -26,5 +26,5 @@ def _caption(placement: Placement) -> str:
         where = f"at points in time of {counted(len(np.unique(placement.points.entity)), 'entity')}"
     if placement.cover is not None:
         where += f", which cover {placement.cover.span.name!r}"
-    sizes = f" of {placement.history} + {placement.horizon} {units}," if placement.spans else ""
+    sizes = f" of {placement.history} + {placement.horizon} {units}," if placement.slot_spans else ""
     return f"{len(placement):,}{sizes} {where}"

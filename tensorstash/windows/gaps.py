@@ -14,10 +14,10 @@ _MOST_TICKS = 1 << 62
 
 
 def stash_runs(
-    stash: Stash, gaps: str, frequency: GivenStep | Step | None, tolerance: Duration | None, *, counted: bool
+    stash: Stash, gaps: str, frequency: GivenStep | Step | None, tolerance: Duration | None, *, in_slots: bool
 ) -> Runs:
-    """Consecutive rows without a missing time step; whole entities if gaps are ignored, or not `counted`."""
-    if not counted:
+    """Consecutive rows without a missing time step; whole entities if gaps are ignored, or no span is `in_slots`."""
+    if not in_slots:
         return entity_runs(stash.offsets.numpy())
     if gaps == "mask" and stash.time is None:
         raise ValueError("gaps='mask' needs times, and this stash has none. Load it with time=.")

@@ -52,11 +52,11 @@ class Held(NamedTuple):
 def columns_of(placement: Placement) -> dict[str, Held]:
     """The columns of the spans: those of the windows' stash by their names, those of a table behind its name."""
     fills = placement.fills or {}
-    names = dict.fromkeys(name for span in placement.spans for name in span.columns)
+    names = dict.fromkeys(name for span in placement.slot_spans for name in span.columns)
     found = {name: Held(placement.stash, name, fills.get(name)) for name in names}
     for time_span in placement.time_spans:
         table = "" if time_span.table.name is None else f"{time_span.table.name}."
-        for span in time_span.shown:
+        for span in time_span.spans:
             held = Held(time_span.stash, span.column, time_span.fills[span.column])
             found[f"{table}{span.column}"] = held
     return found
@@ -104,7 +104,7 @@ def placement_identity(placement: Placement) -> dict[str, Any]:
     first, last = stash.time_range
     spans: dict[str, list[Any]] = {
         span.name: [span.column, span.start if span.draw is None else str(span.draw), span.stop, span.step]
-        for span in placement.spans
+        for span in placement.slot_spans
     }
     for time_span in placement.time_spans:
         spans |= _in_time(time_span)
@@ -144,7 +144,7 @@ def placement_identity(placement: Placement) -> dict[str, Any]:
 
 def widths_of(placement: Placement) -> dict[str, int]:
     """How many columns the packs of `ts.each` have, by name."""
-    names = dict.fromkeys(name for span in placement.spans if span.variates is not None for name in span.columns)
+    names = dict.fromkeys(name for span in placement.slot_spans if span.variates is not None for name in span.columns)
     return {name: math.prod(placement.stash[name].shape[1:]) for name in names}
 
 
@@ -177,7 +177,7 @@ def _table(stash: Stash) -> dict[str, Any]:
 
 def _in_time(time_span: TimeSpan) -> dict[str, list[Any]]:
     bounds = [int(text) if is_integer(text) else str(text) for text in (time_span.start.text, time_span.stop.text)]
-    aged, table = {span.name for span in time_span.spans}, list[str]()
+    aged, table = {span.name for span in time_span.ages}, list[str]()
     if time_span.table.name is not None:
         table = [f"of {time_span.table.name}", *(f"by {name}" for name in time_span.table.by or ())]
     return {
@@ -190,7 +190,7 @@ def _in_time(time_span: TimeSpan) -> dict[str, list[Any]]:
             *(["age"] * (f"{span.name}.age" in aged)),
             *table,
         ]
-        for span in time_span.shown
+        for span in time_span.spans
     }
 
 
@@ -199,7 +199,7 @@ def needs(placement: Placement) -> dict[str, Any]:
     found: dict[str, Any] = {"slots": placement.history, "during": {}}
     for part in placement.time_spans:
         text, name = part.start.text, part.table.name
-        starts = {span.name: int(text) if is_integer(text) else str(text) for span in part.shown}
+        starts = {span.name: int(text) if is_integer(text) else str(text) for span in part.spans}
         if name is not None:
             found.setdefault("tables", {}).setdefault(name, {}).update(starts)
         elif part.start.steps < 0:

@@ -9,6 +9,8 @@ from tensorstash.native.guide import guide
 from tensorstash.native.guide import locate as locate_pieces
 from tensorstash.native.kernel import Guide
 
+Ranges = tuple[Int64s, Int64s]  # the first number of each range, and the number after its last one
+
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
@@ -56,7 +58,7 @@ def locate(within: Intervals, ids: Int64s) -> Int64s:
     return locate_pieces(within.guide, within.stride, ids)[1]
 
 
-def covered(within: Intervals, length: int) -> tuple[Int64s, Int64s]:
+def covered(within: Intervals, length: int) -> Ranges:
     """The ranges `[low, high)` of slots that lie in windows of `length` slots; one range per window if none overlap."""
     if within.stride > length:
         low = locate(within, np.arange(len(within)))
@@ -85,7 +87,7 @@ def count_before(within: Intervals, slots: Int64s) -> Int64s:
     return first_ids[k] + np.clip(inside, 0, within.guide.ends[k] - first_ids[k])
 
 
-def cut_ranges(bounds: Int64s, low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
+def cut_ranges(bounds: Int64s, low: Int64s, high: Int64s) -> Ranges:
     """Ranges `[low, high)` cut at the bounds; both ascend, and the ranges do not overlap."""
     filled = low < high
     low, high = low[filled], high[filled]
@@ -105,7 +107,7 @@ def drop(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
     return keep(within, np.concatenate([[edge.min // 2], high]), np.concatenate([low, [edge.max // 2]]))
 
 
-def union(low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
+def union(low: Int64s, high: Int64s) -> Ranges:
     """Ranges `[low, high)` in any order as ascending ranges that neither overlap nor touch."""
     if (low[1:] < low[:-1]).any():
         order = np.argsort(low, kind="stable")

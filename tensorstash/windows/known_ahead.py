@@ -48,7 +48,7 @@ def _missing(placement: Placement) -> dict[str, float]:
     if not len(placement):
         return shares
     anchors = placement.anchor_slots(np.unique(np.linspace(0, len(placement) - 1, _WINDOWS).astype(np.int64)))
-    for span in placement.spans:
+    for span in placement.slot_spans:
         slots = range(max(span.start, span.start % span.step), span.stop, span.step)
         tests = [test for name in span.columns if (test := missing_rows(placement.stash, name)) is not None]
         if slots and tests:

@@ -43,7 +43,7 @@ from tensorstash.windows.whole import to_width
 class Arguments:
     """What windows were asked for: the arguments of `Windows` that are not data."""
 
-    spans: tuple[Span, ...]  # in slots
+    slot_spans: tuple[Span, ...]
     in_time: Mapping[str, During]
     min_history: int | None
     min_horizon: int | None
@@ -62,21 +62,21 @@ class Arguments:
     @property
     def horizon(self) -> int:
         """Slots of a window from the anchor on."""
-        return max([0, *(span.stop for span in self.spans)])
+        return max([0, *(span.stop for span in self.slot_spans)])
 
     @property
     def may_be_empty(self) -> bool:
         """Whether some slots of windows may have no row."""
         is_padded = self.min_history is not None or self.min_horizon is not None
-        return self.gaps == "mask" or is_padded or any(span.draw is not None for span in self.spans)
+        return self.gaps == "mask" or is_padded or any(span.draw is not None for span in self.slot_spans)
 
     def history(self, at: Any) -> int:
         """Slots before the anchor. Without spans in slots a window is one row, or with `at=` a point in time."""
-        return max([0 if self.spans or at is not None else 1, *(-span.start for span in self.spans)])
+        return max([0 if self.slot_spans or at is not None else 1, *(-span.start for span in self.slot_spans)])
 
     def check(self, stash: Stash, at: Any) -> None:
         """Raise `ValueError` for arguments that contradict each other, the stash, or points in time."""
-        if stash.known is not None and (at is None or self.spans):
+        if stash.known is not None and (at is None or self.slot_spans):
             raise ValueError(
                 f"Rows with known times, {stash.known_name!r}, are versions of a time, which cannot be anchors or fill "
                 "slots. Give the times to look from as at=, with spans in time alone, ts.During(...), or take the "
@@ -98,7 +98,7 @@ class Arguments:
                 "A span to the end of its run makes one window a run, from its first slot on, so {} must be left out. "
                 "For several windows a run give its stop a number.",
             )
-        if not self.spans:
+        if not self.slot_spans:
             slots = ("frequency", "tolerance", "min_history", "min_horizon")
             _refuse(
                 {"gaps": self.gaps == "mask"} | {name: getattr(self, name) is not None for name in slots},
@@ -148,10 +148,11 @@ def placement_of(
     With `may_forecast` there may be none, if the rows hold the history of a window that starts after them.
     """
     arguments.check(stash, at)
-    runs = stash_runs(stash, arguments.gaps, arguments.frequency, arguments.tolerance, counted=bool(arguments.spans))
+    slot_spans, gaps = arguments.slot_spans, arguments.gaps
+    runs = stash_runs(stash, gaps, arguments.frequency, arguments.tolerance, in_slots=bool(slot_spans))
     if arguments.is_whole:
-        wide = to_width(arguments.spans, stash, runs, chosen, joined=arguments.gaps == "mask", is_kept=may_forecast)
-        arguments = replace(arguments, spans=wide, strides=Strides(wide[0].stop))
+        wide = to_width(slot_spans, stash, runs, chosen, joined=gaps == "mask", is_kept=may_forecast)
+        arguments = replace(arguments, slot_spans=wide, strides=Strides(wide[0].stop))
     unplaced = replace(_unplaced(arguments, stash, runs, at, tables), chosen=chosen)
     requirements = required(unplaced, arguments.require)
     if at is not None:
@@ -179,15 +180,15 @@ def _unplaced(arguments: Arguments, stash: Stash, runs: Runs, at: Any, tables: M
     side = arguments.closed if at is not None else "left" if horizon else "right"
     return Placement(
         stash=stash,
-        spans=arguments.spans,
+        slot_spans=arguments.slot_spans,
         history=history,
         horizon=horizon,
         slots=slots,
-        fills=slot_fills(stash, arguments.spans, slots) if arguments.may_be_empty else None,
+        fills=slot_fills(stash, arguments.slot_spans, slots) if arguments.may_be_empty else None,
         intervals=no_intervals(),
         time_spans=time_spans(stash, arguments.in_time, tables, side),
         strides=checked_strides(
-            arguments.strides, stash, in_steps=bool(arguments.spans) and arguments.gaps != "ignore"
+            arguments.strides, stash, in_steps=bool(arguments.slot_spans) and arguments.gaps != "ignore"
         ),
         is_whole=arguments.is_whole,
     )
@@ -230,7 +231,8 @@ def _check_reach(placement: Placement, *slots: int) -> None:
     """Raise `DataError` if the calendar lacks the time of a slot of `ts.calendar`, or of one of the given slots."""
     if not isinstance(placement.slots.frequency, Calendar):
         return
-    timed = [span for span in placement.spans if any(placement.stash.about(name).calendar for name in span.columns)]
+    about = placement.stash.about
+    timed = [span for span in placement.slot_spans if any(about(name).calendar for name in span.columns)]
     edges = {*slots, *(span.slots[0][k] for span in timed for k in (0, -1))}
     windows = placement.intervals  # the first and the last window of each tell for all
     is_at = placement.points is not None
@@ -283,7 +285,8 @@ def latest_placement(arguments: Arguments, placement: Placement, of: str | None)
     slots = with_tail(placement.slots, placement.stash, placement.horizon)
     every = replace(placement, slots=slots, strides=Strides(), cover=None)
     newest = latest(every, required(every, arguments.require), of)
-    found = enough_rows(replace(every, fills=slot_fills(placement.stash, placement.spans, slots), intervals=newest))
+    fills = slot_fills(placement.stash, placement.slot_spans, slots)
+    found = enough_rows(replace(every, fills=fills, intervals=newest))
     _check_reach(found, placement.horizon - 1)
     return found
 

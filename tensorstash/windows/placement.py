@@ -38,7 +38,7 @@ class Placement:
     """Where the windows of one stash are: each has `history + horizon` consecutive slots, and rows in time spans."""
 
     stash: Stash
-    spans: tuple[Span, ...]  # in slots
+    slot_spans: tuple[Span, ...]
     history: int  # slots before the anchor; if all spans are `During`, 1, or 0 with `at=`
     horizon: int  # slots from the anchor on
     slots: Slots
@@ -55,20 +55,20 @@ class Placement:
         return len(self.intervals) if self.points is None else len(self.points)
 
     @property
-    def shown(self) -> tuple[Span, ...]:
+    def spans(self) -> tuple[Span, ...]:
         """All spans; those in time count rows back from the end of their stretch."""
         return tuple(span for span, _ in self.spans_and_stashes)
 
     @property
     def spans_and_stashes(self) -> tuple[tuple[Span, Stash], ...]:
-        """All spans as in `shown`, and the stash that each takes its column from."""
-        in_time = ((span, part.stash) for part in self.time_spans for span in part.shown)
-        return (*((span, self.stash) for span in self.spans), *in_time)
+        """All spans, and the stash that each takes its column from."""
+        in_time = ((span, part.stash) for part in self.time_spans for span in part.spans)
+        return (*((span, self.stash) for span in self.slot_spans), *in_time)
 
     @property
     def whole_spans(self) -> tuple[Span, ...]:
         """The spans in slots that hold whole columns, not each column of a pack as a row."""
-        return tuple(span for span in self.spans if span.variates is None)
+        return tuple(span for span in self.slot_spans if span.variates is None)
 
     @property
     def length(self) -> int:
@@ -96,14 +96,14 @@ class Placement:
         """What windows are gathered from."""
         filling = None
         if self.fills is not None:
-            computed = calendar_fills(self.stash, self.spans, self.slots)
+            computed = calendar_fills(self.stash, self.slot_spans, self.slots)
             filling = Filling(self.slots.fragments, self.slots.total, self.fills, computed)
         return Memory(self.stash, never_empty(self.stash), filling)
 
     def over(self, stashes: Mapping[Stash, Stash]) -> "Placement":
         """The same windows over stashes with the same rows, in place of those that they are over."""
         stash = stashes.get(self.stash, self.stash)
-        fills = None if self.fills is None else slot_fills(stash, self.spans, self.slots)
+        fills = None if self.fills is None else slot_fills(stash, self.slot_spans, self.slots)
         parts = tuple(time_span.over(stashes) for time_span in self.time_spans)
         return replace(self, stash=stash, fills=fills, time_spans=parts)
 

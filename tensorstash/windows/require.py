@@ -11,14 +11,13 @@ from tensorstash.common.checks import is_flag, names_in, shown
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.gather.span import Span
 from tensorstash.stash.missing import missing_rows
-from tensorstash.windows.intervals import cut_ranges, true_ranges, union
+from tensorstash.windows.intervals import Ranges, cut_ranges, true_ranges, union
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.row_ranges import missing_ranges, slot_ranges
 from tensorstash.windows.slots import Slots, empty_slots, rows_from, run_edges
 from tensorstash.windows.spans import unknown_name
 
 Require = Sequence[str] | Mapping[str, float | Literal["rows"]]
-Ranges = tuple[Int64s, Int64s]  # ascending `[low, high)`
 
 _BLOCK = 1 << 20  # rows scanned, and starts judged, at a time
 
@@ -37,8 +36,8 @@ class Required(NamedTuple):
 
 def required(placement: Placement, require: Require | None) -> list[Required]:
     """What `require=` asks of spans, which it names by themselves or by their columns, over the whole window."""
-    stash, named, found = placement.stash, {span.name: span for span in placement.spans}, []
-    in_time = {span.name for span in placement.shown} - named.keys()
+    stash, named, found = placement.stash, {span.name: span for span in placement.slot_spans}, []
+    in_time = {span.name for span in placement.spans} - named.keys()
     for name, share in _shares(require).items():
         if name in in_time or not placement.length:
             raise ValueError(f"require= checks slots, and {name!r} has none. See min_rows= of ts.During.")
@@ -121,7 +120,7 @@ def _too_few(
 ) -> Iterator[Ranges]:
     """The ranges of slots within `[low, high)` from which a span has too few values.
 
-    The verdict can change only where the span holds an edge of a range without values, so only there it is counted.
+    The verdict can change only where the span holds an edge of a range without values, so only there it is judged.
     """
     reach = len(asked.span) * asked.span.step - asked.span.step  # slots from its first one to its last one
     first, stop = rows_from(placement.slots, np.array([low, high]))
@@ -134,14 +133,14 @@ def _too_few(
             without = lows < highs - reach
             yield lows[without], highs[without] - reach
             if len(edges):
-                yield _counted(placement, asked, reach, (starts, stops), edges, begins=bool(lows[0] == low))
+                yield _by_sums(placement, asked, reach, (starts, stops), edges, begins=bool(lows[0] == low))
             return
     middle = (low + high) // 2
     yield from _too_few(placement, asked, lacking, low, middle)
     yield from _too_few(placement, asked, lacking, middle, high)
 
 
-def _counted(
+def _by_sums(
     placement: Placement, asked: Required, reach: int, within: Ranges, edges: Int64s, *, begins: bool
 ) -> Ranges:
     """The slots of some ranges from which a span has too few values, by sums over what it holds from them.

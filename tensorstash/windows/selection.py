@@ -104,7 +104,7 @@ def anchored(placement: Placement, where: Where | None) -> Placement:
 
 def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Required], unmatched: str) -> Placement:
     """The windows at the points of a frame; points without one are an error, or dropped with `unmatched="drop"`."""
-    points = points_of(placement.stash, at, closed, {span.name for span in placement.shown})
+    points = points_of(placement.stash, at, closed, {span.name for span in placement.spans})
     refused = Refused(placement.stash, points)
     for time_span in placement.time_spans:
         time_span.table.check_moments(int(points.time.min()), int(points.time.max()), placement.stash.clock)

@@ -18,6 +18,7 @@ from tensorstash.errors import DataError
 from tensorstash.native.kernel import Fragments
 from tensorstash.stash.month_days import month_days
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.intervals import Ranges
 from tensorstash.windows.runs import Runs
 
 _MOST_SLOTS = 1 << 62
@@ -168,7 +169,7 @@ def slots_at(slots: Slots, rows: Int64s) -> Int64s:
     return slots.fragments.first[k] + rows - slots.fragments.row[k]
 
 
-def empty_slots(slots: Slots) -> tuple[Int64s, Int64s]:
+def empty_slots(slots: Slots) -> Ranges:
     """The ranges `[low, high)` of slots without a row, in gaps and before runs but not after them."""
     stops = slots.fragments.first + slots.fragments.rows
     stops[:-1] += np.where(slots.joined[1:], 0, slots.tail)

@@ -18,6 +18,7 @@ from tensorstash.native.versions import Moments, pick
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import During, shifts_of, slots_of
 from tensorstash.windows.fills import empty_values
+from tensorstash.windows.intervals import Ranges
 from tensorstash.windows.shift import Shift
 from tensorstash.windows.tables import FARTHEST_TIME, Table, table_of
 
@@ -44,7 +45,8 @@ class TimeSpan:
     closed: str
     max_rows: int  # slots
     every: int | None  # the ticks of a bucket, of which each slot has one
-    spans: tuple[Span, ...]  # rows counted back from the end of the stretch; ages are distances of `ROW_TIMES`
+    spans: tuple[Span, ...]  # of rows, counted back from the end of the stretch
+    ages: tuple[Span, ...]  # beside them: their `age` and `delay`, distances of `ROW_TIMES` and `KNOWN_TIMES`
     fills: Mapping[str, torch.Tensor]  # of empty slots, by column
     min_rows: int
     named: str  # the span that asks for `min_rows`
@@ -53,11 +55,6 @@ class TimeSpan:
     def stash(self) -> Stash:
         """The stash that the rows are taken from."""
         return self.table.stash
-
-    @property
-    def shown(self) -> tuple[Span, ...]:
-        """The spans without ages."""
-        return tuple(span for span in self.spans if not span.distance)
 
     @property
     def is_ahead(self) -> bool:
@@ -72,13 +69,13 @@ class TimeSpan:
         """The spans as text, for a repr."""
         brackets = "[)" if self.closed == "left" else "(]"
         stretch = f"{brackets[0]}{self.start.text}, {self.stop.text}{brackets[1]}"
-        aged = {span.name: ", with age" for span in self.spans if span.distance}
+        aged = {span.name: ", with age" for span in self.ages}
         of = "" if self.table.name is None else f" of {self.table.name}"
         if self.table.by is not None:
             of += f" by {', '.join(self.table.by)}"
         slots = f"at most {self.max_rows}" if self.every is None else f"in {self.max_rows} buckets"
         return [
-            f"{span.name}={span.column}{stretch}{of}, {slots}{aged.get(f'{span.name}.age', '')}" for span in self.shown
+            f"{span.name}={span.column}{stretch}{of}, {slots}{aged.get(f'{span.name}.age', '')}" for span in self.spans
         ]
 
     @property
@@ -93,7 +90,7 @@ class TimeSpan:
     def over(self, stashes: Mapping[Stash, Stash]) -> "TimeSpan":
         """The same spans over stashes with the same rows."""
         stash = stashes.get(self.stash, self.stash)
-        return replace(self, table=replace(self.table, stash=stash), fills=_fills(stash, self.shown))
+        return replace(self, table=replace(self.table, stash=stash), fills=_fills(stash, self.spans))
 
     def moved(self, times: Int64s) -> tuple[Int64s, Int64s]:
         """The first tick of the stretch around each time of a window, and the first one after it."""
@@ -135,7 +132,7 @@ class TimeSpan:
             return found.rows
         return np.concatenate([(rows >= 0).sum(1) for rows in self.picked(found)])
 
-    def ranges(self, found: Stretches | Candidates) -> tuple[Int64s, Int64s]:
+    def ranges(self, found: Stretches | Candidates) -> Ranges:
         """Ranges `[low, high)` of the rows of windows, which may overlap."""
         if isinstance(found, Stretches):
             return found.stop - found.rows, found.stop
@@ -198,16 +195,16 @@ def _check_known(table: Table, name: str, span: During, stop: Shift) -> None:
 
 def _time_span(stretch: _Stretch, members: Mapping[str, During]) -> TimeSpan:
     table, start, stop, closed, slots, every = stretch
-    columns = [Span(name, span.column, -slots, 0) for name, span in members.items()]
+    spans = [Span(name, span.column, -slots, 0) for name, span in members.items()]
     aged = [name for name, span in members.items() if span.age]
     ages = [Span(f"{name}.age", ROW_TIMES, -slots, 0, distance=table.time_ticks) for name in aged]
     if table.stash.known is not None:
         ages += [Span(f"{name}.delay", KNOWN_TIMES, -slots, 0, distance=table.known_ticks) for name in aged]
     strictest = max(members, key=lambda name: members[name].min_rows)
-    empty, least = _fills(table.stash, columns), members[strictest].min_rows
-    return TimeSpan(table, start, stop, closed, slots, every, (*columns, *ages), empty, least, strictest)
+    empty, least = _fills(table.stash, spans), members[strictest].min_rows
+    return TimeSpan(table, start, stop, closed, slots, every, (*spans,), (*ages,), empty, least, strictest)
 
 
-def _fills(stash: Stash, columns: Sequence[Span]) -> dict[str, torch.Tensor]:
+def _fills(stash: Stash, spans: Sequence[Span]) -> dict[str, torch.Tensor]:
     zero = torch.zeros((), dtype=torch.int64)
-    return empty_values(stash, columns, {}, timed=False) | {ROW_TIMES: zero, KNOWN_TIMES: zero}
+    return empty_values(stash, spans, {}, timed=False) | {ROW_TIMES: zero, KNOWN_TIMES: zero}

@@ -58,9 +58,9 @@ def check_same(placement: Placement, stash: Stash, tables: Mapping[str, Stash]) 
 
     A vocabulary may be longer there, because `like=` puts new texts behind the others.
     """
-    columns = {"": {column: None for span in placement.spans for column in span.columns}}
+    columns = {"": {column: None for span in placement.slot_spans for column in span.columns}}
     for part in placement.time_spans:
-        columns.setdefault(part.table.name or "", {}).update((span.column, None) for span in part.shown)
+        columns.setdefault(part.table.name or "", {}).update((span.column, None) for span in part.spans)
     before, after = {"": placement.stash, **tables_of(placement)}, {"": stash, **tables}
     for table, names in columns.items():
         _check_same(before[table], after[table], [*names], table)

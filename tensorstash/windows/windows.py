@@ -151,9 +151,9 @@ class Windows:
     ) -> None:
         check_stash(stash)
         others, is_whole = checked_tables(tables), max_slots is not None
-        in_slots, in_time = make_spans(stash, history, horizon, columns, with_ends(spans, max_slots), others)
+        slot_spans, in_time = make_spans(stash, history, horizon, columns, with_ends(spans, max_slots), others)
         arguments = Arguments(
-            spans=in_slots,
+            slot_spans=slot_spans,
             in_time=in_time,
             min_history=min_history,
             min_horizon=1 if is_whole and min_horizon is None else min_horizon,
@@ -170,8 +170,9 @@ class Windows:
         self._set(arguments, placement_of(arguments, stash, at, others))
 
     def _set(self, arguments: Arguments, placement: Placement) -> None:
-        self._arguments = replace(arguments.without_rows(), spans=placement.spans)  # whole series are as wide as these
-        self.stash, self.spans = placement.stash, placement.shown
+        # whole series are as wide as these spans
+        self._arguments = replace(arguments.without_rows(), slot_spans=placement.slot_spans)
+        self.stash, self.spans = placement.stash, placement.spans
         self.history, self.horizon, self.stride = placement.history, placement.horizon, arguments.strides.stride
         self.placement = placement  # where these windows are; read by the other rooms
         self.contents = Contents(Chain((placement,)))  # a mix of one

@@ -23,9 +23,9 @@ from tensorstash.ingest.row_order import (
     move_to_places,
     offsets_of,
     places_after,
-    runs_between,
-    runs_of,
     sort,
+    streaks_between,
+    streaks_of,
 )
 from tests.oracle_load import like, write_parquet
 
@@ -43,11 +43,11 @@ rows_in_any_order = st.lists(
 ) | st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), unique=True, max_size=40).map(sorted)
 
 
-def runs_in_pieces(codes: list[int], cuts: list[int], integer: type[np.signedinteger[Any]]) -> row_order.Runs:
+def streaks_in_pieces(codes: list[int], cuts: list[int], integer: type[np.signedinteger[Any]]) -> row_order.Streaks:
     edges = [0, *sorted(cut for cut in cuts if cut < len(codes)), len(codes)]
-    parts = [(a, runs_of(np.array(codes[a:b], np.int32))) for a, b in pairwise(edges)]
+    parts = [(a, streaks_of(np.array(codes[a:b], np.int32))) for a, b in pairwise(edges)]
     starts = [(a + own[:-1]).astype(integer) for a, (own, _) in parts] + [np.array([len(codes)], integer)]
-    return row_order.Runs(np.concatenate(starts), np.concatenate([own for _, (_, own) in parts]))
+    return row_order.Streaks(np.concatenate(starts), np.concatenate([own for _, (_, own) in parts]))
 
 
 @settings(max_examples=400)
@@ -63,14 +63,14 @@ def runs_in_pieces(codes: list[int], cuts: list[int], integer: type[np.signedint
 def test_every_row_comes_to_its_place(rows: list[Row], cuts: list[int], integer: type[np.signedinteger[Any]]) -> None:
     """Also where some of the entities have no rows, and with equal times in the order of the source."""
     codes, times = [entity for entity, _ in rows], np.array([time for _, time in rows], np.int64)
-    runs = runs_in_pieces(codes, cuts, integer)
-    offsets = offsets_of(runs, 6)
+    streaks = streaks_in_pieces(codes, cuts, integer)
+    offsets = offsets_of(streaks, 6)
     assert offsets.tolist() == [sum(code < k for code in codes) for k in range(7)]
     for a, b in (*pairwise([0, *sorted(cut for cut in cuts if cut < len(rows))]), (0, len(rows))):
-        assert runs_between(offsets, a, b).tolist() == sorted(codes)[a:b]
+        assert streaks_between(offsets, a, b).tolist() == sorted(codes)[a:b]
 
     in_groups = sorted(range(len(rows)), key=codes.__getitem__)
-    places = by_entity(runs, offsets)
+    places = by_entity(streaks, offsets)
     assert (places is None) == (in_groups == [*range(len(rows))])
     places = np.arange(len(rows), dtype=integer) if places is None else places
     assert places.dtype == integer

@@ -190,7 +190,7 @@ class Doubled:
         self.span, self.length, self.scaled_spans, self.whole_windows = span, length, (span,), (span,)
 
     def bind(self, windows: Any) -> "Doubled":
-        assert self.span in [span.name for span in windows.contents.chain.placements[0].spans]
+        assert self.span in [span.name for span in windows.contents.chain.placements[0].slot_spans]
         return Doubled(self.span, len(windows))
 
     def __call__(self, batch: Batch) -> Batch:
