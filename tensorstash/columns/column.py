@@ -133,7 +133,9 @@ def _range(values: NDArray[Any], column: Column) -> tuple[int, Number | None, Nu
 
 
 def with_more(column: Column, other: Column) -> Column:
-    """The column with the counts of its values and of other ones of it together."""
+    """The column with the counts of its values and of other ones of it together; a sum is known if both are."""
     both = {name: (getattr(column, name), getattr(other, name)) for name in COUNTS}
-    known = {name: [value for value in values if value is not None] for name, values in both.items()}
-    return replace(column, **{name: EXTREMES.get(name, sum)(values) for name, values in known.items() if values})
+    more: dict[str, Any] = {name: None if None in values else sum(values) for name, values in both.items()}
+    for name, extreme in EXTREMES.items():  # of values that are all missing there is none
+        more[name] = extreme((value for value in both[name] if value is not None), default=None)
+    return replace(column, **more)
