@@ -118,7 +118,8 @@ def _in_order(
 
 def _read(choice: Choice, draft: Draft, progress: Progress, entities: Entities | None) -> Streaks:
     """Write the times to the draft; returns the streaks of entities, as they are numbered."""
-    rows, integer = choice.rows, _type_of_rows(choice.rows)
+    rows = choice.rows
+    integer = np.int32 if rows <= np.iinfo(np.int32).max else np.int64
 
     def write_times(place: str, row: int, arrays: Arrays, _: object) -> Streaks | None:
         """Write the times of a batch; returns its streaks, if there are entities."""
@@ -146,10 +147,6 @@ def _read(choice: Choice, draft: Draft, progress: Progress, entities: Entities |
     if entities is None and rows:  # one series that all rows are of
         edges, codes = [np.zeros(1, integer)], [np.zeros(1, np.int32)]
     return Streaks(np.concatenate([*edges, np.array([rows], integer)]), np.concatenate([*codes, np.zeros(0, np.int32)]))
-
-
-def _type_of_rows(rows: int) -> type[np.signedinteger[Any]]:
-    return np.int32 if rows <= np.iinfo(np.int32).max else np.int64
 
 
 def _duplicate_time(choice: Choice, places: Integers | None, at: int, entity: object, times: list[Int64s]) -> DataError:

@@ -22,7 +22,7 @@ from tensorstash.ingest.request import (
     Like,
     Request,
     Static,
-    Step,
+    StepOrTimes,
     check_floating,
     check_time,
     parse_filter,
@@ -118,7 +118,7 @@ def plan(
     return Plan(with_columns(request, named, static, known))
 
 
-def _step(given: GivenStep | None, time: str | None, like: Stash | None) -> Step:
+def _step(given: GivenStep | None, time: str | None, like: Stash | None) -> StepOrTimes:
     """The step of time, or the times that exist: given, or those of the stash whose times are taken over."""
     if given is None:
         return None if like is None else calendar_of(like) or like.info.frequency

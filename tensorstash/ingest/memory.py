@@ -1,11 +1,16 @@
-"""Checks that a load fits into memory, or onto its disk, before anything is allocated."""
+"""Checks that a load fits into memory, or onto its disk, before anything is allocated, and the error if it did not."""
 
-from collections.abc import Sequence
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tensorstash.columns.column import Column
+from tensorstash.errors import NoMemoryError
 from tensorstash.segments.limits import Limit, check_free, memory_limits
 
 _SORT_BYTES = 16  # bytes per row: its run, if each row is one, held twice for a moment; then its place and its time
+_NO_MEMORY = os.strerror(errno.ENOMEM), "can't start new thread"  # where libraries tell it in words alone
 
 
 def check_columns(nbytes: int, source: str, limits: Sequence[Limit], on_disk: bool = False) -> None:
@@ -42,3 +47,26 @@ def check_sorting(rows: int, source: str) -> None:
         source,
         "Sort the source, or load fewer columns.",
     )
+
+
+@contextmanager
+def memory_told() -> Iterator[None]:
+    """Raise `NoMemoryError` for every error of a load whose cause is that the system gave no memory or no thread."""
+    try:
+        yield
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None and not _lacks_memory(cause):
+            cause = cause.__cause__
+        if cause is None or isinstance(error, NoMemoryError):
+            raise
+        raise NoMemoryError(
+            f"A load needs memory for its columns and beside them, and the system gave no more: {cause or 'no memory'}."
+            " Load fewer columns or a narrower dtype, or allow this process more: ulimit -v shows its limit."
+        ) from error
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    """Whether an error means that this process may not have more memory, or addresses for another thread."""
+    is_refused = isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
+    return is_refused or any(text in str(error) for text in _NO_MEMORY)

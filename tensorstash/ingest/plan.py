@@ -13,10 +13,11 @@ from tensorstash.common.text import aligned
 from tensorstash.common.warn import warn
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.build import obtain_stash, target_of
+from tensorstash.ingest.memory import memory_told
 from tensorstash.ingest.plan_text import CUTTABLE, HEAD, NUMBERS, cells, facts
 from tensorstash.ingest.request import Request
 from tensorstash.ingest.snapshot import Snapshot
-from tensorstash.segments.limits import memory_limits, memory_told
+from tensorstash.segments.limits import memory_limits
 from tensorstash.stash.stash import Stash
 
 if TYPE_CHECKING:

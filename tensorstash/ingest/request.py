@@ -33,7 +33,7 @@ Duplicates = Literal["error", "keep"]
 Known = Any
 Like = Stash | str | os.PathLike[str]
 # a duration, or the times that exist, as Arrow has them or in the unit of the times of a stash
-Step: TypeAlias = int | str | pa.ChunkedArray | Calendar | None
+StepOrTimes: TypeAlias = int | str | pa.ChunkedArray | Calendar | None
 # static columns of the source, or a table with a row for each entity, or one and a choice of its columns
 Static = Any
 _FRAMES = {  # the frame of a file with static columns, by the ending of its path
@@ -68,7 +68,7 @@ class Request:
     of_like: frozenset[str] = frozenset()  # which of "columns" and "time" were left out, and are those of `like`
     carried: tuple[Column, ...] = ()  # static columns of `like`, whose values are taken over
     # the step of time, or the times that exist: given, or that of `like` if its times are taken over
-    frequency: Step = None
+    frequency: StepOrTimes = None
     unknown: Unknown  # what becomes of entities and texts that `like` lacks
     duplicates: bool = False  # whether an entity may have several rows of one time
     table: "Request | None" = None  # the table that static columns are joined from

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import ColumnSpec
 from tensorstash.common.calendar import Calendar
-from tensorstash.ingest.request import Request, Specs, Step
+from tensorstash.ingest.request import Request, Specs, StepOrTimes
 from tensorstash.segments.directory import check_label
 from tensorstash.segments.format import VERSION
 from tensorstash.sources.file import WILDCARD, before_wildcard
@@ -81,7 +81,7 @@ def argument_keys(request: Request) -> dict[str, object]:
     }
 
 
-def _of_step(given: Step) -> object:
+def _of_step(given: StepOrTimes) -> object:
     if isinstance(given, Calendar):
         return given.identity
     if isinstance(given, pa.ChunkedArray):

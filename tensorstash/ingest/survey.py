@@ -19,7 +19,7 @@ from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.entities import of_shard, rows_of_like
 from tensorstash.ingest.like import check_taken_over, column_like, entity_like
 from tensorstash.ingest.plan_text import type_name
-from tensorstash.ingest.request import Request, Specs, Step
+from tensorstash.ingest.request import Request, Specs, StepOrTimes
 from tensorstash.ingest.same_names import check_names
 from tensorstash.ingest.untimed import forgotten_time, is_index
 from tensorstash.segments.format import MAX_HEADER
@@ -142,7 +142,7 @@ def _chosen_rows(request: Request, source: Source, progress: bool | None) -> tup
     return chosen, filter_columns, strangers
 
 
-def _step(given: Step, time: Column | None) -> int | str | Calendar | None:
+def _step(given: StepOrTimes, time: Column | None) -> int | str | Calendar | None:
     """The step of time as a header keeps it, or a calendar in the unit of the times."""
     if given is None or isinstance(given, Calendar) or time is None:
         return given

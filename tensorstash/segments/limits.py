@@ -9,7 +9,6 @@ import mmap
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -22,7 +21,6 @@ _CGROUPS = "sys/fs/cgroup"
 _CACHED = re.compile(r"^(total_)?(?:in)?active_file (\d+)$", re.MULTILINE)  # of a `memory.stat`
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 _NO_LIMIT = 1 << 62  # version 1 has no word for it, but a number near 2**63
-_NO_MEMORY = os.strerror(errno.ENOMEM), "can't start new thread"  # where libraries tell it in words alone
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -60,29 +58,6 @@ def no_room_for_batch(nbytes: int) -> NoMemoryError:
         f"A batch must fit into memory, and this one takes {size_text(nbytes)}. Take fewer windows a batch, or shorter "
         "spans: fewer slots, or max_rows= of ts.During."
     )
-
-
-@contextmanager
-def memory_told() -> Iterator[None]:
-    """Raise `NoMemoryError` for every error of a load whose cause is that the system gave no memory or no thread."""
-    try:
-        yield
-    except Exception as error:
-        cause: BaseException | None = error
-        while cause is not None and not _lacks_memory(cause):
-            cause = cause.__cause__
-        if cause is None or isinstance(error, NoMemoryError):
-            raise
-        raise NoMemoryError(
-            f"A load needs memory for its columns and beside them, and the system gave no more: {cause or 'no memory'}."
-            " Load fewer columns or a narrower dtype, or allow this process more: ulimit -v shows its limit."
-        ) from error
-
-
-def _lacks_memory(error: BaseException) -> bool:
-    """Whether an error means that this process may not have more memory, or addresses for another thread."""
-    is_refused = isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
-    return is_refused or any(text in str(error) for text in _NO_MEMORY)
 
 
 def map_file(fd: int, nbytes: int, flags: int = mmap.MAP_SHARED, prot: int = _READ_WRITE) -> mmap.mmap:

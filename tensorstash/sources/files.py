@@ -41,7 +41,7 @@ def open_files(
     footers = _footers(files, types, wanted, condition, progress)
     names = [str(footer.file) for footer in footers]
     whole, notes = unify(names, [_schema(footer, types) for footer in footers], wanted)
-    kept = [footer.kept(whole, condition) for footer in footers]
+    kept = [footer.groups.kept(whole, condition) if footer.groups else range(len(footer.rows)) for footer in footers]
     read = [(footer.groups, groups, footer.place) for footer, groups in zip(footers, kept) if footer.groups]
     if wide := _wide_times(whole, wanted, read, progress):
         whole = _in_microseconds(whole, wide, footers)

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 from tensorstash.sources.file import File
-from tensorstash.sources.filter import Filter
 
 
 class Readers:
@@ -52,10 +51,6 @@ class Footer:
     def own(self) -> frozenset[str]:
         """The names of the stored columns."""
         return frozenset(self.stored.names)
-
-    def kept(self, schema: pa.Schema, condition: Filter | None) -> Collection[int]:
-        """The pieces whose statistics do not contradict a filter; `schema` has the types of the columns."""
-        return range(len(self.rows)) if self.groups is None else self.groups.kept(schema, condition)
 
     def place(self, index: int) -> str:
         """A piece of the file, for messages."""

@@ -71,10 +71,6 @@ class Unit:
         """A decoded row for messages."""
         return f"{self.first + at:,}" if self.name is None else self.name(at)
 
-    def stored(self, names: Iterable[str]) -> list[str]:
-        """The stored columns that these columns are computed from."""
-        return _inputs(_inputs(names, self.derived)[0], self.early)[0]
-
 
 def _inputs(names: Iterable[str], derived: Sequence[Derived]) -> tuple[list[str], list[Derived]]:
     """The columns that these columns are computed from, and those of `derived` that compute them, in their order."""
@@ -184,7 +180,9 @@ def damage_named(unit: Unit, names: Sequence[str]) -> Iterator[None]:
         if isinstance(error, TensorstashError):
             raise
         why = " ".join(str(error).split()).rstrip(".")
-        where = f"column {name!r}: " if (name := _damaged_column(unit, unit.stored(names))) is not None else ""
+        needed, _ = _inputs(names, unit.derived)
+        name = _damaged_column(unit, _inputs(needed, unit.early)[0])
+        where = "" if name is None else f"column {name!r}: "
         raise SourceError(f"{unit.place} cannot be decoded: {where}{why}. {remedy_of_damage(error)}") from error
 
 
