@@ -19,11 +19,11 @@ from tensorstash.batches.read_ahead import Portion, read_ahead
 from tensorstash.common.dtypes import DTYPES
 from tensorstash.common.records import some_of
 from tensorstash.gather.gather import GatherPlan, gather_into, groups_of, names_of
-from tensorstash.gather.layout import as_batches
+from tensorstash.gather.layout import Batch, as_batches
 from tensorstash.sampling.steps import Steps
 from tensorstash.segments.limits import no_room_for_batch
 from tensorstash.windows.chain import Located
-from tensorstash.windows.contents import Batch, Contents
+from tensorstash.windows.contents import Contents
 
 if TYPE_CHECKING:
     from tensorstash.batches.staging import Staged

@@ -21,12 +21,13 @@ from tensorstash.common.checks import at_least, flag, shown
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.public import members
 from tensorstash.common.text import type_text
+from tensorstash.gather.layout import Batch
 from tensorstash.sampling.bind import Bindable
 from tensorstash.sampling.passes import Pass, Position, Schedule
 from tensorstash.sampling.sampler import Sampler, begin, enter, finish
 from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Tail
-from tensorstash.windows.contents import Batch, Contents
+from tensorstash.windows.contents import Contents
 from tensorstash.windows.windows import Windows
 
 _MOST_AHEAD = 1 << 12  # batches, each of which takes memory

@@ -27,6 +27,7 @@ from tensorstash.errors import NoMemoryError
 from tensorstash.gather.by_torch import ByComponent
 from tensorstash.gather.computed import ComputedValues, computed_values
 from tensorstash.gather.gather import compile_plan, gather_on_device
+from tensorstash.gather.layout import Batch
 from tensorstash.gather.memory import Memory
 from tensorstash.gather.rows import InSlots, Picked, Rows, Stretches
 from tensorstash.gather.variates import variate_plans
@@ -34,7 +35,7 @@ from tensorstash.sampling.steps import Steps
 from tensorstash.segments.limits import Limit, check_free, memory_limits
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.chain import Located
-from tensorstash.windows.contents import Batch, Contents
+from tensorstash.windows.contents import Contents
 
 _RULE = "With resident=True the columns of the spans are held in the memory of the device"
 _REMEDY = "Leave resident=True out, or load fewer columns or a narrower dtype."

@@ -18,8 +18,7 @@ from tensorstash.batches.devices import Copies, Event
 from tensorstash.batches.host import Entries, Pending, Recycled
 from tensorstash.common.records import Record, arrays_of, each_array
 from tensorstash.gather.gather import GatherPlan, groups_of, names_of
-from tensorstash.gather.layout import as_batch
-from tensorstash.windows.contents import Batch
+from tensorstash.gather.layout import Batch, as_batch
 
 Wait = Callable[[], None]  # lets the stream of the loop wait for copies
 

@@ -43,7 +43,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     except click.Abort as error:
         raise KeyboardInterrupt from error
-    except (TensorstashError, OSError, ValueError) as error:
+    except (TensorstashError, OSError, ValueError, ImportError) as error:  # ImportError: an extra is not installed
         _say("error", "red", error)
         sys.exit(1)
 

@@ -82,10 +82,13 @@ def amount(value: object, unit: str, what: str) -> float | None:
 
 
 def path_of(value: object, what: str) -> str:
-    """A path or URL as a text; raises `TypeError` for anything else, and for an empty one."""
-    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
-        raise TypeError(f"{what} must be a str or pathlib.Path that is not empty, got {shown(value)}.")
-    return os.fsdecode(value)
+    """A path or URL as a text; raises `TypeError` for anything else, `ValueError` for what no path can be."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise TypeError(f"{what} must be a str or pathlib.Path, got {shown(value)}.")
+    path = os.fsdecode(value)
+    if not path or "\0" in path:
+        raise ValueError(f"{what} must be a path that is not empty and has no null character, got {shown(value)}.")
+    return path
 
 
 def names_in(given: Sequence[str], what: str) -> list[str]:

@@ -1,6 +1,7 @@
 """Static columns that a load takes over from `like=`, with the values that its entities have there."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from tensorstash.columns.column import Column, with_counts, with_more
 from tensorstash.common.dtypes import as_array
 from tensorstash.errors import DataError
+from tensorstash.ingest.like import codec_like
 from tensorstash.ingest.static import StaticColumn
 from tensorstash.stash.stash import Stash
 
@@ -29,7 +31,8 @@ def carried_column(column: Column, like: Stash, entities: Sequence[Any]) -> Stat
             f"{column.name!r} is {column.dtype}, which has none for missing. Give static=, or unknown='drop'."
         )
     new = torch.full((others, *column.shape), value, dtype=column.dtype)
-    more = with_counts(column, as_array(new), 0 if column.is_validity else new.numel())
+    loaded = replace(column, codec=codec_like(column, like))
+    more = with_counts(loaded, as_array(new), 0 if column.is_validity else new.numel())
     return StaticColumn(with_more(column, more), np.concatenate([known, as_array(new)]), names)
 
 

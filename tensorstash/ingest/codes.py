@@ -19,6 +19,7 @@ from tensorstash.columns.name_list import Names, Part, Texts
 from tensorstash.columns.types import is_text
 from tensorstash.common.dtypes import Bools, Int32s, Int64s
 from tensorstash.common.forks import has_pool
+from tensorstash.errors import DataError
 from tensorstash.sources.storage import without_views
 
 _HEAD = 1024  # rows, which tell whether those that follow are worth comparing
@@ -202,7 +203,14 @@ def _order(columns: Sequence[pa.Array]) -> Int64s:
 
 def _joined(known: pa.Array, new: pa.Array) -> pa.Array:
     if known.type != new.type:  # integers, of which some need all 64 bits
-        return as_arrow([*known.to_pylist(), *new.to_pylist()])
+        names = [*known.to_pylist(), *new.to_pylist()]
+        low, high = min(names), max(names)
+        if low < 0 and high > np.iinfo(np.int64).max:
+            raise DataError(
+                f"Names are integers of 64 bits, with a sign or without; like= and the source have {low} and {high} "
+                "together. Leave one of them out, or convert both to text."
+            )
+        return as_arrow(names)
     return pa.concat_arrays([known, new])
 
 

@@ -87,7 +87,8 @@ def rows_of_like(source: Source, entity: Entity, names: Names, progress: bool | 
     if not strangers:
         return kept, ""
     rows, entities = counted(source.rows - kept.rows, "row"), counted(len(strangers), "entity")
-    return kept, f"unknown='drop' leaves out {rows} of {entities} that like= lacks, such as {min(strangers)!r}."
+    such = f"{min(strangers)!r} of {source.label}"
+    return kept, f"unknown='drop' leaves out {rows} of {entities} that like= lacks, such as {such}."
 
 
 def of_shard(source: Source, entity: Entity, shard: tuple[int, int], progress: bool | None) -> Source:

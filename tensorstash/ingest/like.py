@@ -9,7 +9,7 @@ import pyarrow as pa
 import torch
 
 from tensorstash.columns.calendar import Moment
-from tensorstash.columns.codec import Ascending, Given, Unknown
+from tensorstash.columns.codec import Ascending, Codec, Given, Unknown
 from tensorstash.columns.column import Column
 from tensorstash.columns.expression import Formula, restored
 from tensorstash.columns.name_list import Names, Texts
@@ -69,11 +69,16 @@ def columns_like(like: Stash, dtype: torch.dtype | None) -> dict[str, ColumnSpec
             members if (moments and about.shape) or about.packed else members[0],
             dtype=kept if about.kind == "number" and not about.is_validity else None,
             fill=about.fill,
-            codec=about.codec if about.unknown is None else Given(like.names(about.name)),
+            codec=codec_like(about, like),
             empty=about.empty,
             calendar=about.calendar,
         )
     return specs
+
+
+def codec_like(about: Column, like: Stash) -> Codec:
+    """How the values of a column were stored when it was loaded; a stash has a given vocabulary beside its codes."""
+    return about.codec if about.unknown is None else Given(like.names(about.name))
 
 
 def check_taken_over(
@@ -115,16 +120,20 @@ def column_like(
 
 def entity_like(column: Column, like: Stash | None, schema: pa.Schema, where: str) -> Column:
     """The entity column, with the entities that keep their numbers."""
-    if like is None or not len(like.names()):
-        return column
+    known = None if like is None else names_like(like, column, schema, where)
+    return replace(column, codec=Ascending(known)) if known else column
+
+
+def names_like(like: Stash, column: Column, schema: pa.Schema, where: str) -> Names:
+    """The entities of `like`, as those of the entity column; raise if they have another kind of values."""
     known = like.names()
     if known.are_tuples != bool(column.shape):  # of one column
         known = Names(known.parts, are_tuples=not known.are_tuples)
-    for member, part in zip(column.members, known.parts):
+    for member, part in zip(column.members, known.parts if known else ()):  # without entities nothing tells the kind
         arrow = schema.field(member).type
         if is_text(arrow) != isinstance(part, Texts):
             raise SchemaError(
                 f"Entity columns have one kind of values; {member!r} is {arrow} in {where}, and like= has "
                 f"{part.item(0)!r} there. Convert the column."
             )
-    return replace(column, codec=Ascending(known))
+    return known

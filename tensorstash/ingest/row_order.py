@@ -29,7 +29,7 @@ def offsets_of(streaks: Streaks, count: int) -> Int64s:
     """`(count + 1,)`, where the rows of each entity begin in a stash."""
     edges, entities = streaks
     ends = np.zeros(count + 1, np.int64)
-    for first, end in blocks(0, len(entities)):  # as int64: `add.at` takes twenty times as long if it has to cast
+    for first, end in blocks(len(entities)):  # as int64: `add.at` takes twenty times as long if it has to cast
         np.add.at(ends, entities[first:end].astype(np.int64) + 1, np.diff(edges[first : end + 1].astype(np.int64)))
     return np.cumsum(ends, out=ends)
 
@@ -41,7 +41,7 @@ def by_entity(streaks: Streaks, offsets: Int64s) -> Integers | None:
         return None
     places = np.empty(offsets[-1], edges.dtype)
     free = offsets[:-1].copy()  # the next place of each entity
-    for start, stop in blocks(0, len(places)):
+    for start, stop in blocks(len(places)):
         codes = entities[streaks_between(edges, start, stop)]
         order = _by_code(codes)
         codes = codes[order]
@@ -55,13 +55,13 @@ def by_entity(streaks: Streaks, offsets: Int64s) -> Integers | None:
 def move_to_places(key: Int64s, places: Integers) -> None:
     """Bring the values of rows to their places."""
     source = key.copy()
-    for start, stop in blocks(0, len(key)):
+    for start, stop in blocks(len(key)):
         key[places[start:stop]] = source[start:stop]
 
 
 def places_after(places: Integers, moved: Integers) -> Integers:
     """The places of rows, once the rows at each place have moved on; written over `places`."""
-    for start, stop in blocks(0, len(places)):
+    for start, stop in blocks(len(places)):
         places[start:stop] = moved[places[start:stop]]
     return places
 
@@ -82,7 +82,7 @@ def sort(keys: Sequence[Int64s], offsets: Int64s, integer: np.dtype[Any]) -> Int
 def ascend(keys: Sequence[Int64s], offsets: Int64s) -> tuple[bool, int | None]:
     """Whether the rows of each entity ascend by the keys, and if they do, the first row that is equal to the next."""
     equal = None
-    for start, stop in blocks(0, len(keys[0]) - 1):
+    for start, stop in blocks(len(keys[0]) - 1):
         tied = np.ones(stop - start, np.bool_)
         first, end = np.searchsorted(offsets, [start + 1, stop + 1])
         tied[offsets[first:end] - start - 1] = False
@@ -113,9 +113,9 @@ def streaks_between(edges: Integers, start: int, stop: int) -> Int64s:
     return np.repeat(np.arange(first, end), np.diff(borders))
 
 
-def blocks(low: int, high: int) -> Iterator[tuple[int, int]]:
+def blocks(rows: int) -> Iterator[tuple[int, int]]:
     """Ranges of rows, small enough for the cache."""
-    return ((start, min(start + _BLOCK, high)) for start in range(low, high, _BLOCK))
+    return ((start, min(start + _BLOCK, rows)) for start in range(0, rows, _BLOCK))
 
 
 def _entity_blocks(offsets: Int64s) -> Iterator[tuple[int, int, Int64s]]:

@@ -17,7 +17,7 @@ from tensorstash.common.text import size_text
 from tensorstash.errors import ColumnError, SchemaError
 from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.entities import of_shard, rows_of_like
-from tensorstash.ingest.like import check_taken_over, column_like, entity_like
+from tensorstash.ingest.like import check_taken_over, column_like, entity_like, names_like
 from tensorstash.ingest.plan_text import type_name
 from tensorstash.ingest.request import Request, Specs, StepOrTimes
 from tensorstash.ingest.same_names import check_names
@@ -138,7 +138,9 @@ def _chosen_rows(request: Request, source: Source, progress: bool | None) -> tup
     if request.shard is not None and request.entity is not None:
         chosen = of_shard(chosen, request.entity, request.shard, progress)
     if request.like is not None and request.entity is not None and request.unknown == "drop":
-        chosen, strangers = rows_of_like(chosen, request.entity, request.like.names(), progress)
+        column = entity_column(source.schema, request.entity, source.label)
+        names = names_like(request.like, column, source.schema, source.label)
+        chosen, strangers = rows_of_like(chosen, request.entity, names, progress)
     return chosen, filter_columns, strangers
 
 

@@ -86,7 +86,8 @@ def _carry_days(draft: Draft, time: Column, like: Stash, entities: int) -> None:
 
 
 def _warnings(choice: Choice, decoders: Mapping[str, Decoder]) -> Iterator[str]:
-    yield from filter(None, (choice.strangers, choice.untimed))
+    of_table = "" if choice.table is None else choice.table.strangers
+    yield from filter(None, (choice.strangers, of_table, choice.untimed))
     for name, decoder in decoders.items():
         if decoder.dropped:
             values, texts = zip(*decoder.dropped)
@@ -156,7 +157,7 @@ def _renumbered(rows: int, draft: Draft, decoder: Decoder, column: Column) -> Co
     if new_codes is None:
         return column
     column = with_counts(column, np.zeros(0), column.nulls)
-    for start, stop in blocks(0, rows):
+    for start, stop in blocks(rows):
         codes = new_codes[draft.read(column.name, start, stop - start)]
         draft.write(column.name, start, codes)
         column = with_more(column, with_counts(column, codes))

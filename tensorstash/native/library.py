@@ -4,10 +4,11 @@ import ctypes
 import os
 import struct
 import sys
-import warnings
 from ctypes import POINTER, c_int64, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
+
+from tensorstash.common.warn import warn
 
 _VERSION = 16  # of the functions and structs below; must equal the version in kernel.h
 _SWITCH = "TENSORSTASH_NATIVE"  # 0: not used; a path: this library instead of the one beside this file
@@ -151,9 +152,8 @@ def warn_of_absence() -> None:
     """Warn, once per process, that batches are gathered without the kernel, unless it was turned off."""
     if not _has_warned["absent"]:
         _has_warned["absent"] = True
-        warnings.warn(
+        warn(
             "Batches are gathered without the compiled kernel, which may take several times as long as with it "
             f"({_WHY}). Install a wheel of tensorstash, or install it again where there is a C compiler; "
-            f"{_SWITCH}=0 does without it and without this warning.",
-            stacklevel=2,
+            f"{_SWITCH}=0 does without it and without this warning."
         )

@@ -12,9 +12,9 @@ import numpy as np
 from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.native import kernel, library
-from tensorstash.native.permutation import BLOCK, walk
+from tensorstash.native.permutation import BLOCK, Uint64s, walk
 from tensorstash.sampling.draw_table import as_array, by_name, checked_weights
-from tensorstash.sampling.hashes import CHUNK, Uint64s, hashes, keys
+from tensorstash.sampling.hashes import CHUNK, hashes, keys
 from tensorstash.sampling.tree import Tree, choose, counts, tree, whole_weights
 
 _SMALL = 1 << 12  # up to here a permutation is drawn uniformly, as a whole

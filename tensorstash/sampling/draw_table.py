@@ -13,7 +13,8 @@ from tensorstash.common.checks import array_of, shown
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import unknown
 from tensorstash.native import kernel, library
-from tensorstash.sampling.hashes import Uint64s, chunks, hashes, in_chunks, keys
+from tensorstash.native.permutation import Uint64s
+from tensorstash.sampling.hashes import chunks, hashes, in_chunks, keys
 
 _BITS = 52  # of a draw: a float64 in [0, 1) represents every multiple of 2**-52 exactly
 

@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int64s
-from tensorstash.native.permutation import mix
-
-Uint64s = NDArray[np.uint64]
+from tensorstash.native.permutation import Uint64s, mix
 
 CHUNK = 1 << 16  # windows, times or weights at a time: the temporary arrays stay in the cache
 

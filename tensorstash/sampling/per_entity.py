@@ -10,9 +10,9 @@ import numpy as np
 from tensorstash.common.checks import MOST_COUNT, at_least
 from tensorstash.common.dtypes import Int64s
 from tensorstash.native.guide import find, guide
-from tensorstash.native.permutation import shuffled
+from tensorstash.native.permutation import Uint64s, shuffled
 from tensorstash.sampling.components import grids, permute
-from tensorstash.sampling.hashes import Uint64s, hashes, keys
+from tensorstash.sampling.hashes import hashes, keys
 from tensorstash.sampling.order import Count, Ids, SequenceOrder, ids_by_entity
 from tensorstash.windows.windows import Windows
 

@@ -7,7 +7,8 @@ the batch size, and a resumed run has the keys that the whole run would have had
 import numpy as np
 
 from tensorstash.common.dtypes import Int64s
-from tensorstash.sampling.hashes import Uint64s, hashes, keys
+from tensorstash.native.permutation import Uint64s
+from tensorstash.sampling.hashes import hashes, keys
 from tensorstash.sampling.steps import Steps
 
 

@@ -1,6 +1,7 @@
 """A CSV file on this machine: its header, its rows as text, and its lines with their numbers."""
 
 import csv
+import io
 import mmap
 import re
 from collections.abc import Iterator, Sequence
@@ -97,7 +98,7 @@ def _copy(file: File) -> Spool:
 def _without_empty_lines(file: File, path: str, separator: str, width: int) -> Spool:
     copy, last = Spool(str(file)), 0
     for line, text, values in records(path, separator):
-        if last and width == len(values) == 1 and line - last > len(text.splitlines()):
+        if last and width == len(values) == 1 and line - last > len([*io.StringIO(text, newline="")]):
             raise SourceError(
                 f"In a CSV file of one column, an empty line may be a missing value or no row; line {last + 1:,} of "
                 f"{file} is empty. Write ts.load(pl.scan_csv({str(file)!r}), ...) for missing values, or "

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorstash.columns.names import check_name
+from tensorstash.columns.names import check_name, field_of
 from tensorstash.common.dtypes import Int32s
 from tensorstash.common.text import type_text
 from tensorstash.errors import DataError, SchemaError, unknown
@@ -63,7 +63,7 @@ def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
             f"{type_text(frame)}.{' Write at=frame.collect().' * hasattr(frame, 'collect')}"
         )
     source = open_source(frame, None, Wanted(None), None, progress=False)
-    return read_whole(source, source.schema.names)
+    return read_whole(source, [field_of(source.schema, name, "at=").name for name in source.schema.names])
 
 
 def _first_null(array: "pa.ChunkedArray") -> int:

@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import as_array
 from tensorstash.gather.gather import GatherPlan, compile_plan, gather
+from tensorstash.gather.layout import Batch
 from tensorstash.gather.memory import Memory
 from tensorstash.gather.span import Draw, Span, draws_of
 from tensorstash.gather.variates import Take, VariatePlan, gather_rows, new_memory, variate_plans
 from tensorstash.windows.chain import Chain, Located
 from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.variate_rows import check_undrawn, one_by_one, rows_in
-
-Batch = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True, eq=False)

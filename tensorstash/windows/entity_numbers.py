@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def numbers_of(entities: Sequence[Any], names: Sequence[Any]) -> list[int]:
     """The numbers of entities by their names, in the order of the names."""
     numbers = {name: k for k, name in enumerate(entities)}
-    is_one = is_integer(names) or isinstance(names, str) or (isinstance(names, tuple) and names in numbers)
+    is_one = is_integer(names) or isinstance(names, str) or (isinstance(names, tuple) and names in [*numbers])
     if is_one or isinstance(names, Mapping) or not is_listed(names):
         meant = [names] if is_one else [*names] if isinstance(names, Mapping) else [*entities[:2]]
         raise TypeError(f"names must be a list of entities, got {shown(names)}. Write {shown(meant)}.")

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from tensorstash.gather.layout import Batch
 from tensorstash.gather.span import Span
 from tensorstash.gather.variates import VariatePlan, VariateRows, rows_of
 from tensorstash.windows.chain import Located
-
-Batch = dict[str, torch.Tensor]
 
 
 def check_undrawn(spans: Sequence[Span]) -> None:

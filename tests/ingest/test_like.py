@@ -463,3 +463,47 @@ def test_a_plan_says_what_it_takes_over(path: Path) -> None:
     text = repr(ts.plan(table().drop("zone", "size"), like=path))
     assert "zone" in text
     assert "like=" in text
+
+
+@pytest.mark.parametrize(("of_like", "entity"), [(["e"], "e"), ("e", ["e"])])
+def test_a_column_alone_or_in_a_list_names_the_same_entities(of_like: Any, entity: Any) -> None:
+    reference = ts.load({"e": ["a", "b"], "y": [0.0, 0.0]}, ["y"], entity=of_like)
+    rows = {"e": ["a", "c", "b"], "y": [1.0, 2.0, 3.0]}
+    with pytest.warns(UserWarning, match=like("leaves out 1 row of 1 entity that like= lacks, such as")):
+        stash = ts.load(rows, ["y"], entity=entity, like=reference, unknown="drop")
+    assert stash["y"].tolist() == [1.0, 3.0]
+
+
+@pytest.mark.parametrize("unknown", ["keep", "error", "drop"])
+@pytest.mark.parametrize("known", [1, 200])  # small vocabularies are looked up in another way
+def test_entities_of_another_kind_are_refused_whatever_becomes_of_unknown_ones(known: int, unknown: Any) -> None:
+    reference = ts.load({"e": [f"k{k}" for k in range(known)], "y": [0.0] * known}, ["y"], entity="e")
+    with pytest.raises(ts.errors.SchemaError, match=like("'e' is int64 in the mapping, and like= has 'k0' there")):
+        ts.load({"e": [5], "y": [1.0]}, ["y"], entity="e", like=reference, unknown=unknown)
+
+
+def test_integers_that_have_no_common_type_are_refused() -> None:
+    reference = ts.load({"e": np.array([-1]), "y": [0.0]}, ["y"], entity="e")
+    with pytest.raises(ts.errors.DataError, match=like("have -1 and 9223372036854775809 together")):
+        ts.load({"e": np.array([2**63 + 1], np.uint64), "y": [1.0]}, ["y"], entity="e", like=reference)
+
+
+def test_rows_of_a_static_table_that_are_dropped_are_told() -> None:
+    reference = ts.load({"e": ["a", "b"], "y": [0.0, 0.0]}, ["y"], entity="e")
+    table = pl.DataFrame({"e": ["a", "b", "zz"], "v": [1, 2, 3]})
+    with pytest.warns(
+        UserWarning, match=like("1 entity that like= lacks, such as 'zz' of the polars frame of static=")
+    ):
+        stash = ts.load({"e": ["a"], "y": [1.0]}, ["y"], entity="e", like=reference, unknown="drop", static=table)
+    assert stash.static["v"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("fill", [None, "NO"])
+def test_a_static_column_that_is_taken_over_keeps_its_unknown_texts(fill: str | None) -> None:
+    rows = {"e": ["a", "b"], "t": [1, 1], "y": [1.0, 2.0], "r": ["SE", "XX"]}
+    static = {"r": ts.column("r", vocabulary=["SE", "NO"], fill=fill)}
+    reference = ts.load(rows, ["y"], entity="e", time="t", static=static)
+    stash = ts.load({"e": ["a", "c"], "t": [2, 2], "y": [1.0, 2.0]}, like=reference)
+    assert stash.static["r"].tolist() == [0, 2, -1 if fill is None else 1]
+    assert stash.about("r").unknown == 1
+    assert stash.to_polars()["r"].to_list() == ["SE", fill]

@@ -152,8 +152,13 @@ def test_helpful_errors(tmp_path: Path) -> None:
             "A stash is shared memory or a file; got share= and file=. Leave one out.",
         ),
         ({"overwrite": True}, ValueError, "overwrite= replaces the file of file=, so it needs file=. Leave it out."),
-        ({"file": 3}, TypeError, "file must be a str or pathlib.Path that is not empty, got 3."),
-        ({"file": ""}, TypeError, "file must be a str or pathlib.Path that is not empty, got ''."),
+        ({"file": 3}, TypeError, "file must be a str or pathlib.Path, got 3."),
+        ({"file": ""}, ValueError, "file must be a path that is not empty and has no null character, got ''."),
+        (
+            {"file": "a\0b"},
+            ValueError,
+            r"file must be a path that is not empty and has no null character, got 'a\x00b'.",
+        ),
         (
             {"file": tmp_path / "no" / "x"},
             ts.errors.SegmentError,

@@ -332,6 +332,7 @@ REFUSED = {
     "nothing": Refused("", "FILE is empty", None),
     "empty lines": Refused("\n\r\n", "FILE is empty", None),
     "a hole in one column": Refused("a\n1\n\n2\n", "line 3 of FILE is empty", {}),
+    "a hole before other ends of lines": Refused("a\nx\n\ny\u2028z\x0c\x85\n", "line 3 of FILE is empty", {}),
 }
 
 

@@ -331,6 +331,7 @@ def test_names_of_several_columns_are_tuples() -> None:
         (["elms"], ts.errors.ColumnError, "the stash has no entity 'elms'; did you mean 'elm'"),
         (["elm", 3], ts.errors.ColumnError, "the stash has no entity 3"),
         (["elm", {}], ts.errors.ColumnError, "the stash has no entity {}"),
+        ((["elm"],), ts.errors.ColumnError, "the stash has no entity ['elm']"),
         ([("elm", {})], ts.errors.ColumnError, "the stash has no entity ('elm', {})"),
         ([math.nan], ts.errors.ColumnError, "the stash has no entity nan"),
     ],

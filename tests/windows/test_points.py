@@ -427,6 +427,8 @@ def test_any_frame_will_do(make: Any) -> None:
         ({"e": ["a"], "t": [1], "y": [1.0]}, "must not have the name of a span"),
         ({"e": ["a"], "t": [1], "size": [1.0]}, "must not have the name of a static column"),
         ({"e": ["a"], "t": [1], "anchor": [1.0]}, "reserved"),
+        (pa.table([["a"], [1], [1], [2]], names=["e", "t", "w", "w"]), "at= has 2 columns 'w'"),
+        (pa.table([["a"], [1], [1]], names=["e", "t", "t"]), "at= has 2 columns 't'"),
         ("points.parquet", "at must be a frame"),
         ([1, 2], "at must be a frame"),
         ({"e": ["a"], "t": [2**63 - 1]}, r"within 2\*\*62 ticks"),
