@@ -29,7 +29,7 @@ from tensorstash.ingest.request import (
     with_columns,
 )
 from tensorstash.stash.stash import Stash
-from tensorstash.stash.steps import calendar_of
+from tensorstash.stash.steps import own_calendar
 
 
 @suggests_keywords
@@ -121,7 +121,7 @@ def plan(
 def _step(given: GivenStep | None, time: str | None, like: Stash | None) -> StepOrTimes:
     """The step of time, or the times that exist: given, or those of the stash whose times are taken over."""
     if given is None:
-        return None if like is None else calendar_of(like) or like.info.frequency
+        return None if like is None else own_calendar(like) or like.info.frequency
     if time is None:
         raise ValueError("frequency= is about the times of the rows, and there is no time=. Name the time column.")
     if not is_calendar(given):

@@ -88,9 +88,8 @@ class Source:
     """A source that is ready to be read."""
 
     label: str
-    schema: (
-        pa.Schema
-    )  # unwanted columns of a frame, which are not converted, have the null type or, as times, any of times
+    # unwanted columns of a frame, which are not converted, have the null type or, as times, any of times
+    schema: pa.Schema
     units: tuple[Unit, ...]
     pieces: int  # the number of row groups, record batches or slices, with those that a filter excludes
     notes: tuple[str, ...] = ()  # which columns were widened or parsed

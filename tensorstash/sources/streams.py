@@ -28,9 +28,8 @@ from tensorstash.sources.storage import decoded
 if TYPE_CHECKING:
     import polars as pl
 
-_ROWS = (
-    65_536  # rows of each batch in the file, whatever batches the producer makes, so that equal rows have equal keys
-)
+# rows of each batch in the file, whatever batches the producer makes, so that equal rows have equal keys
+_ROWS = 65_536
 _BYTES = 1 << 23  # most bytes of each batch, estimated from the first row: a limit for wide rows
 
 # types of which DuckDB hands out other values, and types that it does not: from 2**127 on, and without the zone

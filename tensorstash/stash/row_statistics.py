@@ -17,9 +17,8 @@ from tensorstash.common.dtypes import Int64s, as_integers
 _BLOCK = 1 << 16  # values at a time: the temporary arrays stay in the cache
 
 Floats = NDArray[np.float64]
-_Part = tuple[
-    Floats, Int64s, Int64s
-]  # values of a block (items, rows), its groups, the row of the block at which each starts
+# values of a block (items, rows), its groups, the row of the block at which each starts
+_Part = tuple[Floats, Int64s, Int64s]
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ def frequency_of(stash: "Stash") -> int | str | None:
     return int(found.text) if stash.clock.unit is None else found.text
 
 
-def calendar_of(stash: "Stash") -> Calendar | None:
+def own_calendar(stash: "Stash") -> Calendar | None:
     """The calendar that a load was given, if it was given one."""
     if CALENDAR not in stash.segment.checksums:
         return None

@@ -15,9 +15,8 @@ _TILE = 1 << 21  # numbers at a time, so few that both operations find them in t
 # for so many numbers the constants of a pack are repeated, where all windows have the same ones and by group: short
 # inner loops are slow, and long rows of constants leave the cache
 _ALIKE, _APART = 1024, 64
-_TABLE = (
-    1 << 18
-)  # the most numbers of a table of such constants that is kept; a larger one would not fit into the cache
+# the most numbers of a table of such constants that is kept; a larger one would not fit into the cache
+_TABLE = 1 << 18
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -40,7 +40,7 @@ def cut_at_rows(placement: Placement, rows: Int64s) -> Cut:
     return moments
 
 
-def slots_of(placement: Placement, rows: Int64s) -> Int64s:
+def slots_of_rows(placement: Placement, rows: Int64s) -> Int64s:
     """The slot of a row of each entity; -1 for -1."""
     slots, known = rows.copy(), rows >= 0
     slots[known] = slots_at(placement.slots, rows[known])

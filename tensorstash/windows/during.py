@@ -120,7 +120,7 @@ class During:
         clock = Clock(None if is_integer(self.start) and is_integer(self.stop) else unit, None)
         start, stop = shifts_of(self, clock, "ts.During")
         _check_bounds(self, start, stop, clock)
-        slots, _ = slots_of(self, start, stop, clock, "ts.During")
+        slots, _ = buckets_of(self, start, stop, clock, "ts.During")
         if self.min_rows > slots:
             what = f"max_rows={slots}" if self.every is None else f"the number of buckets, {slots}"
             raise ValueError(f"min_rows must be at most {what}, got {self.min_rows}.")
@@ -164,7 +164,7 @@ def shifts_of(span: During, clock: Clock, whose: str) -> tuple[Shift, Shift]:
     return _shift(span.start, clock, f"start of {whose}"), _shift(span.stop, clock, f"stop of {whose}")
 
 
-def slots_of(span: During, start: Shift, stop: Shift, clock: Clock, whose: str) -> tuple[int, int | None]:
+def buckets_of(span: During, start: Shift, stop: Shift, clock: Clock, whose: str) -> tuple[int, int | None]:
     """The number of slots of a span, and the ticks of a clock in each bucket of `every=`."""
     if span.every is None:
         assert span.max_rows is not None

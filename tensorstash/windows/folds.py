@@ -11,7 +11,7 @@ from tensorstash.common.checks import at_least, flag, is_integer, one_of
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Duration, Frequency, frequency, is_zero
 from tensorstash.errors import DataError
-from tensorstash.windows.cuts import AFTER_ALL, BEFORE_ALL, between, cut_at, cut_at_slots, first_slots, slots_of
+from tensorstash.windows.cuts import AFTER_ALL, BEFORE_ALL, between, cut_at, cut_at_slots, first_slots, slots_of_rows
 from tensorstash.windows.known_ahead import warn_of_missing
 from tensorstash.windows.latest import last_rows
 from tensorstash.windows.placement import Placement
@@ -137,7 +137,7 @@ def _anchors(placement: Placement, per: Per | None, of: str | None) -> tuple[Int
         if per is None:
             end = cut_at(placement, min(int(placement.times[rows[rows >= 0]].max(initial=BEFORE_ALL)) + 1, AFTER_ALL))
         else:
-            end = cut_at_slots(placement, slots_of(placement, rows), 1)
+            end = cut_at_slots(placement, slots_of_rows(placement, rows), 1)
         ends = np.minimum(ends, first_slots(placement, end))
     first, first_ids = windows.first, windows.first_ids
     run = np.searchsorted(run_starts, first, "right") - 1

@@ -15,7 +15,7 @@ from tensorstash.common.warn import warn
 from tensorstash.errors import NoWindowError
 from tensorstash.gather.span import Span
 from tensorstash.stash.stash import Stash
-from tensorstash.stash.steps import calendar_of
+from tensorstash.stash.steps import own_calendar
 from tensorstash.windows.at import Unmatched
 from tensorstash.windows.cover import covering
 from tensorstash.windows.during import During, Side
@@ -267,7 +267,7 @@ def _step_on(placement: Placement, stash: Stash, given: GivenStep | None) -> Ste
                 "it out: the step of time is kept."
             )
         return step
-    longer = calendar_of(stash) if given is None else read_calendar(stash, given)
+    longer = own_calendar(stash) if given is None else read_calendar(stash, given)
     if longer is not None and longer.continues(step):
         return longer
     if given is not None:

@@ -9,7 +9,7 @@ from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Duration, Frequency, frequency, inferred, written
 from tensorstash.stash.stash import Stash
-from tensorstash.stash.steps import calendar_of, check_in_calendar, count_steps, gaps_at, infer
+from tensorstash.stash.steps import check_in_calendar, count_steps, gaps_at, infer, own_calendar
 from tensorstash.windows.shift import FARTHEST
 
 _COMMONEST = 8  # of the steps of one part of the data: enough to find the most common step of all parts
@@ -33,7 +33,7 @@ def entity_runs(offsets: Int64s) -> Runs:
 
 def step_of(stash: Stash, given: GivenStep | Step | None, tolerance: Duration | None) -> Step | None:
     """The step of time of `frequency=`, else that of the stash; `None` if it is to be inferred."""
-    own = calendar_of(stash) if given is None else None
+    own = own_calendar(stash) if given is None else None
     wanted = given if given is not None else own or stash.info.frequency
     if wanted is None or isinstance(wanted, Frequency):
         return wanted

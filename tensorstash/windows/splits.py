@@ -14,7 +14,7 @@ from tensorstash.common.warn import warn
 from tensorstash.errors import NoWindowError
 from tensorstash.native.permutation import shuffled
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.cuts import Cut, between, cut_at, cut_at_rows, cut_at_slots, first_slots, slots_of
+from tensorstash.windows.cuts import Cut, between, cut_at, cut_at_rows, cut_at_slots, first_slots, slots_of_rows
 from tensorstash.windows.entities import of_entities
 from tensorstash.windows.intervals import count_before
 from tensorstash.windows.known_ahead import warn_of_missing
@@ -119,7 +119,7 @@ def at_ends(placement: Placement, lengths: Sequence[SupportsIndex], last: Int64s
         raise ValueError("split_last needs the length of at least one part, in slots, such as split_last(28).")
     slots = [slot_count(1, length, "A length of split_last", 1 << 31) for length in lengths]
     counts = [*accumulate(reversed(slots))][::-1]  # from each cut to the end
-    return [cut_at_slots(placement, slots_of(placement, last), 1 - count) for count in counts]
+    return [cut_at_slots(placement, slots_of_rows(placement, last), 1 - count) for count in counts]
 
 
 def check_longest(placement: Placement, last: Int64s, cut: Cut, count: int) -> None:

@@ -16,7 +16,7 @@ from tensorstash.gather.span import Span
 from tensorstash.native.guide import first_rows
 from tensorstash.native.versions import Moments, pick
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.during import During, shifts_of, slots_of
+from tensorstash.windows.during import During, buckets_of, shifts_of
 from tensorstash.windows.fills import empty_values
 from tensorstash.windows.intervals import Ranges
 from tensorstash.windows.shift import Shift
@@ -168,7 +168,7 @@ def time_spans(
                 seen[whose].check_moments(first, last, stash.clock)
         table = seen[whose]
         start, stop = shifts_of(span, table.clock, repr(name))
-        slots, every = slots_of(span, start, stop, table.clock, repr(name))
+        slots, every = buckets_of(span, start, stop, table.clock, repr(name))
         _check_known(table, name, span, stop)
         alike.setdefault((table, start, stop, span.closed or closed, slots, every), {})[name] = span
     return tuple(_time_span(stretch, members) for stretch, members in alike.items())
