@@ -136,6 +136,7 @@ static void by_known(const Versions *all, const Window *window, int64_t stop, in
   for (int64_t done = 0, count = 0; stop > low && done < of->slots;) {
     int64_t block = stop / BLOCK; /* the rows before it, of this entity, are not later than its reach */
     if (block * BLOCK > low && of->reach[block - 1] < begin) low = block * BLOCK;
+    if (low == stop) break;
     int64_t known = of->known[stop - 1], limit = before_stretch(of, at, low, stop);
     int64_t from = of->known[limit] == known ? limit : back_to(of->known, limit, stop, known);
     int64_t last = back_to(of->times, from, stop, at_or_after(edge, of->unit));

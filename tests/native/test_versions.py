@@ -133,6 +133,18 @@ def test_the_reach_of_a_block_is_the_latest_time_so_far(seed: int, rows: int, en
         assert found == max(times[row] for row in range(last + 1) if entity[row] == entity[last])
 
 
+@pytest.mark.skipif(library.LIBRARY is None, reason=f"not native: {library.why()}")
+def test_no_row_is_read_behind_whole_blocks_that_are_too_early() -> None:
+    """What it would read changes no row: only the sanitizer sees it."""
+    times = np.arange(2 * BLOCK)
+    reach = reach_of(times, np.array([0, len(times)]))
+    of = Versions(times, known=times.copy(), reach=reach, unit=1, spacing=1, all=False)
+    start = np.array([len(times) + 9])
+    at = Moments(np.array([0]), np.array([len(times)]), start, start + 4, np.array([1 << 40]))
+    for every in (None, 1):
+        assert pick(of, at, 4, every).tolist() == [[-1] * 4]
+
+
 @given(times=st.lists(st.integers(-1000, 1000), min_size=1), step=st.integers(1, 50))
 def test_times_lie_on_a_grid(times: list[int], step: int) -> None:
     scaled = np.array(times) * step
