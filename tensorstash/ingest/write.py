@@ -119,16 +119,18 @@ def _decode_columns(
     settled = {c.name: Settled(c, choice.source, keys.entities, decoders[c.name]) for c in choice.static}
 
     def decode(place: str, row: int, arrays: Arrays, columns: Sequence[Column]) -> list[_Decoded]:
-        found = list[_Decoded]()
+        found, stop = list[_Decoded](), row + len(next(iter(arrays.values())))
+        # numpy would convert them once more for each column
+        places = None if keys.places is None else keys.places[row:stop].astype(np.intp)
         for column in columns:
             values, nulls = decoders[column.name].decode([arrays[member] for member in column.members], place)
-            deciding, stop = None, row + len(values)
+            deciding = None
             if column.name in settled:
                 deciding = deciding_rows(np.arange(row, stop), _entities(keys, row, stop), bits_of(values, column))
-            elif keys.places is None:
+            elif places is None:
                 draft.write(column.name, row, values)
             else:
-                moved[column.name][keys.places[row:stop]] = values
+                moved[column.name][places] = values
             found.append((with_counts(column, values, nulls), deciding))
         return found
 

@@ -112,7 +112,7 @@ def _in_microseconds(schema: pa.Schema, names: Iterable[str], footers: Sequence[
 
 def _cast_batches(footer: Footer, index: int, schema: pa.Schema, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The batches of a piece of a file, cast to the schema that all files share."""
-    keys, rows = dict(footer.file.keys), footer.rows[index]
+    keys, rows, place = dict(footer.file.keys), footer.rows[index], footer.place(index)
     stored = [name for name in names if name in footer.own]
     if stored:
         batches = footer.decode(footer, index, stored)
@@ -122,7 +122,7 @@ def _cast_batches(footer: Footer, index: int, schema: pa.Schema, names: Sequence
     for batch in agreeing(batches, footer.file, sum(footer.rows[:index])):
         columns = dict(zip(batch.schema.names, batch.columns))
         arrays = [
-            _widened(columns[name], schema.field(name), footer.place(index))
+            _widened(columns[name], schema.field(name), place)
             if name in footer.own
             else constant(keys[name], schema.field(name).type, batch.num_rows)
             for name in names

@@ -93,13 +93,13 @@ class RowGroups:
         """The indices of all leaf columns of these columns."""
         return [leaf for path, leaf in self._paths.items() if path in names or path.partition(".")[0] in names]
 
-    def _chunk(self, group: int, name: str) -> Any:
+    def _chunk(self, row_group: Any, name: str) -> Any:
         """The metadata of an unnested column in a row group; `None` for any other column."""
         leaf = self._paths.get(name)
         if leaf is None or pa.types.is_nested(self.schema.field(name).type):
             return None
         is_flat = self.meta.schema.column(leaf).max_repetition_level == 0  # lists may be below an extension type
-        return self.meta.row_group(group).column(leaf) if is_flat else None
+        return row_group.column(leaf) if is_flat else None
 
     def int96(self, names: Sequence[str]) -> list[str]:
         """Which of these columns have times in INT96, also in lists and structs."""
@@ -123,13 +123,13 @@ class RowGroups:
 
         To be called after the first batch, when the columns are known to be sound.
         """
-        rows = self.meta.row_group(group).num_rows
+        row_group = self.meta.row_group(group)
         for name in names:
-            chunk = self._chunk(group, name)
-            if chunk is not None and chunk.num_values != rows:
+            chunk = self._chunk(row_group, name)
+            if chunk is not None and chunk.num_values != row_group.num_rows:
                 raise SourceError(
                     f"{place} is damaged: it has {chunk.num_values:,} values in column {name!r}, its footer says "
-                    f"{rows:,} rows."
+                    f"{row_group.num_rows:,} rows."
                 )
 
     def as_dictionaries(self, group: int, names: Sequence[str]) -> list[str]:
@@ -141,7 +141,7 @@ class RowGroups:
             return []
         if not self._is_sound(group, texts):
             return texts  # reading these columns raises the error
-        return [name for name in texts if _has_codes(self._chunk(group, name))]
+        return [name for name in texts if _has_codes(self._chunk(row_group, name))]
 
     def rows_at_a_time(self, group: int, names: Sequence[str]) -> int:
         """How many rows to decode at a time: the longer their lists, the fewer."""
@@ -184,10 +184,12 @@ def _batches(footer: Footer, group: int, names: Sequence[str]) -> Iterator[pa.Re
     """The batches of a row group, with INT96 of wide columns in microseconds: a reader has one unit for all."""
     rows, wide = footer.groups.rows_at_a_time(group, names), footer.wide
     parts = [("us", [name for name in names if name in wide]), (None, [name for name in names if name not in wide])]
-    readers = [_read(footer, group, part, rows, unit) for unit, part in parts if part]
-    for batches in zip(*readers, strict=True):
-        columns = {name: array for batch in batches for name, array in zip(batch.schema.names, batch.columns)}
-        yield batches[0] if len(batches) == 1 else pa.record_batch(columns)
+    first, *others = [_read(footer, group, part, rows, unit) for unit, part in parts if part]
+    if not others:
+        yield from first
+        return
+    for batches in zip(first, *others, strict=True):
+        yield pa.record_batch({n: array for batch in batches for n, array in zip(batch.schema.names, batch.columns)})
 
 
 def _read(footer: Footer, group: int, names: Sequence[str], rows: int, unit: str | None) -> Iterator[pa.RecordBatch]:
