@@ -11,12 +11,13 @@ from tensorstash.columns.column import Column
 from tensorstash.common.progress import Progress
 from tensorstash.common.threads import in_threads, threads
 from tensorstash.errors import DataError, SourceError
-from tensorstash.sources.read import Unit, damage_named, read
+from tensorstash.sources.read import Source, Unit, damage_named, read
 
 _SMALL = 1 << 15  # units with fewer rows are decoded together
 _ROWS = 1 << 17  # the most rows of a bundle of several units
 _BYTES = 1 << 23  # batches are concatenated until they have so many bytes
 _MOST = 256  # the most units of a bundle: Ctrl-C waits until a bundle is decoded
+_FEW = 8  # of so few small units threads, each with a reader of its own, take longer than they save
 _SHARE = 8  # bundles for each thread, so that all threads end at about the same time
 
 Bundle = tuple[Unit, ...]
@@ -27,9 +28,12 @@ Result = TypeVar("Result")
 Work = Callable[[str, int, Arrays, Sequence[Column]], Result]
 
 
-def bundles(units: Sequence[Unit]) -> list[Bundle]:
-    """Units in their order, with small neighbours together."""
+def bundles(source: Source) -> list[Bundle]:
+    """The units of a source in their order, with small neighbours together."""
+    units = source.units
     most = min(_MOST, len(units) // (_SHARE * threads()))
+    if source.rows < _SMALL and not source.is_remote:
+        most = max(most, _FEW)
     groups: list[list[Unit]] = []
     rows = 0
     for unit in units:

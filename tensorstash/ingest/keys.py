@@ -133,7 +133,7 @@ def _read(choice: Choice, draft: Draft, progress: Progress, entities: Entities |
         return Streaks((row + edges[:-1]).astype(integer), codes)
 
     columns = [column for column in (choice.entity, *choice.times) if column]
-    jobs = [(bundle, columns) for bundle in bundles(choice.source.units if columns else ())]
+    jobs = [(bundle, columns) for bundle in (bundles(choice.source) if columns else ())]
     edges, codes, streak_count, is_grouped = list[Integers](), list[Int32s](), 0, True
     for streaks in filter(None, each_batch(jobs, write_times, progress)):
         edges.append(streaks.edges)

@@ -18,6 +18,7 @@ from tensorstash.common.calendar import Calendar
 from tensorstash.common.checks import shown
 from tensorstash.common.text import cut, type_text
 from tensorstash.errors import SchemaError
+from tensorstash.sources.formats import CSV, IPC, PARQUET, STREAMS, TABS
 from tensorstash.sources.locate import is_table
 from tensorstash.sources.read import Wanted
 from tensorstash.stash.stash import Stash
@@ -36,12 +37,12 @@ Like = Stash | str | os.PathLike[str]
 StepOrTimes: TypeAlias = int | str | pa.ChunkedArray | Calendar | None
 # static columns of the source, or a table with a row for each entity, or one and a choice of its columns
 Static = Any
-_FRAMES = {  # the frame of a file with static columns, by the ending of its path
-    (".parquet", ".parq", ".pq"): "pl.scan_parquet({})",
-    (".csv", ".csv.gz", ".csv.zst"): "pl.scan_csv({})",
-    (".tsv", ".tsv.gz", ".tsv.zst"): "pl.scan_csv({}, separator='\\t')",
-    (".arrow", ".feather", ".ipc"): "pl.scan_ipc({})",
-    (".arrows",): "pl.read_ipc_stream({})",
+_FRAMES = {  # the frame of a file with static columns, by the first ending that its path has
+    PARQUET.endings: "pl.scan_parquet({})",
+    TABS: "pl.scan_csv({}, separator='\\t')",
+    CSV.endings: "pl.scan_csv({})",
+    STREAMS: "pl.read_ipc_stream({})",
+    IPC.endings: "pl.scan_ipc({})",
 }
 
 

@@ -146,7 +146,7 @@ def _decode_columns(
 
 def _jobs(choice: Choice) -> list[Job]:
     """All columns of each bundle, or shares of them where there are few bundles, and those large."""
-    parts, columns = bundles(choice.source.units), (*choice.columns, *choice.static)
+    parts, columns = bundles(choice.source), (*choice.columns, *choice.static)
     count = max(len(parts), 1)
     worth = choice.rows // count * len(columns) // _WORTH_A_THREAD
     shares = min(len(columns), 1 if worth <= 1 else min(worth, -(-threads() // count)))

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from tensorstash.columns.types import is_text
 from tensorstash.common.threads import map_in_threads, threads
@@ -53,7 +54,8 @@ def open_files(
         for index, rows in enumerate(footer.rows)
     ]
     of_paths = frozenset(types).difference(*(footer.own for footer in footers))
-    return Source(label, whole, in_order(pieces, label), len(pieces), notes, of_paths)
+    is_remote = any(file.system is not None for file in files)
+    return Source(label, whole, in_order(pieces, label), len(pieces), notes, of_paths, is_remote=is_remote)
 
 
 def _footers(
@@ -174,7 +176,8 @@ def open_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, 
             "format=pyarrow.dataset.ParquetFileFormat(coerce_int96_timestamp_unit='us')."
         )
     keys = frozenset(schema.names).difference(*(groups.schema.names for groups, *_ in read)) if read else frozenset()
-    return Source(label, schema, in_order(pieces, label), len(pieces), (), keys)
+    is_remote = not all(isinstance(fragment.filesystem, fs.LocalFileSystem) for fragment in fragments)
+    return Source(label, schema, in_order(pieces, label), len(pieces), (), keys, is_remote=is_remote)
 
 
 def _fragment_batches(

@@ -37,7 +37,9 @@ class Format:
 TABS = (".tsv", ".tsv.gz", ".tsv.zst")
 PARQUET = Format("Parquet", (".parquet", ".parq", ".pq"), _parquet)
 CSV = Format("CSV", (".csv", ".csv.gz", ".csv.zst", *TABS), None)
-FORMATS = (PARQUET, Format("Arrow IPC", (".arrow", ".arrows", ".feather", ".ipc"), _ipc), CSV)
+STREAMS = (".arrows",)
+IPC = Format("Arrow IPC", (".arrow", *STREAMS, ".feather", ".ipc"), _ipc)
+FORMATS = (PARQUET, IPC, CSV)
 
 
 def format_of(name: str) -> Format:

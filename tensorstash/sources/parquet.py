@@ -91,7 +91,12 @@ class RowGroups:
 
     def _leaves(self, names: Collection[str]) -> list[int]:
         """The indices of all leaf columns of these columns."""
-        return [leaf for path, leaf in self._paths.items() if path in names or path.partition(".")[0] in names]
+        named = frozenset(names)  # there may be thousands of paths, most without a dot
+        return [
+            leaf
+            for path, leaf in self._paths.items()
+            if path in named or ("." in path and path.partition(".")[0] in named)
+        ]
 
     def _chunk(self, row_group: Any, name: str) -> Any:
         """The metadata of an unnested column in a row group; `None` for any other column."""

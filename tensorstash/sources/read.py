@@ -95,6 +95,7 @@ class Source:
     notes: tuple[str, ...] = ()  # which columns were widened or parsed
     keys: frozenset[str] = frozenset()  # the columns that come from the paths of the files
     copied: bool = False  # whether its rows were copied to a file when it was opened, as those of streams
+    is_remote: bool = False  # whether decoding waits for a network
 
     @property
     def rows(self) -> int:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.ingest.bundles import bundles, each_or_all, read_bundle
-from tensorstash.sources.read import Unit
+from tensorstash.sources.read import Source, Unit
 
 FILES = 300
 
@@ -51,17 +51,20 @@ def written(directory: Path) -> list[pa.Table]:
 def test_bundles_are_the_units_in_their_order(sizes: list[int]) -> None:
     starts = np.cumsum([0, *sizes]).tolist()
     units = [Unit("", start, rows, lambda _: [], start) for start, rows in zip(starts, sizes)]
-    found = bundles(units)
+    found = bundles(Source("", pa.schema({}), (*units,), len(units)))
     assert [one for bundle in found for one in bundle] == units
     for bundle in found:
         if len(bundle) > 1:
             assert max(one.rows for one in bundle) < 32_768
             assert sum(one.rows for one in bundle) <= 131_072
-            assert len(bundle) <= min(256, len(units) // 8)
+            assert len(bundle) <= max(min(256, len(units) // 8), 8 if sum(sizes) < 32_768 else 1)
 
 
-def test_few_units_are_left_to_all_threads() -> None:
-    assert [len(bundle) for bundle in bundles([unit(k, 1) for k in range(8)])] == [1] * 8
+@pytest.mark.parametrize(("rows", "is_remote", "sizes"), [(1, False, [8]), (1, True, [1] * 8), (5000, False, [1] * 8)])
+def test_few_units_are_left_to_all_threads_if_these_are_worth_it(rows: int, is_remote: bool, sizes: list[int]) -> None:
+    units = tuple(unit(k * rows, rows) for k in range(8))
+    found = bundles(Source("", pa.schema({}), units, len(units), is_remote=is_remote))
+    assert [len(bundle) for bundle in found] == sizes
 
 
 @pytest.mark.parametrize("sizes", [[5], [3, 4, 5], [0, 3, 0], [0, 0], [30_000] * 10])
