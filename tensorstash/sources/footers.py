@@ -5,11 +5,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tensorstash.sources.file import File
+
+if TYPE_CHECKING:
+    from tensorstash.sources.parquet import RowGroups
 
 
 class Readers:
@@ -44,8 +47,9 @@ class Footer:
     piece: str  # what a piece is, such as "row group"; empty if the file is one piece
     decode: Callable[["Footer", int, Sequence[str]], Iterator[pa.RecordBatch]]  # the stored columns of a piece
     readers: Readers
-    wide: Collection[str] = ()  # columns of Parquet whose times in INT96 do not fit into nanoseconds
-    groups: Any = None  # what the footer of a Parquet file tells of its row groups
+    # of Parquet alone: what the footer tells of the row groups, and the columns of INT96 that do not fit in nanoseconds
+    groups: "RowGroups | None" = None
+    wide: Collection[str] = ()
 
     @cached_property
     def own(self) -> frozenset[str]:

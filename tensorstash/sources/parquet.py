@@ -7,7 +7,7 @@ C++ exceptions are not caught there. Making a reader for the same chunks raises 
 import io
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -182,14 +182,14 @@ def parquet_footer(file: File, wanted: Wanted, readers: Readers) -> Footer:
             "Write the file again."
         )
     schema = groups.with_intervals(wanted.among(groups.schema.names))
-    return Footer(file, schema, rows, "row group", _batches, readers, groups=groups)
+    return Footer(file, schema, rows, "row group", partial(_batches, groups), readers, groups)
 
 
-def _batches(footer: Footer, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _batches(groups: RowGroups, footer: Footer, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The batches of a row group, with INT96 of wide columns in microseconds: a reader has one unit for all."""
-    rows, wide = footer.groups.rows_at_a_time(group, names), footer.wide
+    rows, wide = groups.rows_at_a_time(group, names), footer.wide
     parts = [("us", [name for name in names if name in wide]), (None, [name for name in names if name not in wide])]
-    first, *others = [_read(footer, group, part, rows, unit) for unit, part in parts if part]
+    first, *others = [_read(groups, footer, group, part, rows, unit=unit) for unit, part in parts if part]
     if not others:
         yield from first
         return
@@ -197,9 +197,10 @@ def _batches(footer: Footer, group: int, names: Sequence[str]) -> Iterator[pa.Re
         yield pa.record_batch({n: array for batch in batches for n, array in zip(batch.schema.names, batch.columns)})
 
 
-def _read(footer: Footer, group: int, names: Sequence[str], rows: int, unit: str | None) -> Iterator[pa.RecordBatch]:
-    file, groups = footer.file, footer.groups
-    texts = {*groups.as_dictionaries(group, names)}
+def _read(
+    groups: RowGroups, footer: Footer, group: int, names: Sequence[str], rows: int, *, unit: str | None
+) -> Iterator[pa.RecordBatch]:
+    file, texts = footer.file, {*groups.as_dictionaries(group, names)}
 
     def opened() -> pq.ParquetFile:
         return pq.ParquetFile(
