@@ -67,9 +67,10 @@ class RowGroups:
     @cached_property
     def _paths(self) -> dict[str, int]:
         """The leaf columns by their paths."""
+        leaves = reversed(range(self.meta.num_columns))  # of paths that stand twice, the first counts
         if self.meta.num_columns == len(self.schema):  # one for each; to ask for thousands of paths takes long
-            return {name: leaf for leaf, name in reversed([*enumerate(self.schema.names)])}
-        return {_path_of(self.meta, leaf): leaf for leaf in reversed(range(self.meta.num_columns))}
+            return dict(zip(reversed(self.schema.names), leaves))
+        return {_path_of(self.meta, leaf): leaf for leaf in leaves}
 
     @cached_property
     def _reader(self) -> pq.ParquetFile:
