@@ -93,11 +93,10 @@ def _long_runs(rows: int, differs: Callable[[int], Bools]) -> Int64s | None:
 
 
 def as_arrow(names: Sequence[Any]) -> pa.Array:
-    """Texts or integers as an Arrow array, with 64-bit offsets or integers."""
+    """Texts or integers of Python as an Arrow array, as `Names.arrow` is of those in memory."""
     if not names or isinstance(names[0], str):
         return of_texts(names)
-    large = max(names, default=0) > np.iinfo(np.int64).max
-    return of_numbers(np.array(names, np.uint64 if large else np.int64))
+    return of_numbers(np.array(names, np.uint64 if max(names) > np.iinfo(np.int64).max else np.int64))
 
 
 def ascending(names: pa.Array) -> Int64s:
