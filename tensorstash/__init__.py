@@ -16,11 +16,11 @@ if TYPE_CHECKING:  # type checkers and editors cannot read a table
     from tensorstash import errors as errors
     from tensorstash import plot as plot
     from tensorstash.batches.loader import Loader as Loader
-    from tensorstash.columns.calendar import calendar as calendar
     from tensorstash.columns.path import path as path
     from tensorstash.columns.spec import column as column
     from tensorstash.columns.spec import hashed as hashed
     from tensorstash.columns.spec import is_valid as is_valid
+    from tensorstash.columns.time_fields import calendar as calendar
     from tensorstash.gather.each import each as each
     from tensorstash.gather.span import Draw as Draw
     from tensorstash.ingest.load import load as load

@@ -299,8 +299,8 @@ class Loader:
 
     @cached_property
     def _packed(self) -> Entries:
-        ahead = self._together if self._early else 1  # packed at once
-        return Entries(_SPARE_BUFFERS + ahead - 1)
+        at_once = self._together if self._early else 1
+        return Entries(_SPARE_BUFFERS + at_once - 1)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next pass, or with `steps=` the pass. A pass under way continues unchanged.
@@ -426,8 +426,8 @@ class Loader:
             >>> stats["steps"], 0 <= stats["wait_seconds"] <= stats["seconds"]
             (2, True)
         """
-        begun, shown = self._times.begun, self._times.stats(self.dataset.contents.window_bytes)
-        return shown | begun.order.stats(begun.start[:2], begun.here[:2])
+        begun, figures = self._times.begun, self._times.stats(self.dataset.contents.window_bytes)
+        return figures | begun.order.stats(begun.start[:2], begun.here[:2])
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the memory of batches and what is made of it, which refer to buffers, streams and threads."""

@@ -69,7 +69,7 @@ def commands() -> None:
 
 def _command(name: str, *examples: str) -> Callable[[Callable[..., None]], click.Command]:
     """A command whose help ends with examples of its arguments."""
-    lines = [f"  tensorstash {name} {arguments}".rstrip() for arguments in examples]
+    lines = [f"  tensorstash {name} {example}".rstrip() for example in examples]
     return commands.command(name, epilog="\n".join(["\b", "Examples:", *lines]))
 
 

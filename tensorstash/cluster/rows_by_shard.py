@@ -11,12 +11,13 @@ import pyarrow as pa
 
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import shard_of
+from tensorstash.columns.types import is_text, value_type
 from tensorstash.common.threads import in_threads
 from tensorstash.errors import SourceError
 from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.entities import entities_of_rows
 from tensorstash.sources.read import Unit, read
-from tensorstash.sources.streams import plain, plain_type
+from tensorstash.sources.streams import plain
 
 SHARD = "__tensorstash.shard"
 ROW = "__tensorstash.row"  # the number of a row in the source: it names the row in errors, and orders equal times
@@ -39,9 +40,9 @@ class SourceRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the tables: the columns of the source, the shard and the row."""
+        """The columns of the tables: the columns of the source, as `plain` has them, the shard and the row."""
         fields = [self.choice.source.schema.field(name) for name in self.names]
-        fields = [field.with_type(plain_type(field.type)) for field in fields]
+        fields = [one.with_type(pa.large_string() if is_text(one.type) else value_type(one.type)) for one in fields]
         return pa.schema([*fields, pa.field(SHARD, pa.int16()), pa.field(ROW, pa.int64())])
 
     def read(self, unit: Unit, numbers: Sequence[int]) -> Iterator[pa.Table]:

@@ -16,7 +16,7 @@ from tensorstash.errors import SegmentError
 if TYPE_CHECKING:
     import polars as pl
 
-    from tensorstash.columns.calendar import Moment
+    from tensorstash.columns.time_fields import Moment
 
 # input arrays, their place in the source, what names a row of them for messages -> the values
 Compute = Callable[[Sequence[pa.Array], str, Callable[[int], str]], pa.Array]

@@ -27,7 +27,7 @@ NAMES = {
     "column": Public("columns.spec", "column", "guide/columns"),
     "hashed": Public("columns.spec", "column", "guide/columns"),
     "is_valid": Public("columns.spec", "column", "guide/columns"),
-    "calendar": Public("columns.calendar", "column", "guide/derived"),
+    "calendar": Public("columns.time_fields", "column", "guide/derived"),
     "path": Public("columns.path", "column", "guide/sources"),
     "Draw": Public("gather.span", "span", "guide/windows"),
     "During": Public("windows.during", "span", "guide/events"),

@@ -1,4 +1,4 @@
-"""Columns of which the values in empty slots are computed, such as those of the calendar: always on the host."""
+"""Columns of which the values in empty slots are computed, those of `ts.calendar`: always on the host."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -93,11 +93,10 @@ def _long_runs(rows: int, differs: Callable[[int], Bools]) -> Int64s | None:
 
 
 def as_arrow(names: Sequence[Any]) -> pa.Array:
-    """Texts or integers as an Arrow array, with 64-bit offsets or integers."""
+    """Texts or integers of Python as an Arrow array, as `Names.arrow` is of those in memory."""
     if not names or isinstance(names[0], str):
         return of_texts(names)
-    large = max(names, default=0) > np.iinfo(np.int64).max
-    return of_numbers(np.array(names, np.uint64 if large else np.int64))
+    return of_numbers(np.array(names, np.uint64 if max(names) > np.iinfo(np.int64).max else np.int64))
 
 
 def ascending(names: pa.Array) -> Int64s:
@@ -144,16 +143,16 @@ class _PolarsCoder:
         """As `_DictCoder.codes`; a dictionary may have a text twice."""
         import polars as pl
 
-        numbers = pl.Series(texts, dtype=pl.String()).cast(self._type).to_physical().to_numpy().astype(np.int64)
+        in_table = pl.Series(texts, dtype=pl.String()).cast(self._type).to_physical().to_numpy().astype(np.int64)
         with self._lock:
-            size = int(numbers.max(initial=-1)) + 1
+            size = int(in_table.max(initial=-1)) + 1
             if size > len(self._codes):  # at least double it
                 self._codes = np.append(self._codes, np.full(size, -1, np.int32))
-            new = np.flatnonzero(self._codes[numbers] < 0)
-            new = new[np.sort(np.unique(numbers[new], return_index=True)[1])]
-            self._codes[numbers[new]] = np.arange(len(self), len(self) + len(new))
+            new = np.flatnonzero(self._codes[in_table] < 0)
+            new = new[np.sort(np.unique(in_table[new], return_index=True)[1])]
+            self._codes[in_table[new]] = np.arange(len(self), len(self) + len(new))
             self.names += texts.take(of_numbers(new)).to_pylist()
-            return self._codes[numbers]
+            return self._codes[in_table]
 
 
 _BISECTED = 64  # names of which a dictionary is made in the time in which one is bisected

@@ -53,7 +53,7 @@ def decoder_of(column: Column) -> Decoder:
         case Given(vocabulary):
             return _closed(column, vocabulary, "keep")
         case Hashed(count):
-            return Decoder(lambda arrays, _: encoded(arrays[0], lambda values: bucket_codes(values, count)))
+            return Decoder(lambda arrays, _: encoded(arrays[0], lambda distinct: bucket_codes(distinct, count)))
 
 
 def _closed(column: Column, names: Sequence[Any], unknown: Unknown) -> Decoder:
@@ -67,13 +67,13 @@ def _closed(column: Column, names: Sequence[Any], unknown: Unknown) -> Decoder:
     def decode(array: pa.Array, place: str) -> tuple[Int32s, int]:
         strange = list[Any]()
 
-        def codes_of(values: pa.Array) -> Int64s:
-            found = values.to_pylist()
+        def codes_of(distinct: pa.Array) -> Int64s:
+            found = distinct.to_pylist()
             codes = places.of(found)
             strange.extend(compress(found, codes < 0))
             return np.where(codes < 0, len(names), codes)
 
-        codes, nulls = encoded(array, codes_of, missing)
+        codes, holes = encoded(array, codes_of, missing)
         if strange and unknown == "error":
             raise DataError(
                 f"unknown='error' takes only texts that like= has; column {column.name!r} has {min(strange)!r} in "
@@ -83,7 +83,7 @@ def _closed(column: Column, names: Sequence[Any], unknown: Unknown) -> Decoder:
             others = codes == len(names)
             codes[others] = missing
             decoder.dropped.append((int(np.count_nonzero(others)), min(strange)))
-        return codes, nulls
+        return codes, holes
 
     return decoder
 

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-from tensorstash.columns.calendar import Moment
 from tensorstash.columns.codec import Ascending, Codec, Given, Unknown
 from tensorstash.columns.column import Column
 from tensorstash.columns.expression import Formula, restored
 from tensorstash.columns.name_list import Names, Texts
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import ColumnSpec
+from tensorstash.columns.time_fields import Moment
 from tensorstash.columns.types import is_text
 from tensorstash.common.clock import Clock
 from tensorstash.common.text import type_text

@@ -170,7 +170,7 @@ class Plan:
             f"{self.source}: {self.rows:,} rows, {size} MB of {self.free / 1e6:,.0f} MB free",
             indent(aligned([(name, *others) for name, _, *others in (HEAD, *table)], NUMBERS, CUTTABLE), "  "),
         ]
-        if others := [f"{name} = {members}" for name, members, *_ in table if members]:
+        if others := [f"{name} = {source}" for name, source, *_ in table if source]:
             lines.append(f"from: {'; '.join(others)}")
         if choice.static or choice.joined:
             lines.append("static: one value per entity; only a load counts the entities")

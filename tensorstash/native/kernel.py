@@ -117,16 +117,16 @@ def locate(within: Guide, stride: int, ids: Int64s) -> tuple[Int32s, Int64s]:
 
 def first_rows(ascending: Int64s, low: Int64s, high: Int64s, bounds: Int64s) -> Int64s:
     """For each range `[low, high)` of ascending numbers, the first whose number is at least the bound, or `high`."""
-    first, count = np.empty_like(low), low.size
-    ranges = (_address(array, np.int64, count) for array in (low, high, bounds))
+    first, size = np.empty_like(low), low.size
+    ranges = (_address(array, np.int64, size) for array in (low, high, bounds))
     to = _address(first, np.int64)
-    _refuse(_call("first_rows", _address(ascending, np.int64), len(ascending), *ranges, count, to), low)
+    _refuse(_call("first_rows", _address(ascending, np.int64), len(ascending), *ranges, size, to), low)
     return first
 
 
 def pick(of: "Versions", at: "Moments", slots: int, every: int | None) -> Int64s:
     """The rows of windows by their times, `(windows, slots)`, -1 for an empty slot; `every`: the ticks of a bucket."""
-    rows, count = np.empty((at.low.size, slots), np.int64), at.low.size
+    rows, windows = np.empty((at.low.size, slots), np.int64), at.low.size
     versions = library.VersionsStruct(
         _address(of.times, np.int64),
         _address(of.known, np.int64, of.times.size),
@@ -138,17 +138,17 @@ def pick(of: "Versions", at: "Moments", slots: int, every: int | None) -> Int64s
         of.spacing,
         of.all,
     )
-    moments = library.MomentsStruct(*(_address(array, np.int64, count) for array in at), count)
+    moments = library.MomentsStruct(*(_address(array, np.int64, windows) for array in at), windows)
     _refuse(_call("pick", versions, moments, _address(rows, np.int64)), at.low)
     return rows
 
 
 def descend(nodes: Nodes, numbers: Int64s) -> tuple[Int32s, Int64s]:
     """The leaf that each number reaches, and how many smaller numbers reach the same leaf."""
-    count = len(nodes.two_left)
-    integers = (_address(array, np.int64, count) for array in (nodes.two_left, nodes.two_weight, nodes.rest))
-    floats = (_address(array, np.float64, count) for array in (nodes.ratio, nodes.offset))
-    tree = library.TreeStruct(_address(nodes.child, np.int32, 2 * count), *integers, *floats, count)
+    size = len(nodes.two_left)
+    integers = (_address(array, np.int64, size) for array in (nodes.two_left, nodes.two_weight, nodes.rest))
+    floats = (_address(array, np.float64, size) for array in (nodes.ratio, nodes.offset))
+    tree = library.TreeStruct(_address(nodes.child, np.int32, 2 * size), *integers, *floats, size)
     leaf, index = np.empty(numbers.shape, np.int32), np.empty_like(numbers)
     to = _address(leaf, np.int32), _address(index, np.int64)
     bad = _call("descend", tree, _address(numbers, np.int64), numbers.size, *to)
@@ -302,9 +302,9 @@ def packed(  # noqa: PLR0917  in the order of the struct
     `observed`, `(windows, slots)`, says which slots are moved, `sizes` of each window; `None` moves all. The arrays
     must outlive the struct.
     """
-    mark = _address(observed, np.bool_, len(place) * slots)
+    moved = _address(observed, np.bool_, len(place) * slots)
     addresses = _address(sizes, np.int64, len(place)), _address(place, np.int64), _address(used, np.int64)
-    return library.Packed(mark, *addresses, len(place), slots, len(used), length)
+    return library.Packed(moved, *addresses, len(place), slots, len(used), length)
 
 
 def pack(how: library.Packed, source: int, target: int, nbytes: int) -> None:

@@ -84,8 +84,8 @@ def entity_lanes(plt: Any, axes: Any, stash: Stash, chosen: Int64s, most_names: 
     named = np.arange(0, len(chosen), max(1, -(-len(chosen) // most_names)))
     axes.set_yticks(named + 0.5, [entity_text(stash, int(chosen[k])) for k in named])
     count = len(stash.offsets) - 1
-    shown = "" if len(chosen) == count else f", {len(chosen)} of {count:,}"
-    axes.set_ylabel(f"{', '.join(stash.entity_names)}{shown}")
+    share = "" if len(chosen) == count else f", {len(chosen)} of {count:,}"
+    axes.set_ylabel(f"{', '.join(stash.entity_names)}{share}")
     return axes
 
 

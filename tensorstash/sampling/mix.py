@@ -148,8 +148,8 @@ class Mix(Several):
         total, rest = sum(self.components.weights), len(self.windows) - _SHOWN
         shown = [*zip(self.components.weights, self.windows.items())][:_SHOWN]
         lines = [f"  {weight / total:7.2%}  {name}: {windows}" for weight, (name, windows) in shown]
-        components = counted(len(self.windows), "component")
-        head = f"Mix: {self.epoch_size:,} windows an epoch, of {components} with {len(self):,} windows"
+        several = counted(len(self.windows), "component")
+        head = f"Mix: {self.epoch_size:,} windows an epoch, of {several} with {len(self):,} windows"
         return "\n".join([head, *lines, *([f"  and {rest:,} more"] if rest > 0 else [])])
 
 

@@ -92,11 +92,11 @@ def _users() -> Counter[tuple[int, int]] | None:
     """The number of shared locks on each file, by device and inode, as the kernel lists them."""
     users: Counter[tuple[int, int]] = Counter()
     try:
-        lines = Path("/proc/locks").read_text().splitlines()
+        locks = Path("/proc/locks").read_text().splitlines()
     except OSError:
         return None
-    for line in lines:
-        fields = line.split()
+    for lock in locks:
+        fields = lock.split()
         if fields[1:2] == ["FLOCK"] and fields[3] == "READ":
             major, minor, inode = fields[5].split(":")
             users[os.makedev(int(major, 16), int(minor, 16)), int(inode)] += 1

@@ -6,10 +6,10 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tensorstash.columns.calendar import TIME, Moment
 from tensorstash.columns.expression import Expression, Formula
 from tensorstash.columns.extensions import extension_of, is_opaque, periods_of
 from tensorstash.columns.names import field_of
+from tensorstash.columns.time_fields import TIME, Moment
 from tensorstash.columns.types import is_list, unstorable, value_type
 from tensorstash.common.clock import epoch_hint
 from tensorstash.errors import SchemaError, SourceError, unknown
@@ -42,7 +42,7 @@ def bound(formulas: Mapping[str, Formula], time: str | None, source: Source) -> 
 
 
 def _check_times(field: pa.Field, source: Source) -> None:
-    """Raise `SchemaError` for integer times, which have no calendar."""
+    """Raise `SchemaError` for integer times, which have no fields such as the hour."""
     plain = value_type(field.type)
     if not pa.types.is_integer(plain):
         return

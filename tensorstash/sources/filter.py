@@ -154,7 +154,7 @@ def _is_member(column: pc.Expression, values: pa.Array) -> pc.Expression:
 
 def _checked(name: str, operator: str, value: Any) -> Any:
     """The value with its times as Arrow; raises if no column can be compared with it. Its column is checked later."""
-    shown = " ".join(repr(value).split())
+    text = " ".join(repr(value).split())
     if value is None and operator not in ("in", "not in"):
         raise ValueError(
             f"A comparison with a null is never true; filter= has ({name!r}, {operator!r}, None). Write an expression: "
@@ -163,7 +163,7 @@ def _checked(name: str, operator: str, value: Any) -> Any:
     several = isinstance(value, Sized) and is_listed(value)
     if operator in ("in", "not in") and not several:
         raise TypeError(
-            f"The operator {operator!r} needs a list of values; {name!r} is compared with {shown}. Write [{shown}]."
+            f"The operator {operator!r} needs a list of values; {name!r} is compared with {text}. Write [{text}]."
         )
     if isinstance(value, _LISTS) and any(isinstance(item, float) for item in value):
         value = _as_floats(name, value)
@@ -174,12 +174,12 @@ def _checked(name: str, operator: str, value: Any) -> Any:
         _holds(name, operator, exact)
     except OverflowError as error:
         raise ValueError(
-            f"Integers in filter= must be in [-2**63, 2**63); {name!r} is compared with {shown}. For larger ones write "
+            f"Integers in filter= must be in [-2**63, 2**63); {name!r} is compared with {text}. For larger ones write "
             f"pc.field({name!r}) {operator} pa.scalar(..., pa.uint64())."
         ) from error
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise TypeError(
-            f"filter= compares a column with numbers, texts, dates and times; {name!r} is compared with {shown}, "
+            f"filter= compares a column with numbers, texts, dates and times; {name!r} is compared with {text}, "
             f"{type_text(value)}. To compare with several values, write ({name!r}, 'in', [...])."
         ) from error
     return exact

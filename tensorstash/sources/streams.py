@@ -221,11 +221,6 @@ def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*map(decoded, batch.columns)], names=batch.schema.names)
 
 
-def plain_type(arrow: pa.DataType) -> pa.DataType:
-    """The type of a column after `plain`."""
-    return pa.large_string() if is_text(arrow) else value_type(arrow)
-
-
 def _encoded(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
     arrays = [_as_kept(column.combine_chunks(), field) for column, field in zip(table.columns, schema)]
     fields = [field.with_type(array.type) for field, array in zip(schema, arrays)]

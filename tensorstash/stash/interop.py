@@ -1,10 +1,13 @@
 """A stash as an Arrow table or a polars frame. Functions import these libraries, because sampling must not."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+from tensorstash.columns.name_list import Names, Texts
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,7 +38,7 @@ def to_polars(stash: "Stash") -> "pl.DataFrame":
 
 def entity_parts(stash: "Stash") -> "list[pl.Series]":
     """A series `(entities,)` of texts or integers for each entity column."""
-    return [_series(name, _values_of(stash.entity_values(name))) for name in stash.entity_names]
+    return [*map(_series, stash.entity_names, _columns_of(stash.names()))]
 
 
 def time_series(stash: "Stash", name: str, times: torch.Tensor) -> "pl.Series":
@@ -53,7 +56,8 @@ def _arrow_columns(stash: "Stash") -> "dict[str, pa.Array]":
     counts = np.diff(stash.offsets.numpy())
     entities = of_numbers(np.repeat(np.arange(len(counts)), counts))
     columns = {
-        name: _values_of(stash.entity_values(name)).dictionary_encode().take(entities) for name in stash.entity_names
+        name: column.dictionary_encode().take(entities)
+        for name, column in zip(stash.entity_names, _columns_of(stash.names()))
     }
     for about, times in ((stash.info.time, stash.time), (stash.info.known, stash.known)):
         if about is not None and times is not None:
@@ -75,7 +79,7 @@ def arrow_column(stash: "Stash", name: str, tensor: torch.Tensor) -> "pa.Array":
         for size in reversed(array.shape[1:]):
             flat = pa.FixedSizeListArray.from_arrays(flat, size)
         return flat
-    names = None if info.kind == "hashed" else stash.vocabulary(name)
+    names = None if info.kind == "hashed" else stash.vocabulary(name)  # it checks the fill
     valid = None
     if info.missing or info.unknown:  # -1, or the code of an unknown value
         bits = (array >= 0) if names is None else (array >= 0) & (array < len(names))
@@ -84,22 +88,21 @@ def arrow_column(stash: "Stash", name: str, tensor: torch.Tensor) -> "pa.Array":
     if names is None:
         return codes
     try:
-        return pa.DictionaryArray.from_arrays(codes, _values_of(names))
+        return pa.DictionaryArray.from_arrays(codes, *_columns_of(stash.names(name)))
     except pa.ArrowIndexError:
         raise stash.segment.damaged(f"column {name!r} has codes that are not in its vocabulary") from None
 
 
-def _values_of(values: NDArray[Any] | list[Any]) -> "pa.Array":
-    """The entities in one column, or a vocabulary: texts, or integers."""
+def _columns_of(names: Names) -> "Iterator[pa.Array]":
+    """The columns of the entities, or a vocabulary: integers, or texts, which polars trusts to be UTF-8."""
     import pyarrow as pa
 
-    from tensorstash.columns.arrays import of_numbers, of_texts
-
-    if isinstance(values, np.ndarray):
-        return of_numbers(values)
-    if not values or isinstance(values[0], str):
-        return of_texts(values).cast(pa.string())
-    return of_numbers(np.array(values, np.uint64 if max(values) > np.iinfo(np.int64).max else np.int64))
+    for part, column in zip(names.parts, names.arrow):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            part.tolist()  # raises an error that says where
+        yield column.cast(pa.string()) if isinstance(part, Texts) else column
 
 
 def _times(array: NDArray[Any], kind: str, unit: str | None, zone: str | None) -> "pa.Array":

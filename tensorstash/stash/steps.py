@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 18  # rows scanned at a time: the temporary arrays stay in the cache
 _MOST_STEPS = 100_000  # distinct steps counted; beyond that the rarest are forgotten
-_MOST_TICKS = 1 << 62
+MOST_TICKS = 1 << 62  # from the first time of the rows to the last one, in which steps are counted
 
 
 def frequency_of(stash: "Stash") -> int | str | None:
@@ -27,14 +27,14 @@ def frequency_of(stash: "Stash") -> int | str | None:
     if info.frequency is not None or info.time is None or stash.time is None or CALENDAR in stash.segment.checksums:
         return info.frequency
     low, high = stash.time_range
-    if info.known is not None or info.time.duplicates or low is None or high is None or high - low > _MOST_TICKS:
+    if info.known is not None or info.time.duplicates or low is None or high is None or high - low > MOST_TICKS:
         return None
     offsets = stash.offsets.numpy()
     rows = np.diff(offsets)
     if not (rows > 1).any():
         return None
     found, _ = infer(stash.time.numpy(), offsets[:-1][rows > 0][1:] - 1, stash.clock, None)
-    if found.most_ticks > _MOST_TICKS // 2:
+    if found.most_ticks > MOST_TICKS // 2:
         return None
     return int(found.text) if stash.clock.unit is None else found.text
 

@@ -17,22 +17,22 @@ from tensorstash.windows.slots import Slots, times_at
 
 def slot_fills(stash: Stash, spans: Sequence[Span], slots: Slots) -> dict[str, torch.Tensor]:
     """The value of empty slots by column, where slots are steps of time."""
-    return empty_values(stash, spans, calendar_fills(stash, spans, slots))
+    return empty_values(stash, spans, time_field_fills(stash, spans, slots))
 
 
-def calendar_fills(stash: Stash, spans: Sequence[Span], slots: Slots) -> dict[str, Compute]:
+def time_field_fills(stash: Stash, spans: Sequence[Span], slots: Slots) -> dict[str, Compute]:
     """Functions that compute columns of `ts.calendar` in slots without a row, if the step of time is known."""
     if stash.time is None or slots.frequency is None:
         return {}
     columns = dict.fromkeys(column for span in spans for column in span.columns)
-    return {name: partial(_calendar_at, stash, name, slots) for name in columns if stash.about(name).calendar}
+    return {name: partial(_time_fields_at, stash, name, slots) for name in columns if stash.about(name).calendar}
 
 
-def _calendar_at(stash: Stash, name: str, slots: Slots, at: Int64s) -> torch.Tensor:
-    from tensorstash.columns.calendar import calendar_values  # here, because it imports pyarrow
+def _time_fields_at(stash: Stash, name: str, slots: Slots, at: Int64s) -> torch.Tensor:
+    from tensorstash.columns.time_fields import time_field_values  # here, because it imports pyarrow
 
     assert stash.time is not None
-    values = calendar_values(stash.about(name).calendar, times_at(slots, stash.time.numpy(), at), stash.clock)
+    values = time_field_values(stash.about(name).calendar, times_at(slots, stash.time.numpy(), at), stash.clock)
     return as_integers(torch.from_numpy(values).to(stash[name].dtype))
 
 
@@ -68,7 +68,7 @@ def _check_alike(stash: Stash, spans: Sequence[Span], fills: Mapping[str, torch.
 def _empty_value(stash: Stash, name: str, *, timed: bool) -> torch.Tensor:
     """The value of the empty slots of a column: its `empty=`, else its `fill=`, else NaN, code -1 or no validity.
 
-    Calendar numbers start at 0, so -1 means that the slot has no time.
+    The numbers of `ts.calendar` start at 0, so -1 means that the slot has no time.
     """
     about, dtype = stash.about(name), stash[name].dtype
     fill: Any = about.fill if about.empty is None else about.empty

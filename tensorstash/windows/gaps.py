@@ -6,11 +6,10 @@ from tensorstash.common.calendar import GivenStep, Step
 from tensorstash.common.frequency import Duration
 from tensorstash.errors import DataError
 from tensorstash.stash.stash import Stash
+from tensorstash.stash.steps import MOST_TICKS
 from tensorstash.windows.runs import Runs, entity_runs, find_runs, step_of
 
 Gaps = Literal["split", "mask", "ignore"]
-
-_MOST_TICKS = 1 << 62
 
 
 def stash_runs(
@@ -31,7 +30,7 @@ def stash_runs(
             "gaps='ignore': windows of consecutive rows."
         )
     first, last = stash.time_range
-    if first is not None and last is not None and last - first > _MOST_TICKS:
+    if first is not None and last is not None and last - first > MOST_TICKS:
         raise DataError(
             f"Times must lie within 2**62 ticks of each other, got {stash.clock.format(first)} to "
             f"{stash.clock.format(last)}. Leave such rows out with filter=, or take gaps='ignore'."

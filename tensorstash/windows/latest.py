@@ -96,8 +96,8 @@ def last_values(placement: Placement, of: str | None) -> Int64s:
 def _check_no_gap_after(placement: Placement, rows: Int64s, of: str | None) -> None:
     """Raise if the known future of a window ends at a gap, because the rows after the gap would be left out."""
     entity = placement.entities_at(rows)
-    last_rows = placement.offsets[entity + 1] - 1
-    cut = runs_at(placement.slots, rows) != runs_at(placement.slots, last_rows)
+    ends = placement.offsets[entity + 1] - 1
+    cut = runs_at(placement.slots, rows) != runs_at(placement.slots, ends)
     if cut.any():
         name = entity_text(placement.stash, int(entity[cut.argmax()]))
         raise NoWindowError(

@@ -14,7 +14,7 @@ from tensorstash.gather.rows import Stretches
 from tensorstash.gather.span import Span
 from tensorstash.native.guide import find
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.fills import calendar_fills, slot_fills
+from tensorstash.windows.fills import slot_fills, time_field_fills
 from tensorstash.windows.intervals import Intervals, locate
 from tensorstash.windows.points import Points
 from tensorstash.windows.slots import Slots, nearest_rows, run_edges, run_rows, times_at
@@ -96,7 +96,7 @@ class Placement:
         """What windows are gathered from."""
         filling = None
         if self.fills is not None:
-            computed = calendar_fills(self.stash, self.slot_spans, self.slots)
+            computed = time_field_fills(self.stash, self.slot_spans, self.slots)
             filling = Filling(self.slots.fragments, self.slots.total, self.fills, computed)
         return Memory(self.stash, never_empty(self.stash), filling)
 

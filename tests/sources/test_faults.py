@@ -174,6 +174,11 @@ def test_texts_of_a_saved_stash_that_are_damaged(tmp_path: Path) -> None:
         )
         with pytest.raises(ts.errors.SegmentError, match=message):
             texts()
+    for export in (stash.to_arrow, stash.to_polars):
+        with pytest.raises(
+            ts.errors.SegmentError, match=r"the texts of '__entities' cannot be decoded: 'utf-8' codec "
+        ):
+            export()
     stash = ts.open(path)
     stash.segment.tensor("s.__vocabulary.text").copy_(torch.frombuffer(bytearray(b"redteal"), dtype=torch.uint8))
     stash.segment.tensor("s.__vocabulary.ends")[0] = 9

@@ -1,4 +1,4 @@
-"""Columns of the calendar, beside those of pandas."""
+"""Columns of `ts.calendar`, beside those of pandas."""
 
 import datetime
 from collections.abc import Callable

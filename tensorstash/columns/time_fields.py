@@ -1,4 +1,4 @@
-"""`ts.calendar`: calendar fields of each row's time, such as the hour, as numbers, scaled, or as points on a circle."""
+"""`ts.calendar`: fields of each row's time, such as the hour, as numbers, scaled, or as points on a circle."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ TIME = "time"  # the field that is the time itself
 
 @dataclass(frozen=True, slots=True)
 class _Cycle:
-    """A field of the calendar, whose values repeat."""
+    """A field of time whose values repeat."""
 
     count: Callable[[Int64s, Int64s], Int64s]  # days since 1970 and seconds of the day, `(n,)` each -> values from 0
     length: int  # how many values there are
@@ -87,7 +87,7 @@ class Moment:
             raise SchemaError(f"A date has no {self.field}; time={field.name!r} is {field.type}. Leave it out.")
 
         def compute(arrays: Sequence[pa.Array], *_: object) -> pa.Array:
-            return of_numbers(calendar_values([(self.field, self.form)], *_ticks(arrays[0]))[:, 0])
+            return of_numbers(time_field_values([(self.field, self.form)], *_ticks(arrays[0]))[:, 0])
 
         return pa.from_numpy_dtype(_values(_CYCLES[self.field], self.form).dtype), compute
 
@@ -155,7 +155,7 @@ def calendar(*fields: str, cyclic: bool = False, scaled: bool = False) -> Column
     return ColumnSpec(tuple(Moment(field, form) for field, form in pairs), calendar=pairs)
 
 
-def calendar_values(pairs: Sequence[tuple[str, str]], times: Int64s, clock: Clock) -> NDArray[Any]:
+def time_field_values(pairs: Sequence[tuple[str, str]], times: Int64s, clock: Clock) -> NDArray[Any]:
     """The values of fields in their forms at times of a clock, `(n, len(pairs))`."""
     if pairs[0][0] == TIME:
         return times[:, None]
