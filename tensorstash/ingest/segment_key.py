@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b, sha256
 from importlib.metadata import version as release_of
 from pathlib import Path
@@ -59,7 +60,7 @@ def argument_keys(request: Request) -> dict[str, object]:
     """The arguments that change what is stored. A `ValueError` if one has no key that is equal in all processes."""
 
     def keyed(specs: Specs) -> list[tuple[str, ColumnSpec]]:
-        return [(name, spec.with_members(member_key)) for name, spec in specs.items()]
+        return [(name, replace(spec, members=tuple(map(member_key, spec.members)))) for name, spec in specs.items()]
 
     def member_key(member: Any) -> Any:
         # bytes, so that a column name never equals the key of a formula
