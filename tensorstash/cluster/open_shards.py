@@ -70,7 +70,7 @@ def open(  # noqa: A001  its name is ts.cluster.open
             "shards, or resume making them: ts.cluster.shard(...)."
         )
     manifest = from_json(text, where)
-    (number, count, origin), label = node_of(node, nodes), None
+    (number, count, origin), label = node_of(node, nodes, os.environ), None
     shared = share is not None and share is not False
     if shared or store.directory is None:
         label = check_share(share if shared else True, store.url.rstrip("/"))

@@ -19,13 +19,13 @@ from tensorstash.errors import DataError, SchemaError
 
 
 def resolve(
-    schema: pa.Schema, specs: Mapping[str, ColumnSpec], dtype: torch.dtype | None, where: str, argument: str = "columns"
+    schema: pa.Schema, specs: Mapping[str, ColumnSpec], dtype: torch.dtype | None, where: str, argument: str
 ) -> tuple[Column, ...]:
     """The columns to load, in the order of the specs; floating-point columns are cast to `dtype`, if given."""
     resolved = []
     for name, spec in specs.items():
         shown = list(spec.members) if spec.packed else spec.members[0]
-        check_name(name, "a column", repr(shown), argument)
+        check_name(name, "a column", argument, repr(shown))
         fields = [field_of(schema, str(member), where) for member in spec.members]
         parts = [from_arrow(name, field) for field in fields]
         match spec.codec:

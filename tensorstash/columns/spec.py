@@ -137,7 +137,7 @@ def is_valid(source: "Source | Sequence[Source]") -> ColumnSpec:
     return ColumnSpec(*members_of(source), codec=Validity())
 
 
-def named(columns: Columns, argument: str = "columns") -> list[tuple[str, ColumnSpec]]:
+def named(columns: Columns, argument: str) -> list[tuple[str, ColumnSpec]]:
     """The names and specs of `columns=` in any of its forms."""
     if isinstance(columns, str) or not isinstance(columns, (Mapping, Sequence)):
         of_file = ", or give the frame of a file, such as pl.scan_parquet(path)" if argument == "static" else ""

@@ -146,7 +146,7 @@ def test_coverage_shows_what_was_filled() -> None:
     from tensorstash.plot.coverage import _coverage
 
     stashes = load({"y": FLOATS["y"]}), load({"y": FILLED["y"], "ok": ts.is_valid("sales")})
-    before, after = (_coverage(stash, np.arange(4), ["y"])[0] for stash in stashes)
+    before, after = (_coverage(stash, np.arange(4), ["y"], None)[0] for stash in stashes)
     assert (before == after).all()
 
 
