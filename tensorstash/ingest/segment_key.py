@@ -17,6 +17,7 @@ import pyarrow as pa
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import ColumnSpec
 from tensorstash.common.calendar import Calendar
+from tensorstash.common.checks import is_flag
 from tensorstash.ingest.request import Request, Specs, StepOrTimes
 from tensorstash.segments.directory import check_label
 from tensorstash.segments.format import VERSION
@@ -110,6 +111,11 @@ def check_version(version: object, request: Request, *, kept: bool) -> None:
             "version= names rows that a load would have to read; files are known by their sizes and times. Leave it "
             "out."
         )
+
+
+def share_of(share: object) -> object:
+    """The label of `share=` or `True`; `None` if nothing is shared."""
+    return (True if share else None) if is_flag(share) else share
 
 
 def check_share(share: object, source: Any) -> str:
