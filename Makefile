@@ -11,11 +11,11 @@ setup:  ## a virtual environment with everything that tests and checks need
 
 check: lint types test benchmarks cluster differential kernel sanitized site release  ## all that a change must pass
 
-ROOMS = $(wildcard $(sort $(shell git diff --name-only $(SINCE) | sed -nE 's!^(tensorstash|tests)/([a-z]+)/.*!tests/\2!p')))
+NEAR = $(shell git diff --name-only $(SINCE) | $(PYTHON) -m tests.project.near)
 SINCE ?= HEAD
 
-near: lint types  ## what finds most faults in minutes: the tests of the rooms that differ from SINCE, and of all documents
-	$(PYTHON) -m pytest -n $(WORKERS) tests/project/test_structure.py tests/project/test_docs.py tests/project/test_reference.py tests/project/test_examples.py tests/messages $(ROOMS)
+near: lint types  ## what finds most faults in minutes: the tests near what differs from SINCE, and of all documents
+	$(PYTHON) -m pytest -n $(WORKERS) tests/project/test_structure.py tests/project/test_docs.py tests/project/test_reference.py tests/project/test_examples.py tests/messages $(NEAR)
 
 PYTHONS = 3.10.14 3.11.9 3.12 3.13 3.14
 

@@ -104,7 +104,7 @@ class Staged:
         self,
         plans: Sequence[GatherPlan],
         staging: Staging,
-        early: Callable[[Batch], Batch] | None = None,
+        early: Callable[[Batch], Batch] | None,
     ) -> None:
         """`early` is called on a batch before its entries are written into staging memory."""
         self._groups, self._names = groups_of(plans), names_of(plans)

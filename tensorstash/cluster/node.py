@@ -1,6 +1,5 @@
 """The number of this node among all nodes of a job, from the variables of torchrun, Ray Train and Lightning."""
 
-import os
 from collections.abc import Mapping
 
 from tensorstash.common.checks import at_least
@@ -9,7 +8,7 @@ _MOST_NODES = 1 << 16
 _NODE = ("GROUP_RANK", "NODE_RANK")  # the first is set by torchrun, the second by Ray Train and Lightning
 
 
-def node_of(node: int | None, nodes: int | None, environment: Mapping[str, str] = os.environ) -> tuple[int, int, str]:
+def node_of(node: int | None, nodes: int | None, environment: Mapping[str, str]) -> tuple[int, int, str]:
     """The number of this process's node, how many nodes there are, and what says so, for messages.
 
     That are the arguments, else what torchrun or Ray Train set, else it is the only node.

@@ -12,7 +12,7 @@ from tensorstash.cluster.shards import Shards, assign
 from tensorstash.cluster.store import Store
 from tensorstash.common.checks import amount, path_of
 from tensorstash.errors import SegmentError
-from tensorstash.ingest.segment_key import check_share
+from tensorstash.ingest.segment_key import check_share, share_of
 from tensorstash.segments.directory import Name
 from tensorstash.segments.draft import resize, write
 from tensorstash.segments.limits import check_free
@@ -70,10 +70,10 @@ def open(  # noqa: A001  its name is ts.cluster.open
             "shards, or resume making them: ts.cluster.shard(...)."
         )
     manifest = from_json(text, where)
-    (number, count, origin), label = node_of(node, nodes), None
-    shared = share is not None and share is not False
-    if shared or store.directory is None:
-        label = check_share(share if shared else True, store.url.rstrip("/"))
+    (number, count, origin), label = node_of(node, nodes, os.environ), None
+    asked = share_of(share)
+    if asked is not None or store.directory is None:
+        label = check_share(True if asked is None else asked, store.url.rstrip("/"))
 
     def opened(record: ShardRecord, part: int | str, name: object) -> Stash:
         if label is None:

@@ -1,7 +1,7 @@
 """A list of the finished shards in a file, from which another call resumes a killed run."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
 from tensorstash.cluster.manifest import INDEX, NAME, Manifest, ShardRecord, from_json, key_of, seal, to_json, unseal
 from tensorstash.cluster.shard_file import ShardReport, read_shard
@@ -22,7 +22,7 @@ class ShardingRun:
 
     store: Store
     arguments: Mapping[str, str]
-    reports: dict[int, ShardReport] = field(default_factory=dict)
+    reports: dict[int, ShardReport]
 
     def add(self, number: int, report: ShardReport) -> None:
         """Note a finished shard."""

@@ -34,7 +34,7 @@ class ShardReport:
     record: ShardRecord
     entities: dict[Any, int]  # of each its rows
     pairs: dict[Frequency, int]  # how many pairs of consecutive rows are one step of each frequency apart
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

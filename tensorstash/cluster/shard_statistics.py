@@ -35,7 +35,7 @@ class ShardStatistics:
 
 
 def of_node(
-    parts: Mapping[int, Windows], columns: list[str], kind: str, by: str | None, *, together: bool = False
+    parts: Mapping[int, Windows], columns: list[str], kind: str, by: str | None, *, together: bool
 ) -> dict[int, ShardStatistics]:
     """The statistics of each shard of this node that has windows.
 
@@ -75,7 +75,7 @@ def of_all(
     kind: str,
     by: str | None,
     *,
-    pooled: bool = False,
+    pooled: bool,
 ) -> Statistics:
     """The statistics of all ranks, merged in the order of shards, so that every rank computes the same bits.
 

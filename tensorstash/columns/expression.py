@@ -110,7 +110,7 @@ def restored(text: str, name: str) -> Expression:
         if _PICKLE in raw or _FUNCTION in raw:  # it would run as it is read
             raise ValueError("it has a Python function")
         expr = pl.Expr.deserialize(io.BytesIO(raw))
-        member = source_of(expr)
+        member = member_of(expr)
     except Exception as error:  # polars raises many types
         raise SegmentError(f"The expression of {name!r} in like= cannot be read: {error}. {remedy}") from error
     return member if isinstance(member, Expression) else Expression(expr, None, (str(member),))
@@ -122,13 +122,16 @@ def is_expression(value: object) -> bool:
     return polars is not None and isinstance(value, polars.Expr)
 
 
-def source_of(value: Any) -> str | Formula | tuple[str | Formula, ...]:
-    """The source of a column: a source column or an expression, or several of them as a pack."""
-    place = f" in {shown(value)}"
-    return tuple(_member(item, place) for item in value) if isinstance(value, (list, tuple)) else _member(value)
+def members_of(value: Any) -> tuple[tuple[str | Formula, ...], bool]:
+    """The members of a column, each a source column or an expression, and whether they are packed into one."""
+    if isinstance(value, (list, tuple)):
+        place = f" in {shown(value)}"
+        return tuple(member_of(item, place) for item in value), True
+    return (member_of(value),), False
 
 
-def _member(value: Any, place: str = "") -> str | Expression:
+def member_of(value: Any, place: str = "") -> str | Expression:
+    """A source column or an expression; `place` says where it stands, for messages."""
     if isinstance(value, str):
         return value
     if not is_expression(value):
@@ -153,7 +156,7 @@ def _member(value: Any, place: str = "") -> str | Expression:
     return columns[0] if expression.is_column and alias in (None, columns[0]) else expression
 
 
-def alias_of(source: "str | Formula | tuple[str | Formula, ...]") -> str:
+def alias_of(source: "str | Formula") -> str:
     """The default name of a column: the name of its source column, or the output name of its expression."""
     if isinstance(source, str):
         return source

@@ -53,7 +53,7 @@ class Names(Sequence[Any]):
     """Names in the order of their numbers."""
 
     parts: tuple[Part, ...]  # the columns that names are made of
-    are_tuples: bool = False
+    are_tuples: bool
 
     def __len__(self) -> int:
         return len(self.parts[0])

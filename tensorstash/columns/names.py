@@ -24,7 +24,7 @@ def field_of(schema: pa.Schema, name: str, where: str) -> pa.Field:
     return schema.field(indices[0])
 
 
-def check_name(name: str, what: str, source: object = None, argument: str = "columns") -> None:
+def check_name(name: str, what: str, argument: str, source: object = None) -> None:
     """Raise if a name is reserved for entries of batches and segments."""
     if name in RESERVED or "." in name or name.startswith("__") or not name:
         raise SchemaError(

@@ -19,13 +19,13 @@ from tensorstash.errors import DataError, SchemaError
 
 
 def resolve(
-    schema: pa.Schema, specs: Mapping[str, ColumnSpec], dtype: torch.dtype | None, where: str, argument: str = "columns"
+    schema: pa.Schema, specs: Mapping[str, ColumnSpec], dtype: torch.dtype | None, where: str, argument: str
 ) -> tuple[Column, ...]:
     """The columns to load, in the order of the specs; floating-point columns are cast to `dtype`, if given."""
     resolved = []
     for name, spec in specs.items():
-        shown = list(spec.members) if isinstance(spec.source, tuple) else spec.source
-        check_name(name, "a column", repr(shown), argument)
+        shown = list(spec.members) if spec.packed else spec.members[0]
+        check_name(name, "a column", argument, repr(shown))
         fields = [field_of(schema, str(member), where) for member in spec.members]
         parts = [from_arrow(name, field) for field in fields]
         match spec.codec:
@@ -37,14 +37,14 @@ def resolve(
                 field = _coded("Hashing is", name, spec, fields)
                 resolved.append(Column(name, (field.name,), torch.int32, kind="hashed", codec=spec.codec))
             case _:
-                whole = _pack(name, parts) if isinstance(spec.source, tuple) else parts[0]
+                whole = _pack(name, parts) if spec.packed else parts[0]
                 resolved.append(_choose(whole, parts, spec, dtype))
     return tuple(resolved)
 
 
 def _validity(name: str, spec: ColumnSpec, parts: Sequence[Column]) -> Column:
     members = tuple(part.members[0] for part in parts)
-    if not isinstance(spec.source, tuple):
+    if not spec.packed:
         return Column(name, members, torch.bool, parts[0].shape, codec=Validity())
     if not parts or any(part.shape for part in parts):
         raise SchemaError(
@@ -58,8 +58,8 @@ def _given(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], known: Seque
     field = _coded("A vocabulary is", name, spec, fields)
     if is_text(field.type) != isinstance(known[0], str):
         raise SchemaError(
-            f"vocabulary= must hold values of its column; {known[0]!r} cannot be a value of {spec.source!r}, which is "
-            f"{field.type}. Convert the vocabulary."
+            f"vocabulary= must hold values of its column; {known[0]!r} cannot be a value of {spec.members[0]!r}, which "
+            f"is {field.type}. Convert the vocabulary."
         )
     for argument, value in (("fill", spec.fill), ("empty", spec.empty)):
         if value is not None and (isinstance(value, (bool, float)) or value not in known):
@@ -72,12 +72,12 @@ def _given(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], known: Seque
 
 def _coded(what: str, name: str, spec: ColumnSpec, fields: Sequence[pa.Field]) -> pa.Field:
     """The field of a column that becomes codes."""
-    if isinstance(spec.source, tuple):
-        raise SchemaError(f"{what} for one column; {name!r} is made of {list(spec.source)}. Load each on its own.")
+    if spec.packed:
+        raise SchemaError(f"{what} for one column; {name!r} is made of {list(spec.members)}. Load each on its own.")
     (field,) = fields
     if not _is_key(field):
         raise SchemaError(
-            f"{what} for text and integers; column {spec.source!r} is {field_type(field)}. Load it as it is."
+            f"{what} for text and integers; column {spec.members[0]!r} is {field_type(field)}. Load it as it is."
         )
     if spec.dtype is not None:
         raise SchemaError(f"Codes are int32; column {name!r} asks for {spec.dtype}. Leave dtype= out.")

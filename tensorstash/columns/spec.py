@@ -1,8 +1,8 @@
 """The columns that callers ask for: `ts.column`, `ts.is_valid`, `ts.hashed`, and lists and mappings of them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 
 from tensorstash.columns.codec import PLAIN, Codec, Given, Hashed, Validity
 from tensorstash.columns.column import Fill
-from tensorstash.columns.expression import Formula, alias_of, source_of
+from tensorstash.columns.expression import Formula, alias_of, members_of
 from tensorstash.common.checks import at_least, is_listed, shown
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
@@ -27,22 +27,13 @@ Columns = Sequence["Source | ColumnSpec"] | Mapping[str, Any]
 class ColumnSpec:
     """A source column, or several packed into one, and how to store it."""
 
-    source: str | Formula | tuple[str | Formula, ...]
+    members: tuple[str | Formula, ...]
+    packed: bool = False  # whether it was asked for as a list, perhaps of one member
     dtype: torch.dtype | None = None
     fill: Fill | None = None
     codec: Codec = PLAIN  # with `Plain`, the source's type decides
     empty: Fill | None = None
     calendar: tuple[tuple[str, str], ...] = ()  # the field and form of each member that `ts.calendar` made
-
-    @property
-    def members(self) -> tuple[str | Formula, ...]:
-        """The sources, several in a pack."""
-        return self.source if isinstance(self.source, tuple) else (self.source,)
-
-    def with_members(self, change: Callable[[str | Formula], Any]) -> "ColumnSpec":
-        """A copy with each source replaced by `change(source)`."""
-        members = tuple(map(change, self.members))
-        return replace(self, source=members if isinstance(self.source, tuple) else members[0])
 
 
 def column(
@@ -89,7 +80,7 @@ def column(
     """
     check_dtype(dtype)
     codec = PLAIN if vocabulary is None else Given(_vocabulary_of(vocabulary))
-    return ColumnSpec(source_of(source), dtype, _fill_of(fill, "fill"), codec, _fill_of(empty, "empty"))
+    return ColumnSpec(*members_of(source), dtype, _fill_of(fill, "fill"), codec, _fill_of(empty, "empty"))
 
 
 def _fill_of(value: object, argument: str) -> Fill | None:
@@ -143,10 +134,10 @@ def is_valid(source: "Source | Sequence[Source]") -> ColumnSpec:
         >>> stash["temp"].tolist(), stash["temp_ok"].tolist()
         ([1.5, 0.0, 0.0], [True, False, True])
     """
-    return ColumnSpec(source_of(source), codec=Validity())
+    return ColumnSpec(*members_of(source), codec=Validity())
 
 
-def named(columns: Columns, argument: str = "columns") -> list[tuple[str, ColumnSpec]]:
+def named(columns: Columns, argument: str) -> list[tuple[str, ColumnSpec]]:
     """The names and specs of `columns=` in any of its forms."""
     if isinstance(columns, str) or not isinstance(columns, (Mapping, Sequence)):
         of_file = ", or give the frame of a file, such as pl.scan_parquet(path)" if argument == "static" else ""
@@ -158,12 +149,12 @@ def named(columns: Columns, argument: str = "columns") -> list[tuple[str, Column
         return [(name, _spec(choice)) for name, choice in columns.items()]
     specs = [*map(_spec, columns)]
     for spec in specs:
-        if isinstance(spec.codec, Validity) or isinstance(spec.source, tuple):
+        if isinstance(spec.codec, Validity) or spec.packed:
             raise ValueError(
                 f"A pack or a mask in a list needs a name, got {list(spec.members)}. Write {{'name': [...]}}, or "
                 "{'name': ts.is_valid(...)}."
             )
-    names = [alias_of(spec.source) for spec in specs]
+    names = [alias_of(spec.members[0]) for spec in specs]
     if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         given = ", ".join(map(repr, twice))
         raise SchemaError(f"Column names must be unique, got {given} more than once. Use a mapping of names.")
@@ -171,7 +162,7 @@ def named(columns: Columns, argument: str = "columns") -> list[tuple[str, Column
 
 
 def _spec(choice: object) -> ColumnSpec:
-    return choice if isinstance(choice, ColumnSpec) else ColumnSpec(source_of(choice))
+    return choice if isinstance(choice, ColumnSpec) else ColumnSpec(*members_of(choice))
 
 
 def hashed(source: "Source", buckets: int) -> ColumnSpec:
@@ -202,12 +193,12 @@ def hashed(source: "Source", buckets: int) -> ColumnSpec:
         >>> int.from_bytes(blake2b("ada".encode(), digest_size=8).digest(), "little") % 2**18
         176149
     """
-    parsed = source_of(source)
-    if isinstance(parsed, tuple):
+    members, packed = members_of(source)
+    if packed:
         raise TypeError(f"ts.hashed takes one column, a name or a polars expression, got {shown(source)}.")
     if at_least(1, buckets, "buckets") > 2**31:
         raise ValueError(f"buckets must be at most 2**31, because codes are int32, got {buckets}.")
-    return ColumnSpec(parsed, codec=Hashed(int(buckets)))
+    return ColumnSpec(members, packed, codec=Hashed(int(buckets)))
 
 
 def _vocabulary_of(vocabulary: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:

@@ -142,7 +142,7 @@ def calendar(*fields: str, cyclic: bool = False, scaled: bool = False) -> Column
     if TIME in [field for field in fields if isinstance(field, str)]:
         if len(fields) > 1 or cyclic or scaled:
             raise ValueError('"time" of ts.calendar stands alone, as int64. Make a column of the other fields.')
-        return ColumnSpec(Moment(TIME, "number"), calendar=((TIME, "number"),))
+        return ColumnSpec((Moment(TIME, "number"),), calendar=((TIME, "number"),))
     known = {field for field in fields if isinstance(field, str) and field in _CYCLES}
     if not fields or len(known) < len(fields):
         raise ValueError(
@@ -152,7 +152,7 @@ def calendar(*fields: str, cyclic: bool = False, scaled: bool = False) -> Column
         raise ValueError("ts.calendar takes cyclic=True or scaled=True, not both. Make a column of each.")
     forms = ("sin", "cos") if cyclic else ("scaled",) if scaled else ("number",)
     pairs = tuple((field, form) for field in fields for form in forms)
-    return ColumnSpec(tuple(Moment(field, form) for field, form in pairs), calendar=pairs)
+    return ColumnSpec(tuple(Moment(field, form) for field, form in pairs), packed=True, calendar=pairs)
 
 
 def time_field_values(pairs: Sequence[tuple[str, str]], times: Int64s, clock: Clock) -> NDArray[Any]:

@@ -41,7 +41,7 @@ class ObservedLayout:
     slots: tuple[tuple[range, Draw | None], ...]  # of each of these tensors
     names: Mapping[str, int]  # `<span>.observed`, and which of the tensors it is
 
-    def empty(self, count: int, device: torch.device | None = None) -> list[torch.Tensor]:
+    def empty(self, count: int, device: torch.device | None) -> list[torch.Tensor]:
         """The tensors of `count` windows, for an executor to fill."""
         return [torch.empty(count, len(slots), dtype=torch.bool, device=device) for slots, _ in self.slots]
 

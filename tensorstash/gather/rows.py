@@ -34,7 +34,7 @@ class InSlots(NamedTuple):
     """Windows at consecutive slots of their memory."""
 
     anchors: Any  # (windows,) the slot of each anchor
-    skips: Any = None  # (windows, draws) the slots that each draw leaves out at the start of its spans; None: none
+    skips: Any  # (windows, draws) the slots that each draw leaves out at the start of its spans; None: none
     variates: Any = None  # (windows,) which column of the pack in its memory each one holds; None: all columns
 
 

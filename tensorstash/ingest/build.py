@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tensorstash.common.checks import amount, flag, is_flag, path_of
+from tensorstash.common.checks import amount, flag, path_of
 from tensorstash.ingest.request import Request
-from tensorstash.ingest.segment_key import argument_keys, check_share, check_version, key_of
+from tensorstash.ingest.segment_key import argument_keys, check_share, check_version, key_of, share_of
 from tensorstash.ingest.snapshot import Snapshot
 from tensorstash.segments.directory import Name
 from tensorstash.segments.limits import memory_limits
@@ -47,18 +47,17 @@ def target_of(  # noqa: PLR0917  the arguments of `ts.load`
     request: Request, share: object, file: Any, version: Any, overwrite: bool, timeout: Any
 ) -> Target | None:
     """Check that these arguments agree; `None` for a private stash."""
-    share = bool(share) if is_flag(share) else share
-    shared, overwrite = share is not None and share is not False, flag(overwrite, "overwrite")
+    share, overwrite = share_of(share), flag(overwrite, "overwrite")
     if file is None and overwrite:
         raise ValueError("overwrite= replaces the file of file=, so it needs file=. Leave it out.")
-    if file is not None and shared:
+    if file is not None and share is not None:
         raise ValueError("A stash is shared memory or a file; got share= and file=. Leave one out.")
-    if file is None and not shared and timeout is not None:
+    if file is None and share is None and timeout is not None:
         raise ValueError("timeout= needs share= or file=: it limits the wait for another process. Leave it out.")
     amount(timeout, "seconds", "timeout")
     path = None if file is None else os.path.realpath(path_of(file, "file"))
-    label = check_share(share, request.source) if shared else None
-    check_version(version, request, kept=path is not None or shared)
+    label = None if share is None else check_share(share, request.source)
+    check_version(version, request, kept=path is not None or label is not None)
     return None if path is None and label is None else Target(label, path, version, overwrite, timeout)
 
 

@@ -19,15 +19,15 @@ class Choice:
     source: Source  # of the rows and columns that are read; computed columns are among them
     rows: int
     columns: tuple[Column, ...]
-    static: tuple[Column, ...] = ()  # one value per entity
-    entity: Column | None = None
-    time: Column | None = None
-    step: int | str | Calendar | None = None  # of time, if the rows need not tell it
-    known: Column | None = None  # when each row became known
+    static: tuple[Column, ...]  # one value per entity
+    entity: Column | None
+    time: Column | None
+    step: int | str | Calendar | None  # of time, if the rows need not tell it
+    known: Column | None  # when each row became known
     read: tuple[str, ...] = ()  # source columns that a load reads; computed columns are not among them
     types: Mapping[str, str] = field(default_factory=dict)  # the Arrow types of the source columns that are used
     skipped: tuple[str, ...] = ()  # source columns that are never decoded
-    expressions: Mapping[str, str] = field(default_factory=dict)  # as the header of a stash keeps them
+    expressions: Mapping[str, str]  # as the header of a stash keeps them
     strangers: str = ""  # what was left out because `like=` lacks it, for a warning
     untimed: str = ""  # a warning that a column of times is not used
     table: "Choice | None" = None  # the table of static columns, joined by entity

@@ -63,10 +63,10 @@ def columns_like(like: Stash, dtype: torch.dtype | None) -> dict[str, ColumnSpec
                 "stash from which it was made, or give columns=."
             )
         moments: tuple[str | Formula, ...] = tuple(Moment(field, form) for field, form in about.calendar)
-        members = moments or tuple(map(member, about.members))
         kept = dtype if dtype is not None and about.dtype.is_floating_point else about.dtype
         specs[about.name] = ColumnSpec(
-            members if (moments and about.shape) or about.packed else members[0],
+            moments or tuple(map(member, about.members)),
+            packed=bool(moments and about.shape) or about.packed,
             dtype=kept if about.kind == "number" and not about.is_validity else None,
             fill=about.fill,
             codec=codec_like(about, like),

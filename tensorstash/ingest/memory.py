@@ -13,7 +13,7 @@ _SORT_BYTES = 16  # bytes per row: its run, if each row is one, held twice for a
 _NO_MEMORY = os.strerror(errno.ENOMEM), "can't start new thread"  # where libraries tell it in words alone
 
 
-def check_columns(nbytes: int, source: str, limits: Sequence[Limit], on_disk: bool = False) -> None:
+def check_columns(nbytes: int, source: str, limits: Sequence[Limit], on_disk: bool) -> None:
     """Raise `NoMemoryError` if the columns do not fit."""
     check_free(
         nbytes,

@@ -16,7 +16,7 @@ def facts(
     name: str,
     members: Sequence[str],
     types: Mapping[str, str],
-    role: str = "",
+    role: str,
     *,
     column: Column | None = None,
     rows: int = 0,

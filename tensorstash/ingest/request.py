@@ -10,7 +10,7 @@ import torch
 
 from tensorstash.columns.codec import Unknown
 from tensorstash.columns.column import Column
-from tensorstash.columns.expression import Expression, Formula, is_expression, source_of
+from tensorstash.columns.expression import Expression, Formula, is_expression, member_of
 from tensorstash.columns.names import prefixes
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
@@ -135,7 +135,7 @@ def with_columns(request: Request, columns: Columns | None, static: Static | Non
 
     def specs(given: Any, argument: str) -> Specs:
         return {
-            name: spec.with_members(lambda member: _name_of(member, request.time, formulas))
+            name: replace(spec, members=tuple(_name_of(member, request.time, formulas) for member in spec.members))
             for name, spec in named(given, argument)
         }
 
@@ -182,8 +182,7 @@ def _known(
         raise TypeError(f"known must be the name of a column or a polars expression, got {shown(known)}.")
     if time is None:
         raise ValueError("A known time is the second time of a row, so known= needs time=. Name the time column.")
-    source = source_of(known)
-    assert isinstance(source, (str, Expression))
+    source = member_of(known)
     member = _name_of(source, time, formulas)
     name = "known" if member in formulas else member
     # without an alias, polars calls an expression by its first column, whose values these times are not

@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b, sha256
 from importlib.metadata import version as release_of
 from pathlib import Path
@@ -16,6 +17,7 @@ import pyarrow as pa
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import ColumnSpec
 from tensorstash.common.calendar import Calendar
+from tensorstash.common.checks import is_flag
 from tensorstash.ingest.request import Request, Specs, StepOrTimes
 from tensorstash.segments.directory import check_label
 from tensorstash.segments.format import VERSION
@@ -59,7 +61,7 @@ def argument_keys(request: Request) -> dict[str, object]:
     """The arguments that change what is stored. A `ValueError` if one has no key that is equal in all processes."""
 
     def keyed(specs: Specs) -> list[tuple[str, ColumnSpec]]:
-        return [(name, spec.with_members(member_key)) for name, spec in specs.items()]
+        return [(name, replace(spec, members=tuple(map(member_key, spec.members)))) for name, spec in specs.items()]
 
     def member_key(member: Any) -> Any:
         # bytes, so that a column name never equals the key of a formula
@@ -109,6 +111,11 @@ def check_version(version: object, request: Request, *, kept: bool) -> None:
             "version= names rows that a load would have to read; files are known by their sizes and times. Leave it "
             "out."
         )
+
+
+def share_of(share: object) -> object:
+    """The label of `share=` or `True`; `None` if nothing is shared."""
+    return (True if share else None) if is_flag(share) else share
 
 
 def check_share(share: object, source: Any) -> str:

@@ -118,7 +118,7 @@ def _chosen_columns(request: Request, schema: pa.Schema, derived: Inputs) -> Spe
     if request.columns is not None:
         return request.columns
     named = request.keys.union(derived, *(spec.members for spec in request.static.values()))
-    return {name: ColumnSpec(name) for name in schema.names if name not in named and not is_index(name)}
+    return {name: ColumnSpec((name,)) for name in schema.names if name not in named and not is_index(name)}
 
 
 def _chosen_rows(request: Request, source: Source, progress: bool | None) -> tuple[Source, Sequence[str], str]:

@@ -177,12 +177,11 @@ def compile_plan(
     horizon: int,
     *,
     by_item: bool = False,
-    streamed: int = STREAMED_FROM,
 ) -> KernelPlan:
     """Spans and sources as the C struct that a gather takes; the columns decide the sizes of rows in the spans.
 
     With `by_item` each item of a row is a source of its own, in order; the columns of a source then have rows of one
-    length. From `streamed` bytes on, batches pass the caches.
+    length.
     """
     first = sources[0].columns
     structs = (library.SpanStruct * len(spans))(*spans)
@@ -197,7 +196,7 @@ def compile_plan(
         described = described.repeat(widths)
         described["width"] = widths.repeat(widths)
     columns = columns.astype(np.uintp)
-    sizes = len(spans), len(described), history, horizon, by_item, streamed
+    sizes = len(spans), len(described), history, horizon, by_item, STREAMED_FROM
     return KernelPlan(
         library.PlanStruct(structs, described.ctypes.data, columns.ctypes.data, *sizes),
         described,

@@ -101,7 +101,7 @@ def _dense(stash: Stash) -> list[str]:
 
 
 def _coverage(
-    stash: Stash, chosen: Int64s, names: Sequence[str], frequency: GivenStep | None = None
+    stash: Stash, chosen: Int64s, names: Sequence[str], frequency: GivenStep | None
 ) -> tuple[NDArray[np.uint8], Int64s]:
     """The state of every bin of the chosen entities, `(entities, bins)`, and the `(bins + 1,)` edges of the bins."""
     offsets = stash.offsets.numpy()

@@ -48,7 +48,7 @@ class Components:
         return self.first.take(component) + within
 
 
-def components(sizes: Mapping[str, int], weights: Mapping[str, float] | None = None) -> Components:
+def components(sizes: Mapping[str, int], weights: Mapping[str, float] | None) -> Components:
     """The components of a mix from their numbers of windows, which are also the weights if none are given."""
     if not sizes:
         raise ValueError("A mix must have at least one component, got none.")

@@ -21,7 +21,7 @@ def chunks(count: int, multiple: int = 1) -> Iterator[tuple[int, int]]:
         yield low, min(low + size, count)
 
 
-def in_chunks(values_at: Callable[[Int64s], NDArray[Any]], count: int, dtype: Any = np.int64) -> NDArray[Any]:
+def in_chunks(values_at: Callable[[Int64s], NDArray[Any]], count: int, dtype: Any) -> NDArray[Any]:
     """What a function returns for the numbers below `count`, computed in chunks, so that its memory stays small."""
     values = np.empty(count, dtype)
     for low, high in chunks(count):

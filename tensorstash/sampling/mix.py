@@ -136,8 +136,8 @@ class Mix(Several):
             whole = whole or found
             for column, traits in found["columns"].items():  # the first component may have no value for empty slots
                 whole["columns"][column] |= traits
-        labels = () if windows.placement.points is None else windows.placement.points.labels
-        if any("source" in (span.name, *windows.stash.static, *labels) for span in windows.spans):
+        one, *_ = self.windows.values()  # all have spans, static columns and labels of the same names
+        if "source" in (*(span.name for span in one.spans), *whole["static"], *whole["labels"]):
             raise SchemaError(
                 "No span or static column of a mix may be named 'source': batches hold the component of each window "
                 "under that name. Rename it."

@@ -65,7 +65,7 @@ def sections(times_of: Ids, windows: int, by_entity: Int64s | None = None) -> Se
     return Sections(ids, ends)
 
 
-def cuts(of: Sections, order: Ids, consumed: int, size: int, drop: bool = False) -> Iterator[Cuts]:
+def cuts(of: Sections, order: Ids, consumed: int, size: int, drop: bool) -> Iterator[Cuts]:
     """The steps of an epoch after the first `consumed` windows of its order, many steps at a time.
 
     A step has at most `size` windows of one time, which all ranks share. A partly consumed time continues with its

@@ -20,7 +20,7 @@ class Layout:
     rank: int
     batch_size: int
     tail: Tail
-    varies: bool = False  # whether batches vary in size, also between ranks, so that `batch_size` is only the largest
+    varies: bool  # whether batches vary in size, also between ranks, so that `batch_size` is only the largest
 
     @property
     def size(self) -> int:

@@ -32,9 +32,9 @@ class Limit:
     remedy: str  # a sentence; empty if only a smaller stash helps
 
 
-def memory_limits(root: str = "/") -> list[Limit]:
-    """The limits of RAM and memory cgroups, read from `proc` and `sys` below `root`."""
-    return [Limit(psutil.virtual_memory().available, "in RAM", ""), *_cgroup_limits(root)]
+def memory_limits() -> list[Limit]:
+    """The limits of RAM and memory cgroups."""
+    return [Limit(psutil.virtual_memory().available, "in RAM", ""), *cgroup_limits("/")]
 
 
 def directory_limit(fd: int, path: str) -> Limit:
@@ -83,7 +83,8 @@ def check_free(nbytes: int, limits: Sequence[Limit], rule: str, who: str, remedy
         )
 
 
-def _cgroup_limits(root: str) -> Iterator[Limit]:
+def cgroup_limits(root: str) -> Iterator[Limit]:
+    """The limits of memory cgroups, read from `proc` and `sys` below `root`."""
     try:
         lines = _text(os.path.join(root, "proc/self/cgroup")).splitlines()
     except OSError:

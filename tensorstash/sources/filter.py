@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tensorstash.columns.expression import Expression, is_expression, source_of
+from tensorstash.columns.expression import Expression, is_expression, member_of
 from tensorstash.columns.types import value_type
 from tensorstash.common.checks import is_listed, shown
 from tensorstash.common.text import type_text
@@ -88,7 +88,7 @@ class Filter:
 def parse(condition: Any) -> Filter:
     """Parse `filter=`: an expression, a list of tuples (all must hold), or a list of such lists (one must hold)."""
     if is_expression(condition):
-        formula = source_of(condition)
+        formula = member_of(condition)
         if isinstance(formula, Expression):
             return Filter(pc.field("filter="), formula=formula)
         return Filter(pc.field(str(formula)))

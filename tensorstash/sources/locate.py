@@ -67,7 +67,7 @@ def label_of_paths(source: Any) -> str:
     return without_secrets(os.fspath(source))
 
 
-def find(source: Any, filesystem: Any = None) -> list[File] | None:
+def find(source: Any, filesystem: Any) -> list[File] | None:
     """The files of a source in natural order of their paths; `None` if it is in memory."""
     if not is_paths(source):
         if filesystem is None:

@@ -76,7 +76,7 @@ def _label(array: "pa.ChunkedArray", name: str, stash: Stash) -> NDArray[Any]:
 
     from tensorstash.columns.arrays import filled, integers
 
-    check_name(name, "a column of at=", argument="at")
+    check_name(name, "a column of at=", "at")
     if name in stash.static:
         raise SchemaError(
             f"A column of at= must not have the name of a static column, got {name!r}. Rename it in the frame."

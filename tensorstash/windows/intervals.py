@@ -119,7 +119,7 @@ def union(low: Int64s, high: Int64s) -> Ranges:
     return low[new], stops[np.append(new[1:], True)]
 
 
-def true_ranges(mask: Bools, start: int = 0) -> tuple[Int64s, Int64s]:
+def true_ranges(mask: Bools, start: int = 0) -> Ranges:
     """The ranges `[low, high)` of true values in a mask, whose first value is that of position `start`."""
     edges = np.flatnonzero(np.diff(mask, prepend=False, append=False)) + start
     return edges[::2], edges[1::2]

@@ -45,10 +45,10 @@ class Placement:
     fills: Mapping[str, torch.Tensor] | None  # the value of empty slots by column; `None`: every slot is a row
     strides: "Strides"  # how windows were counted, where a stride counts them
     intervals: Intervals  # of the slots at which windows start; empty for windows at given points
+    time_spans: tuple[TimeSpan, ...]  # the spans in time
+    is_whole: bool  # whether each window holds a whole run
     points: Points | None = None
-    time_spans: tuple[TimeSpan, ...] = ()  # the spans in time
     chosen: Bools | None = None  # `(entities,)`, those that windows may be of; `None`: all
-    is_whole: bool = False  # whether each window holds a whole run
     cover: Cover | None = None  # what they show once; `None`: they are not of `cover`
 
     def __len__(self) -> int:

@@ -33,7 +33,7 @@ class Slots:
     frequency: Step | None
     lead: int
     tail: int
-    days: Int8s | None = None  # (fragments,) the day of the month that steps of months keep
+    days: Int8s | None  # (fragments,) the day of the month that steps of months keep
     are_rows: bool = False  # whether every slot is the row of its number
 
     @property

@@ -60,7 +60,7 @@ def _check(span: Span, stash: Stash, rows: Stash, table: str | None) -> None:
     """Raise unless a span may have its name beside the static columns of a stash, and `rows` has its column."""
     if not isinstance(span.name, str):
         raise TypeError(f"Names of spans must be strings, got {span.name!r}. Write {str(span.name)!r}.")
-    check_name(span.name, "a span", (span.column, span.start, span.stop), "spans")
+    check_name(span.name, "a span", "spans", (span.column, span.start, span.stop))
     if not isinstance(span.column, str):  # a `During` may have been given anything
         raise TypeError(
             f"A span must name one column, got {shown(span.column)} for {span.name!r}. To have several in one tensor, "

@@ -71,6 +71,14 @@ def test_a_segment_outlives_the_process_that_loads_it() -> None:
     assert start("rm", "weather").returncode == 1
 
 
+def test_a_missing_extra_is_one_line_that_names_it(tmp_path: Path) -> None:
+    without = f"import sys; sys.modules['ray'] = None\n{PROGRAM}"
+    options = ["--entity", "e", "--to", str(tmp_path / "shards"), "--engine", "ray"]
+    ended = processes.run(without, "shard", table(tmp_path), *options, warn="default")
+    said = 'error: engine="ray" needs Ray. Install it: pip install "tensorstash[ray]".\n'
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", said)
+
+
 def test_a_second_load_attaches_what_the_first_has_left(tmp_path: Path) -> None:
     path = table(tmp_path)
     first, second = run("load", path), run("load", path)

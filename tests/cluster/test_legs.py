@@ -84,7 +84,7 @@ def split(own: ShardedOrder, ids: Int64s) -> tuple[Int64s, Int64s]:
 
 def sharding(table: ShardTable, nodes: int, node: int, shuffle: bool) -> ShardedOrder:
     shards = tuple(shard for shard in table.holds(nodes)[node] if table.windows[shard])
-    of = components({f"shard {shard}": table.windows[shard] for shard in shards})
+    of = components({f"shard {shard}": table.windows[shard] for shard in shards}, None)
     return ShardedOrder(table, node, nodes, shards, of, shuffle=shuffle)
 
 
@@ -95,7 +95,7 @@ def passing(
     found = []
     for rank in range(nodes * ranks):
         own = sharding(table, nodes, rank // ranks, how["shuffle"])
-        layout = Layout(nodes * ranks, rank, batch, "keep")
+        layout = Layout(nodes * ranks, rank, batch, "keep", varies=False)
         groups = own.steps(how["seed"], how["epoch"], legs or None, layout, most)
         found.append([step for group in groups for step in unpacked(own, group)])
     return found
@@ -129,7 +129,8 @@ def ids_of(table: ShardTable, shard: int, seed: int, epoch: int, shuffle: bool) 
     count = table.windows[shard]
     if not shuffle or not count:
         return [*range(count)]
-    return mix_draws(components({f"shard {shard}": count}), True, seed)(np.arange(count) + epoch * count)[1].tolist()
+    draws = mix_draws(components({f"shard {shard}": count}, None), True, seed)
+    return draws(np.arange(count) + epoch * count)[1].tolist()
 
 
 @pytest.mark.parametrize("native", [True, False])
@@ -233,7 +234,7 @@ def test_steps_and_states_of_a_trillion_windows_are_a_few_integers() -> None:
     assert sum(part.totals) + sum(shown) == 10**12
     assert sum(shown_after(part.steps, total, part.steps) for total in part.totals) == sum(part.totals)
     own = sharding(table, 1250, 7, True)
-    layout = Layout(10_000, 7 * 8 + 3, 1024, "keep")
+    layout = Layout(10_000, 7 * 8 + 3, 1024, "keep", varies=False)
     taken = 0
     for group in own.steps(0, 0, legs, layout, 100):
         assert group.ids.shape[1] == 1024
@@ -241,6 +242,6 @@ def test_steps_and_states_of_a_trillion_windows_are_a_few_integers() -> None:
     assert taken == 100
     assert group.progress[-1] == (*legs, Leg(1250, 8, 1024, 100))
     alone = sharding(table, 1, 0, True)
-    whole = next(alone.steps(0, 0, legs, Layout(8, 3, 1024, "keep"), 2))
+    whole = next(alone.steps(0, 0, legs, Layout(8, 3, 1024, "keep", varies=False), 2))
     assert len({*zip(*(part.tolist() for part in split(alone, whole.ids.reshape(-1))))}) == whole.ids.size
     assert whole.valid.tolist() == [[1024]] * 2  # type: ignore[union-attr]

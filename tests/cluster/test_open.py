@@ -10,7 +10,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -149,6 +149,13 @@ def test_copies_in_shared_memory(made: Path, shm: Path) -> None:
         assert str(stash.path).startswith(str(shm))
     again = ts.cluster.open(made, 0, 2, share="weather")
     assert [stash.path for stash in again.stashes.values()] == [stash.path for stash in copied.stashes.values()]
+
+
+@pytest.mark.usefixtures("shm")
+@pytest.mark.parametrize("share", [True, False])
+def test_share_may_be_a_truth_value_of_numpy(made: Path, share: bool) -> None:
+    plain, of_numpy = (ts.cluster.open(made, 0, 2, share=value) for value in (share, cast("bool", np.bool_(share))))
+    assert of_numpy.index.segment.label == plain.index.segment.label == ("weather.index" if share else None)
 
 
 @pytest.fixture

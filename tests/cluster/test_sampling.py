@@ -353,7 +353,7 @@ def test_a_scaler_of_all_shards_is_that_of_one_stash(path: Path, kind: Kind, by:
         assert ts.cluster.fit_scaler(here, ["y"], kind=kind, by=by).state_dict() == found.state_dict()
     for nodes in (2, 3):
         several = on_nodes(path, nodes, lambda shards: windows_of(shards).split(20)[0])
-        told = [of_node(windows.parts, ["y"], kind, by) for windows in several for _ in range(2)]
+        told = [of_node(windows.parts, ["y"], kind, by, together=False) for windows in several for _ in range(2)]
         for windows in several:
             with warned():
                 of_all_nodes = of_all(windows.shards.entity_offsets, told, kind, by, pooled=False)

@@ -297,9 +297,9 @@ def test_of_many_shards_several_are_noted_together(tmp_path: Path, monkeypatch: 
         plain(self, name, text)
 
     monkeypatch.setattr(Store, "write", noted)
-    found = resume.ShardingRun(Store(str(tmp_path)), {})
+    found = resume.ShardingRun(Store(str(tmp_path)), {}, {})
     for number in range(1000):
-        found.add(number, ShardReport(ShardRecord(f"shard-{number}", 1, 1, 8192, "0f"), {}, {}))
+        found.add(number, ShardReport(ShardRecord(f"shard-{number}", 1, 1, 8192, "0f"), {}, {}, ()))
         there = json.loads((tmp_path / "partial.json").read_text())["shards"]
         assert number + 1 - len(there) <= (number + 1) // 32
     assert len(sizes) < 300

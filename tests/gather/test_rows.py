@@ -60,7 +60,7 @@ def test_rows_of_windows_are_those_of_their_slots(
 
 
 def test_without_fragments_slots_are_rows() -> None:
-    rows = InSlots(numbers([5, 3]))
+    rows = InSlots(numbers([5, 3]), None)
     anchors, inside = whole(rows, None, 2, 1)
     assert (anchors.tolist(), inside) == ([5, 3], None)
     assert matrix(rows, None, torch.arange(-2, 1), -1).tolist() == [[3, 4, 5], [1, 2, 3]]

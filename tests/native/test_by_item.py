@@ -55,9 +55,8 @@ def test_columns_of_packs_are_those_of_separate_columns(
     seed: int, size: int, masked: bool, draws: int, threads: int, how: str
 ) -> None:
     world = Apart(seed, masked=masked, draws=draws)
-    plan = kernel.compile_plan(
-        world.spans, world.packs, world.history, world.horizon, by_item=True, streamed=world.streamed
-    )
+    plan = kernel.compile_plan(world.spans, world.packs, world.history, world.horizon, by_item=True)
+    plan.struct.streamed = world.streamed
     which = world.rng.integers(0, len(world.sources), size).astype(np.int32)
     anchors = world.anchors((size,), which)
     if how != "scattered":

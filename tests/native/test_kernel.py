@@ -309,7 +309,8 @@ class Results:
 
 
 def check(world: World, size: int, *, sourced: bool, observed: bool, draws: int = 0) -> None:
-    plan = kernel.compile_plan(world.spans, world.sources, world.history, world.horizon, streamed=world.streamed)
+    plan = kernel.compile_plan(world.spans, world.sources, world.history, world.horizon)
+    plan.struct.streamed = world.streamed
     which = world.rng.integers(0, len(world.sources), size).astype(np.int32)
     if not sourced:
         which[:] = 0

@@ -38,7 +38,8 @@ def is_right(anchors: Int64s, out: NDArray[Any]) -> bool:
 def test_any_number_of_threads_gives_the_same_bits(masked: bool, sources: int) -> None:
     for seed in range(4):
         world = World(seed, sources=sources, masked=masked, draws=2)
-        plan = kernel.compile_plan(world.spans, world.sources, world.history, world.horizon, streamed=world.streamed)
+        plan = kernel.compile_plan(world.spans, world.sources, world.history, world.horizon)
+        plan.struct.streamed = world.streamed
         size = 30_000 + seed
         which = world.rng.integers(0, sources, size).astype(np.int32)
         anchors, skips = world.anchors((size,), which), world.skips(2, size)

@@ -232,8 +232,8 @@ def test_rows_in_any_order_are_copied_and_other_slots_filled(
         [kernel.Source(of_source) for of_source in columns],
         history=slots,
         horizon=0,
-        streamed=streamed,
     )
+    plan.struct.streamed = streamed
     targets = [np.full((windows, slots, width), 77, dtype) for dtype, width in zip(dtypes, widths)]
     observed = np.full((windows, slots), False)
     out = [target.ctypes.data for target in targets]

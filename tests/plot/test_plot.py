@@ -53,7 +53,7 @@ def load(entities: list[Series], kind: str = "number") -> ts.Stash:
 
 
 def covered(stash: ts.Stash, chosen: Any) -> tuple[Any, Any]:
-    return _coverage(stash, chosen, [*stash])
+    return _coverage(stash, chosen, [*stash], None)
 
 
 def slow_coverage(entities: list[Series], most_bins: int) -> tuple[list[list[int]], list[int]]:

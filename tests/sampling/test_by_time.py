@@ -152,7 +152,7 @@ def test_ranks_share_a_step(count: int, replicas: int) -> None:
     """Each rank without a window of the step has the first one as filler."""
     parts = []
     for rank in range(replicas):
-        positions, valid = share(np.array([100]), count, Layout(replicas, rank, 50, "keep"))
+        positions, valid = share(np.array([100]), count, Layout(replicas, rank, 50, "keep", varies=False))
         assert positions[0, valid:].tolist() == [100] * (not valid)
         parts.append(positions[0, :valid].tolist())
     assert [k for part in parts for k in part] == list(range(100, 100 + count))

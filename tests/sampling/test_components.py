@@ -62,20 +62,21 @@ def test_a_component_shows_all_of_its_windows_before_it_repeats_one(shuffle: boo
 def test_without_weights_an_epoch_shows_every_window_once(sizes: list[int]) -> None:
     n = sum(sizes)
     for epoch in (0, 1, 12):
-        component, ids = mix_draws(components(named(sizes)), True, 0)(np.arange(epoch * n, (epoch + 1) * n))
+        component, ids = mix_draws(components(named(sizes), None), True, 0)(np.arange(epoch * n, (epoch + 1) * n))
         assert sorted(zip(component.tolist(), ids.tolist())) == [(c, k) for c, m in enumerate(sizes) for k in range(m)]
 
 
 def test_equal_components_do_not_run_in_lockstep() -> None:
     for size in (500, 50_000):
-        component, ids = mix_draws(components({"a": size, "b": size}), True, 0)(np.arange(1000))
+        component, ids = mix_draws(components({"a": size, "b": size}, None), True, 0)(np.arange(1000))
         assert (ids[component == 0] == ids[component == 1]).mean() < 0.02
 
 
 def test_seeds_and_epochs_differ() -> None:
     for size in (1000, 100_000):
         rows = [
-            mix_draws(components({"a": size}), True, seed)(np.arange(3 * size))[1].reshape(3, -1) for seed in range(3)
+            mix_draws(components({"a": size}, None), True, seed)(np.arange(3 * size))[1].reshape(3, -1)
+            for seed in range(3)
         ]
         orders = np.concatenate(rows)
         for one in range(9):
@@ -93,14 +94,14 @@ def deviation(counts: np.ndarray[Any, Any]) -> float:
 def test_all_permutations_of_few_windows_are_equally_likely(n: int) -> None:
     """Over the epochs of one component."""
     epochs = 30 * math.factorial(n)
-    ids = mix_draws(components({"a": n}), True, 0)(np.arange(epochs * n))[1].reshape(epochs, n)
+    ids = mix_draws(components({"a": n}, None), True, 0)(np.arange(epochs * n))[1].reshape(epochs, n)
     counted = Counter(map(tuple, ids.tolist()))
     assert abs(deviation(np.array([*counted.values(), *[0] * (math.factorial(n) - len(counted))]))) < LIMIT
 
 
 def test_every_window_is_as_likely_at_every_position() -> None:
     for n, epochs in ((50, 4000), (20_011, 100)):
-        ids = mix_draws(components({"a": n}), True, 1)(np.arange(n * epochs))[1]
+        ids = mix_draws(components({"a": n}, None), True, 1)(np.arange(n * epochs))[1]
         place = np.arange(n * epochs) % n
         counts = np.bincount(place * 50 // n * 50 + ids * 50 // n, minlength=2500)
         assert deviation(counts) < LIMIT  # within one permutation cells are negatively correlated
@@ -182,14 +183,14 @@ def test_wrong_components_and_weights_are_errors_that_say_which() -> None:
         with pytest.raises(TypeError, match=r"must be numbers, got .*(True|False).* for .*'power'.* 0 to leave"):
             components({"web": 5, "power": 7}, {"web": 0.5, "power": wrong})
     with pytest.raises(ValueError, match=r"got none"):
-        components({})
+        components({}, None)
     with pytest.raises(ValueError, match=r"its 2 components have none"):
-        components({"a": 0, "b": 0})
+        components({"a": 0, "b": 0}, None)
 
 
 def test_permutations_are_the_same_one_after_the_other_and_all_at_once() -> None:
     sizes = {"a": 50_000, "b": 5000, "c": 300_000}
-    together = mix_draws(components(sizes), True, 3)(np.arange(5000))
-    pieces = [mix_draws(components(sizes), True, 3)(np.arange(first, first + 50)) for first in range(0, 5000, 50)]
+    together = mix_draws(components(sizes, None), True, 3)(np.arange(5000))
+    pieces = [mix_draws(components(sizes, None), True, 3)(np.arange(first, first + 50)) for first in range(0, 5000, 50)]
     for k in (0, 1):
         assert np.array_equal(together[k], np.concatenate([piece[k] for piece in pieces]))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import tensorstash as ts
-from tensorstash.segments.limits import Limit, check_free, memory_limits
+from tensorstash.segments.limits import Limit, cgroup_limits, check_free
 from tests.oracle_load import like
 
 STAT1 = "cache 7\ninactive_file 1\nactive_file 2\ntotal_inactive_file 10\ntotal_active_file 20"
@@ -86,8 +86,7 @@ TREES: dict[str, tuple[str, dict[str, str], list[tuple[int, str]]]] = {
 def test_the_limits_of_memory_cgroups(tree: str, tmp_path: Path) -> None:
     cgroup, files, expected = TREES[tree]
     write_tree(tmp_path, cgroup, files)
-    ram, *limits = memory_limits(str(tmp_path))
-    assert ram.where == "in RAM"
+    limits = cgroup_limits(str(tmp_path))
     assert sorted((limit.free, limit.where) for limit in limits) == [
         (free, f"in the memory cgroup {group}") for free, group in expected
     ]
@@ -97,7 +96,7 @@ def test_a_limit_is_named_with_its_remedy(tmp_path: Path) -> None:
     write_tree(tmp_path, *TREES["version 2"][:2])
     message = "who needs 1 MB and 607 bytes are free in the memory cgroup /a/b"
     with pytest.raises(ts.errors.NoMemoryError, match=like(message)):
-        check_free(1_000_000, memory_limits(str(tmp_path)), "Rule", "who", "Remedy.")
-    check_free(607, memory_limits(str(tmp_path)), "Rule", "who", "Remedy.")
+        check_free(1_000_000, [*cgroup_limits(str(tmp_path))], "Rule", "who", "Remedy.")
+    check_free(607, [*cgroup_limits(str(tmp_path))], "Rule", "who", "Remedy.")
     with pytest.raises(ts.errors.NoMemoryError, match=like("who needs 8.2 kB and 4.1 kB are free in RAM")):
         check_free(8192, [Limit(4096, "in RAM", "")], "Rule", "who", "Remedy.")
