@@ -120,29 +120,20 @@ _ANSWERS = {
 }
 # by the name of the function: what an argument of another name is answered with
 KEYWORDS = {name: _by_word(answers) for name, answers in _ANSWERS.items()}
-# by the name of the function: what a call without an argument that it must have is answered with
-_NEEDED = {
-    "Scaler.fit": {
-        "columns": (
-            "columns must name the columns to scale, and this call names none. Write ts.Scaler.fit(windows, ['temp'])."
-        )
-    }
-}
 
 
 def suggests_keywords(target: Target) -> Target:
     """Decorate a function, or the constructor of a class, so that its error for a wrong keyword says what to write.
 
-    It is a `TypeError`, for one of its `KEYWORDS`, for a word that is nearly a parameter, for a value without its
-    keyword, and for a call that lacks one of `_NEEDED`. The signature stays: no `**kwargs` accept what the function
-    does not name.
+    It is a `TypeError`, for one of its `KEYWORDS`, for a word that is nearly a parameter, and for a value without its
+    keyword. The signature stays: no `**kwargs` accept what the function does not name.
     """
     called: Any = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
     kinds = {name: parameter.kind for name, parameter in signature(called).parameters.items()}
     takes_more = Parameter.VAR_POSITIONAL in kinds.values()
     by_name = [name for name, kind in kinds.items() if kind is Parameter.KEYWORD_ONLY and not takes_more]
-    known, needed = (table.get(target.__qualname__, {}) for table in (KEYWORDS, _NEEDED))
-    places, parameters = [name for name in kinds if name not in by_name], kinds.keys() - {"self", "cls"}
+    known = KEYWORDS.get(target.__qualname__, {})
+    places, parameters = [name for name in kinds if name not in by_name], kinds.keys() - {"self"}
 
     @wraps(called)
     def checked(*arguments: Any, **named: Any) -> Any:
@@ -155,9 +146,6 @@ def suggests_keywords(target: Target) -> Target:
             near = [f"Did you mean {name}=?" for name in get_close_matches(word, sorted(parameters), 1, 0.7)]
             if remedies := [known[word]] if word in known else near:
                 raise TypeError(f"{target.__name__}() has no argument {word!r}. {remedies[0]}")
-        lacking = needed.keys() - named.keys() - {*places[: len(arguments)]}
-        if lacking and named.keys() <= parameters:
-            raise TypeError(needed[min(lacking)])
         return called(*arguments, **named)
 
     if isinstance(target, type):

@@ -8,7 +8,7 @@ from typing import Any, overload
 import torch
 
 from tensorstash.common.checks import shown
-from tensorstash.common.keywords import made_by, suggests_keywords
+from tensorstash.common.keywords import made_by
 from tensorstash.common.warn import warn
 from tensorstash.errors import SchemaError
 from tensorstash.errors import unknown as unknown_name
@@ -136,7 +136,6 @@ class Scaler:
     _ready: dict[Any, ScaleConstants] = field(default_factory=dict, init=False)  # by columns, dtype and device
 
     @classmethod
-    @suggests_keywords
     def fit(
         cls,
         source: Source,

@@ -30,7 +30,6 @@ FUNCTIONS: dict[str, Any] = {
     "Windows.folds": ts.Windows.folds,
     "Windows.to_frame": ts.Windows.to_frame,
     "During": ts.During,
-    "Scaler.fit": ts.Scaler.fit,
     "load": ts.load,
     "plan": ts.plan,
     "cluster.shard": ts.cluster.shard,
@@ -177,16 +176,6 @@ def test_warnings_still_point_at_the_line_of_the_caller() -> None:
         warnings.simplefilter("always")
         ts.Windows(ts.load({"t": times, "y": times * 1.0}, ["y"], time="t"), 5)
     assert [one.filename for one in caught] == [__file__]
-
-
-def test_a_call_without_an_argument_that_it_needs_says_what_to_write() -> None:
-    call = "ts.Scaler.fit(windows, ['temp'])"
-    for given in ({}, {"source": WINDOWS}, {"source": WINDOWS, "kind": "minmax"}):
-        assert refused(ts.Scaler.fit, **given).endswith(f"Write {call}.")
-    assert refused(ts.Scaler.fit, WINDOWS).endswith(f"Write {call}.")
-    windows = ts.Windows(ts.load({"temp": [1.0, 3.0]}), 1)
-    assert repr(eval(call)) == repr(ts.Scaler.fit(columns=["temp"], source=windows))
-    assert refused(ts.Scaler.fit, WINDOWS, column=["y"]).endswith("Did you mean columns=?")
 
 
 def test_a_value_without_its_keyword_is_told_which_to_write() -> None:
