@@ -528,8 +528,8 @@ class Windows:
 
         They have the arguments of these `Windows`, with the frequency that was found here. Of a part of a split, a
         fold or `latest` they are all windows of the new data; entities that `of` or `split_entities` has chosen stay
-        chosen by name. Rows that are enough for the history alone, or lack required values in each horizon, have no
-        window, and `on(stash).latest()` has the one that follows them.
+        chosen by name. Rows that are enough for the history alone, or whose windows `require`, `where`, `stride` or
+        `min_rows` leave out, have none, and `on(stash).latest()` has the one that follows them.
 
         Args:
             stash: its columns mean the same: types, units, zones, packs, codes; load it with `like=`, or scale it.
