@@ -24,7 +24,10 @@ def check_windows(windows: object) -> None:
             f"{type_text(windows)}.{_remedy(windows)}"
         )
     if not len(windows):
-        raise ValueError("dataset must hold at least one window, got none. See the cuts of split().")
+        raise ValueError(
+            "dataset must hold at least one window, got none. If it is a part of others, see its cuts; if it is "
+            "windows.on(stash), see latest(), the window that follows the rows."
+        )
     if isinstance(windows, Several) and windows.warning is not None:
         warn(windows.warning)
 

@@ -1,8 +1,9 @@
 """`ts.During`: a span in time, such as the last 90 days, and its checks."""
 
+import operator
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -107,6 +108,9 @@ class During:
                 f"{'none' if self.max_rows is None else 'both'} of them for {self.column!r}."
             )
         checked: dict[str, object] = {
+            "start": _plain(self.start),
+            "stop": _plain(self.stop),
+            "every": _plain(self.every),
             "max_rows": None if self.max_rows is None else at_least(1, self.max_rows, "max_rows", below=MOST_ROWS),
             "min_rows": at_least(0, self.min_rows, "min_rows"),
             "age": flag(self.age, "age"),
@@ -129,6 +133,12 @@ class During:
     def by_names(self) -> tuple[str, ...] | None:
         """The static columns that name the entity in the table; `None`: its own name."""
         return (self.by,) if isinstance(self.by, str) else None if self.by is None else tuple(self.by)
+
+
+def _plain(length: Any) -> Any:
+    """A length of time as it is kept, so that spans can be compared and hashed."""
+    plain = length.item() if isinstance(length, np.ndarray) and not length.ndim else length
+    return operator.index(plain) if is_integer(plain) else plain
 
 
 def _checked_by(by: str | Sequence[str] | None, table: str | None) -> str | tuple[str, ...] | None:
@@ -190,7 +200,7 @@ def _shift(length: int | str, clock: Clock, what: str) -> Shift:
     size: int | str
     if clock.unit is None:
         if not is_integer(length):
-            raise ValueError(f"The {what} must be an integer, as the times are, got {length!r}.{clock.hint}")
+            raise ValueError(f"The {what} must be an integer, as the times are, got {shown(length)}.{clock.hint}")
         is_back, size = int(length) < 0, abs(int(length))
     else:
         is_back, size = str(length).startswith("-"), str(length).removeprefix("-")
@@ -200,7 +210,7 @@ def _shift(length: int | str, clock: Clock, what: str) -> Shift:
         step = frequency(size, clock, None)
     except ValueError as error:
         rule = "a duration as polars writes it, such as '-90d' or, alone, '-1mo', or an integer for integer times"
-        meant = meant_by(size) if length else "0d"
+        meant = "0d" if size in ("", "0", "None") else meant_by(size)
         if "multiple" in str(error):
             rule, meant = f"a multiple of the unit of the times, {clock.unit!r}", None
         remedy = "" if meant is None else f" Write {'-' * is_back + meant!r}."

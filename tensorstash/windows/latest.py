@@ -1,6 +1,7 @@
 """`latest`: the newest window of each entity, and the last rows of entities."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -14,26 +15,15 @@ from tensorstash.windows.intervals import Intervals, intervals
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.require import Required, of_history
 from tensorstash.windows.row_ranges import missing_ranges
-from tensorstash.windows.selection import complete
-from tensorstash.windows.slots import nearest_rows, run_edges, runs_at, slots_at
+from tensorstash.windows.selection import complete, enough_rows
+from tensorstash.windows.slots import nearest_rows, run_edges, runs_at, slots_at, with_tail
 
 _has_warned = {"short": False}
 
 
 def latest(placement: Placement, judged: Sequence[Required], of: str | None) -> Intervals:
     """One window per entity, anchored after its last row, or after the last row with a value in the column `of`."""
-    rows, had = last_rows(placement, of), _with_rows(placement)
-    rows = rows[rows >= 0]
-    slots, (run_starts, _) = placement.slots, run_edges(placement.slots)
-    _check_no_gap_after(placement, rows, of)
-    starts = slots_at(slots, rows) + 1 - placement.history
-    starts = starts[starts >= run_starts[runs_at(slots, rows)]]
-    if not len(starts):
-        raise NoWindowError(
-            f"The latest window of an entity needs {placement.history - slots.lead} consecutive rows before its "
-            "anchor; no entity has as many. Shorten the history, or give min_history=."
-        )
-    kept = complete(replace(placement, intervals=intervals(starts, np.ones_like(starts), 1)), of_history(judged))
+    kept, had = _newest(placement, judged, of), _with_rows(placement)
     newest = replace(placement, intervals=kept)
     absent = had.copy()
     absent[newest.window_entities(np.arange(len(newest)))] = False
@@ -47,6 +37,33 @@ def latest(placement: Placement, judged: Sequence[Required], of: str | None) -> 
         )
     _warn_of_ends(newest)
     return kept
+
+
+def has_latest(placement: Placement, judged: Sequence[Required]) -> bool:
+    """Whether there is a latest window, behind the last rows or behind the last values of a column."""
+    shown = [name for span in placement.slot_spans for name in span.columns]
+    for of in dict.fromkeys([None, *shown, *placement.stash]):
+        with suppress(ValueError):  # there is none, or the times after the rows are not known
+            every = replace(placement, slots=with_tail(placement.slots, placement.stash, placement.horizon))
+            enough_rows(replace(every, intervals=_newest(every, judged, of)))
+            return True
+    return False
+
+
+def _newest(placement: Placement, judged: Sequence[Required], of: str | None) -> Intervals:
+    """The windows of `latest`; a `NoWindowError` if there is none."""
+    rows = last_rows(placement, of)
+    rows = rows[rows >= 0]
+    slots, (run_starts, _) = placement.slots, run_edges(placement.slots)
+    _check_no_gap_after(placement, rows, of)
+    starts = slots_at(slots, rows) + 1 - placement.history
+    starts = starts[starts >= run_starts[runs_at(slots, rows)]]
+    if not len(starts):
+        raise NoWindowError(
+            f"The latest window of an entity needs {placement.history - slots.lead} consecutive rows before its "
+            "anchor; no entity has as many. Shorten the history, or give min_history=."
+        )
+    return complete(replace(placement, intervals=intervals(starts, np.ones_like(starts), 1)), of_history(judged))
 
 
 def _warn_of_ends(newest: Placement) -> None:

@@ -24,7 +24,7 @@ from tensorstash.windows.fills import slot_fills
 from tensorstash.windows.gaps import Gaps, stash_runs
 from tensorstash.windows.identity import tables_of
 from tensorstash.windows.intervals import intervals, no_intervals, windows_in
-from tensorstash.windows.latest import latest
+from tensorstash.windows.latest import has_latest, latest
 from tensorstash.windows.lost import too_short, warn_of_absent, warn_of_gaps, warn_of_require
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.require import Require, Required, required
@@ -145,7 +145,7 @@ def placement_of(
 ) -> Placement:
     """The windows of a stash, of its `chosen` entities, or those at the points of a frame.
 
-    With `may_forecast` there may be none, if the rows hold the history of a window that starts after them.
+    With `may_forecast` there may be none, if `latest` has one.
     """
     arguments.check(stash, at)
     slot_spans, gaps = arguments.slot_spans, arguments.gaps
@@ -158,9 +158,14 @@ def placement_of(
     if at is not None:
         placement = at_points(unplaced, at, arguments.closed, requirements, arguments.unmatched)
     else:
-        placement = _all_windows(unplaced, runs, requirements, may_forecast=may_forecast)
-        placement = placement if chosen is None else of_entities(placement, chosen)
-        placement = enough_rows(anchored(placement, arguments.where)) if len(placement) else placement
+        try:
+            placement = _all_windows(unplaced, runs, requirements, may_forecast=may_forecast)
+            placement = placement if chosen is None else of_entities(placement, chosen)
+            placement = enough_rows(anchored(placement, arguments.where)) if len(placement) else placement
+        except NoWindowError:
+            if not may_forecast or arguments.is_whole or not has_latest(unplaced, requirements):
+                raise
+            placement = unplaced
     _check_reach(placement)
     return placement
 

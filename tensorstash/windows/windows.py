@@ -89,10 +89,10 @@ class Windows:
         require: columns or spans; windows with a missing value in one of them are left out: NaN, code -1, a value of
             `fill=` where `ts.is_valid` of the column is false, or an empty slot. A column is checked over the whole
             window, a span over its own slots (a drawn one over the longest), neither after the run. A mapping to shares
-            from 0 to 1 allows some: of n slots, at most `floor(n * (1 - share) + 1e-9)` may lack a value, with slots
-            before the run, without those after it. `"rows"` in place of a share checks only slots that have a row. A
-            slot of a pack lacks a value if one of its members does. NaN written into a column later may not be seen.
-            By default missing values leave no window out.
+            from 0 to 1 allows some: of n slots, at most `floor(n * (1 - share) + 1e-9)` may lack a value; n counts
+            slots before the run, and none after it, so n may be less than in the whole window. `"rows"` in place of a
+            share checks only slots that have a row. A slot of a pack lacks a value if one of its members does. NaN
+            written into a column later may not be seen. By default missing values leave no window out.
         where: a boolean column, or `(rows,)` booleans; windows whose anchor (without a horizon: last slot) is not at a
             true row are left out. By default none are.
         at: a frame with the entity and time columns of the source. Each row is a window, with its anchor at the first
@@ -528,8 +528,8 @@ class Windows:
 
         They have the arguments of these `Windows`, with the frequency that was found here. Of a part of a split, a
         fold or `latest` they are all windows of the new data; entities that `of` or `split_entities` has chosen stay
-        chosen by name. Rows that are enough for the history alone, or lack required values in each horizon, have no
-        window, and `on(stash).latest()` has the one that follows them.
+        chosen by name. Rows that are enough for the history alone, or whose windows `require`, `where`, `stride` or
+        `min_rows` leave out, have none, and `on(stash).latest()` has the one that follows them.
 
         Args:
             stash: its columns mean the same: types, units, zones, packs, codes; load it with `like=`, or scale it.

@@ -307,9 +307,14 @@ def test_wrong_arguments_say_the_rule_and_the_offender() -> None:
     timed = ts.Windows(Table([6], range(6)).stash(), 2, columns=["f32"])
     with pytest.raises(
         ValueError,
-        match=like("dataset must hold at least one window ... split()"),
+        match=like("dataset must hold at least one window ... part ... cuts"),
     ):
         ts.Loader(timed.split(100)[1], 8)
+    ahead = ts.Windows(Table([6], range(6)).stash(), 2, 1, columns=["f32"])
+    history = ahead.on(Table([2], range(2)).stash())
+    with pytest.raises(ValueError, match=like("windows.on(stash), see latest()")):
+        ts.Loader(history, 8)
+    assert len(ts.Loader(history.latest(), 8)) == 1
 
 
 @pytest.mark.parametrize(

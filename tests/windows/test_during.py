@@ -6,6 +6,7 @@ from datetime import date, timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 import torch
@@ -257,6 +258,26 @@ def test_times_and_bounds_that_64_bits_cannot_hold_are_errors() -> None:
 def test_a_wrong_duration_is_an_error_when_the_span_is_made(begin: Any) -> None:
     with pytest.raises(ValueError, match=r"start of ts\.During must be a duration as polars writes it"):
         ts.During("x", begin, "0d", max_rows=2)
+
+
+MANY = [np.array([-7, -3]), np.array([]), torch.tensor([]), pl.Series([-7, 1]), pl.DataFrame({"a": [1]}), pl.col("y")]
+
+
+@pytest.mark.parametrize("bound", [*MANY, pd.Series([-7]), pd.DataFrame()])
+def test_what_holds_several_values_is_no_duration(bound: Any) -> None:
+    with pytest.raises(ValueError, match=r"start of ts\.During must be a duration as polars writes it"):
+        ts.During("x", bound, 0, max_rows=2)
+    with pytest.raises(ValueError, match=r"every of ts\.During must be an integer, as the times are, got .*\.$"):
+        ts.During("x", -7, 0, every=bound)
+
+
+@pytest.mark.parametrize("number", [np.array, torch.tensor, np.int8])
+def test_numbers_of_numpy_and_torch_are_those_of_python(number: Any) -> None:
+    stash = ts.load({"t": [1, 2, 3], "x": [1.0, 2.0, 3.0]}, time="t")
+    span = ts.During("x", number(-2), number(0), every=number(1))
+    assert span == ts.During("x", -2, 0, every=1)
+    assert ts.During("x", np.array("-2d"), "0d", max_rows=1) == ts.During("x", "-2d", "0d", max_rows=1)  # type: ignore[arg-type]
+    assert ts.Windows(stash, spans={"past": span})[2]["past"].tolist() == [2.0, 3.0]
 
 
 @pytest.mark.parametrize(

@@ -284,6 +284,81 @@ def test_rows_for_the_history_alone_have_the_window_that_follows_them() -> None:
         windows.on(load({name: values[22:] for name, values in frame(24, entities="a").items()}, like=data))
 
 
+KEPT_SPANS = st.sampled_from(
+    [
+        SPANS,
+        SPANS | {"last": ts.During("y", -5, 0, max_rows=2, min_rows=2)},
+        SPANS | {"seen": ts.During("y", -4, 0, max_rows=3, min_rows=2, table="late")},
+        {"past": ("y", -3, 0)},
+        {"last": ts.During("y", -5, 0, max_rows=3, min_rows=2)},
+    ]
+)
+
+
+def kept(data: dict[str, Any], slots: int, start: int, of: str | None) -> dict[str, Any]:
+    """The last rows of each entity, and those from a time before its last row on, by a loop over rows."""
+    columns, rows = [list(values) for values in data.values()], []
+    table = [dict(zip(data, row)) for row in zip(*columns)]
+    for name in dict.fromkeys(data["e"]):
+        own = [row for row in table if row["e"] == name]
+        last = max((k for k, row in enumerate(own) if of is None or row[of] is not None), default=-1)
+        rows += [row for k, row in enumerate(own) if k > last - slots or row["t"] > own[last]["t"] + start]
+    return {name: [row[name] for row in rows] for name in data}
+
+
+@settings(max_examples=150)
+@given(ARGUMENTS, st.integers(0, 30), KEPT_SPANS, st.integers(0, 2), st.sampled_from([None, "y"]), st.integers(0, 2))
+def test_the_rows_that_windows_need_have_their_latest_windows(
+    arguments: dict[str, Any], seed: int, spans: dict[str, Any], more: int, of: Any, ahead: int
+) -> None:
+    """Whatever leaves out the windows that these rows have: what is required, strides, `where=`, `min_rows=`."""
+    if not {"past", "kind"} & spans.keys():
+        arguments = {name: arguments[name] for name in ("where", "stride") if name in arguments}
+    else:
+        arguments |= {"frequency": 2}
+    if arguments.get("require") in (["past"], ["even"]) and len(spans) < 3:
+        arguments |= {"require": ["y"]}
+    data = frame(24, seed)
+    last = np.arange(48) % 24 >= 24 - ahead
+    data["y"] = [None if is_ahead else value for is_ahead, value in zip(last, data["y"])]
+    stash = load(data)
+    arguments |= {"tables": {"late": stash}} if "seen" in spans else {}
+    try:
+        windows = ts.Windows(stash, spans=spans, **arguments)
+    except ts.errors.NoWindowError:
+        return
+    rows = load(kept(data, windows.needs()["slots"] + more, -5, of), like=stash)
+    try:
+        expected = windows.latest(of=of)
+    except ts.errors.NoWindowError:
+        with pytest.raises(ts.errors.NoWindowError):
+            windows.on(rows).latest(of=of)
+        return
+    newest = windows.on(rows).latest(of=of)
+    batch, other = newest[:], expected[:]
+    assert batch.keys() == other.keys()
+    assert all(oracle.same(batch[name], other[name]) for name in batch)
+    assert newest.anchors(slice(None))["time"].tolist() == expected.anchors(slice(None))["time"].tolist()
+
+
+def test_rows_without_a_window_or_a_latest_one_are_refused_for_what_leaves_their_windows_out() -> None:
+    nan, spans = float("nan"), {"past": ("y", -2, 0), "next": ("y", 0, 1)}
+    stash = ts.load({"t": range(20), "y": [1.0] * 20, "w": [True] * 20}, time="t")
+    few = ts.During("y", -3, 0, max_rows=3, min_rows=3)
+
+    def on(y: list[float], **arguments: Any) -> ts.Windows:
+        rows = {"t": range(100, 100 + len(y)), "y": y, "w": [False] * len(y)}
+        return ts.Windows(stash, **{"spans": spans, **arguments}).on(ts.load(rows, like=stash))
+
+    assert len(on([nan, 2.0, 3.0], require=["past"])) == len(on([1.0, 2.0, 3.0], where="w")) == 0
+    with pytest.raises(ts.errors.NoWindowError, match=like("each of the 1 windows has too many in 'past'")):
+        on([nan, 2.0, nan], require=["past"])
+    with pytest.raises(ts.errors.NoWindowError, match=like("where= keeps ... none of the 2 windows")):
+        on([1.0, 2.0, 3.0, nan, 5.0], where="w", require=["past"])
+    with pytest.raises(ts.errors.NoWindowError, match=like("min_rows= keeps ... none of the 1 windows has so many")):
+        on([1.0, 2.0, 3.0], spans=spans | {"few": few}, gaps="ignore")  # the time after the rows is not known
+
+
 def test_the_times_of_a_forecast_follow_from_the_frequency_that_was_found() -> None:
     windows = ts.Windows(load(frame(24)), spans=SPANS, gaps="mask", min_history=1)
     first = {name: values[:1] for name, values in frame(24).items()}
