@@ -10,7 +10,7 @@ import torch
 
 from tensorstash.columns.codec import Unknown
 from tensorstash.columns.expression import Expression, Formula, is_expression, member_of
-from tensorstash.columns.names import prefixes
+from tensorstash.columns.names import check_unicode, prefixes
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
 from tensorstash.common.calendar import Calendar
@@ -138,11 +138,17 @@ def with_columns(request: Request, columns: Columns | None, static: Static | Non
     formulas: dict[str, Formula] = {}
     known_member, known_name = (None, None) if known is None else _known(known, request.entity, request.time, formulas)
 
+    keys = {"entity": entity_columns(request.entity), "time": (request.time,), "known": (known_member,)}
+    for argument, names in keys.items():
+        check_unicode(filter(None, names), f"{argument}=")
+
     def specs(given: Any, argument: str) -> Specs:
-        return {
+        found = {
             name: replace(spec, members=tuple(_name_of(member, request.time, formulas) for member in spec.members))
             for name, spec in named(given, argument)
         }
+        check_unicode((*found, *(str(member) for spec in found.values() for member in spec.members)), f"{argument}=")
+        return found
 
     chosen = None if columns is None else specs(columns, request.argument)
     is_whole = request.argument == "columns" and static is None
