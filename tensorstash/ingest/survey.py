@@ -43,7 +43,7 @@ def choose(request: Request, files: Sequence[File] | None, table: Choice | None,
     Rows are chosen first; of those alone columns are computed. `table` has the static columns of a table.
     """
     opened = _opened(request, files, progress)
-    fields = fields_of(opened, request.sought, request.wanted.mentions)
+    fields = fields_of(opened, request.named, request.sought, request.wanted.mentions)
     typed = with_iso_time(stored(with_derived(opened, fields)), request.time)
     typed = with_iso_time(typed, request.known)
     formulas = bound(request.formulas, request.time, typed)
