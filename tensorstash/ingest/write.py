@@ -66,7 +66,8 @@ def write_load(
         write_vocabulary(draft, column.name, decoders[column.name].names())
     like = choice.request.like
     carried = [carried_column(column, like, keys.entities) for column in choice.carried if like is not None]
-    static = (*of_rows, *joined, *carried)
+    by_name = {found.column.name: found for found in (*of_rows, *joined, *carried)}
+    static = [by_name[name] for name in choice.request.carried or by_name]  # in the order of `like`
     for column, values_of_entities, names in static:
         draft.blob(column.name, values_of_entities, column.dtype)
         write_vocabulary(draft, column.name, names)

@@ -130,6 +130,9 @@ def test_a_plan_says_which_columns_come_from_the_source() -> None:
     origin = {told["column"]: (told["from"], told["source"]) for told in plan.facts}
     assert (origin["reg"], origin["size"]) == ((["like="], []), (["size"], ["int64"]))
     assert plan.skipped == ()
+    stash = plan.load()
+    assert [*stash.static] == [*reference().static] == ["reg", "size"]
+    assert (stash.static["reg"].tolist(), stash.static["size"].tolist()) == ([0, 1, -1], [4, 5, 6])
 
 
 def test_lists_and_fields_are_found() -> None:
