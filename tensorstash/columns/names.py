@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,12 @@ def check_name(name: str, what: str, argument: str, source: object = None) -> No
             f"The names {', '.join(sorted(RESERVED))}, names with a dot and names that begin with '__' are reserved; "
             f'{what} is named {name!r}. Give it another name: {argument}={{"new_name": {source or repr(name)}}}.'
         )
+
+
+def check_unicode(names: Iterable[str], where: str) -> None:
+    """Raise if a name has half a pair of surrogates, which is no text in UTF-8."""
+    if wrong := [name for name in names if not name.isascii() and re.search(r"[\ud800-\udfff]", name)]:
+        raise SchemaError(f"Column names must be valid Unicode; {where} has {wrong[0]!r}. Rename it.")
 
 
 def check_for_polars(names: Iterable[str]) -> None:

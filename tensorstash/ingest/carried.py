@@ -1,4 +1,4 @@
-"""Static columns that a load takes over from `like=`, with the values that its entities have there."""
+"""Values of static columns that a load takes over from `like=`: of columns, and of entities, that its rows lack."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tensorstash.columns.column import Column, with_counts, with_more
 from tensorstash.common.dtypes import as_array
 from tensorstash.errors import DataError
-from tensorstash.ingest.like import codec_like
+from tensorstash.ingest.like import codec_like, is_as_in
 from tensorstash.ingest.static import StaticColumn
 from tensorstash.stash.stash import Stash
 
@@ -34,6 +35,15 @@ def carried_column(column: Column, like: Stash, entities: Sequence[Any]) -> Stat
     loaded = replace(column, codec=codec_like(column, like))
     more = with_counts(loaded, as_array(new), 0 if column.is_validity else new.numel())
     return StaticColumn(with_more(column, more), np.concatenate([known, as_array(new)]), names)
+
+
+def values_like(column: Column, like: Stash | None) -> NDArray[Any] | None:
+    """The values of the entities of `like` as a column stores them; `None` if it has no such column there."""
+    if like is None or not is_as_in(like, column):
+        return None
+    values = like.static[column.name]
+    are_floating = column.dtype.is_floating_point and values.is_floating_point()
+    return as_array(values.to(column.dtype)) if are_floating or column.dtype == values.dtype else None
 
 
 def _missing(column: Column, like: Stash) -> Any:

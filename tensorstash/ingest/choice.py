@@ -20,6 +20,7 @@ class Choice:
     rows: int
     columns: tuple[Column, ...]
     static: tuple[Column, ...]  # one value per entity
+    carried: tuple[Column, ...]  # static columns of `like=` that the source lacks, whose values are taken over
     entity: Column | None
     time: Column | None
     step: int | str | Calendar | None  # of time, if the rows need not tell it
@@ -66,7 +67,7 @@ class Choice:
     @property
     def header_bytes(self) -> int:
         """Room for a header that is not known yet: each name occurs in it up to eight times, escaped up to twice."""
-        named = [*self.stored, *self.static, *self.joined, *self.request.carried, *filter(None, [self.entity])]
+        named = [*self.stored, *self.static, *self.joined, *self.carried, *filter(None, [self.entity])]
         names = [json.dumps(name) for column in named for name in (column.name, *column.members)]
         names.append(json.dumps(self.request.known_name))
         expressions = sum(64 + 8 * len(name) + len(text) for name, text in self.expressions.items())

@@ -63,17 +63,27 @@ def columns_like(like: Stash, dtype: torch.dtype | None) -> dict[str, ColumnSpec
                 "stash from which it was made, or give columns=."
             )
         moments: tuple[str | Formula, ...] = tuple(Moment(field, form) for field, form in about.calendar)
-        kept = dtype if dtype is not None and about.dtype.is_floating_point else about.dtype
-        specs[about.name] = ColumnSpec(
-            moments or tuple(map(member, about.members)),
-            packed=bool(moments and about.shape) or about.packed,
-            dtype=kept if about.kind == "number" and not about.is_validity else None,
-            fill=about.fill,
-            codec=codec_like(about, like),
-            empty=about.empty,
-            calendar=about.calendar,
-        )
+        spec = _spec_like(about, moments or tuple(map(member, about.members)), like, dtype)
+        specs[about.name] = replace(spec, packed=spec.packed or bool(moments and about.shape))
     return specs
+
+
+def static_like(like: Stash, dtype: torch.dtype | None) -> dict[str, ColumnSpec]:
+    """The static columns of `like`, of columns that another source may have; floating ones in `dtype`, if given."""
+    return {about.name: _spec_like(about, about.members, like, dtype) for about in like.info.static}
+
+
+def _spec_like(about: Column, members: tuple[str | Formula, ...], like: Stash, dtype: torch.dtype | None) -> ColumnSpec:
+    kept = dtype if dtype is not None and about.dtype.is_floating_point else about.dtype
+    return ColumnSpec(
+        members,
+        packed=about.packed,
+        dtype=kept if about.kind == "number" and not about.is_validity else None,
+        fill=about.fill,
+        codec=codec_like(about, like),
+        empty=about.empty,
+        calendar=about.calendar,
+    )
 
 
 def codec_like(about: Column, like: Stash) -> Codec:
@@ -100,6 +110,20 @@ def check_taken_over(
                     f"What like= names is the same in both; the {what} of {name!r} is {here} in {where}, and {there} "
                     "in like=. Convert it, or give columns= and time= yourself."
                 )
+
+
+def is_as_in(like: Stash, column: Column) -> bool:
+    """Whether `like` has a static column of this name whose values mean the same; their type may be another."""
+    if column.name not in like.static:
+        return False
+    about, given = like.about(column.name), column.given_vocabulary
+    traits = ("kind", "shape", "unit", "zone", "is_validity", "buckets", "is_scaled")
+    if any(getattr(column, trait) != getattr(about, trait) for trait in traits):
+        return False
+    if given is None or about.unknown is None:  # else a code behind the vocabulary would stand for a name
+        return given is None and about.unknown is None
+    names = like.names(column.name)
+    return given is names or [*given] == [*names]
 
 
 def column_like(

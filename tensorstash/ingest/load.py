@@ -194,8 +194,10 @@ def load(
             shards, `ts.cluster.shard` reads the source once.
         like: a stash, or the path of a saved one, whose entities and codes of text keep their numbers; new ones follow
             in ascending order. It also supplies the `columns`, `entity`, `time`, `known` and `static` that are left
-            out, with their types, expressions and static values, and without rows the step of time that it keeps. By
-            default entities and texts are numbered in ascending order.
+            out, with their types and expressions, and without rows the step of time that it keeps. A static column is
+            read from the source; entities without rows keep the value that `like` has, and so do all its entities if
+            the source lacks the column, has another kind of values in it, or if an expression made it. By default
+            entities and texts are numbered in ascending order.
         unknown: with `like`, what becomes of entities and texts that it lacks: `"keep"` gives them numbers behind the
             others; `"error"` raises a `DataError`; `"drop"` leaves the rows of such entities out and takes such texts
             as missing, with a warning.

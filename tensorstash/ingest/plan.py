@@ -152,7 +152,7 @@ class Plan:
         found += [facts(c.name, c.members, types, "static", column=c, rows=choice.rows) for c in choice.static]
         if (table := choice.table) is not None:
             found += [facts(c.name, c.members, table.types, "static", column=c, rows=table.rows) for c in table.columns]
-        found += [facts(column.name, ("like=",), {}, "static") for column in self.request.carried]
+        found += [facts(column.name, ("like=",), {}, "static") for column in choice.carried]
         found += [facts(name, (name,), types, "entity") for name in (choice.entity.members if choice.entity else ())]
         names = (choice.time.members[0] if choice.time else "", str(self.request.known_name))
         for key, name, role in zip(choice.times, names, ("time", "known")):

@@ -9,15 +9,15 @@ import pyarrow as pa
 import torch
 
 from tensorstash.columns.codec import Unknown
-from tensorstash.columns.column import Column
 from tensorstash.columns.expression import Expression, Formula, is_expression, member_of
-from tensorstash.columns.names import prefixes
+from tensorstash.columns.names import check_unicode, prefixes
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
 from tensorstash.common.calendar import Calendar
 from tensorstash.common.checks import shown
 from tensorstash.common.text import cut, type_text
 from tensorstash.errors import SchemaError
+from tensorstash.ingest.like import static_like
 from tensorstash.sources.formats import CSV, IPC, PARQUET, STREAMS, TABS
 from tensorstash.sources.locate import is_table
 from tensorstash.sources.read import Wanted
@@ -67,7 +67,7 @@ class Request:
     shard: tuple[int, int] | None  # (k, n): only the entities of shard k of n
     like: Stash | None  # the stash whose entities and codes keep their numbers
     of_like: frozenset[str] = frozenset()  # which of "columns" and "time" were left out, and are those of `like`
-    carried: tuple[Column, ...] = ()  # static columns of `like`, whose values are taken over
+    carried: Specs = field(default_factory=dict)  # static columns of `like`, which the source need not have
     # the step of time, or the times that exist: given, or that of `like` if its times are taken over
     frequency: StepOrTimes = None
     unknown: Unknown  # what becomes of entities and texts that `like` lacks
@@ -95,10 +95,15 @@ class Request:
         return frozenset((*(str(member) for spec in specs for member in spec.members), *known))
 
     @property
+    def sought(self) -> frozenset[str]:
+        """Those that are named, and those that are read if the source has them."""
+        return self.named.union(*(map(str, spec.members) for spec in self.carried.values()))
+
+    @property
     def wanted(self) -> Wanted:
         """The source columns that a load reads."""
         mentions = "" if self.filter is None else self.filter.mentions
-        return Wanted(None if self.columns is None else self.named | prefixes(self.named), mentions)
+        return Wanted(None if self.columns is None else self.sought | prefixes(self.sought), mentions)
 
 
 def check_time(time: object) -> str | None:
@@ -133,15 +138,21 @@ def with_columns(request: Request, columns: Columns | None, static: Static | Non
     formulas: dict[str, Formula] = {}
     known_member, known_name = (None, None) if known is None else _known(known, request.entity, request.time, formulas)
 
+    keys = {"entity": entity_columns(request.entity), "time": (request.time,), "known": (known_member,)}
+    for argument, names in keys.items():
+        check_unicode(filter(None, names), f"{argument}=")
+
     def specs(given: Any, argument: str) -> Specs:
-        return {
+        found = {
             name: replace(spec, members=tuple(_name_of(member, request.time, formulas) for member in spec.members))
             for name, spec in named(given, argument)
         }
+        check_unicode((*found, *(str(member) for spec in found.values() for member in spec.members)), f"{argument}=")
+        return found
 
     chosen = None if columns is None else specs(columns, request.argument)
     is_whole = request.argument == "columns" and static is None
-    of_like = request.like.info.static if request.like is not None and is_whole else ()
+    of_like = static_like(request.like, request.dtype) if request.like is not None and is_whole else {}
     return replace(
         request,
         columns=chosen,
@@ -150,7 +161,7 @@ def with_columns(request: Request, columns: Columns | None, static: Static | Non
         known=known_member,
         known_name=known_name,
         table=table,
-        carried=tuple(column for column in of_like if column.name not in (chosen or {})),
+        carried={name: spec for name, spec in of_like.items() if name not in (chosen or {})},
     )
 
 

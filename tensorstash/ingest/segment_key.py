@@ -78,7 +78,7 @@ def argument_keys(request: Request) -> dict[str, object]:
         "filter": None if request.filter is None else request.filter.key(),
         "shard": request.shard,
         "duplicates": request.duplicates,
-        "like": None if request.like is None else _of_like(request, request.like),
+        "like": None if request.like is None else (keyed(request.carried), *_of_like(request, request.like)),
         "frequency": _of_step(request.frequency),
     }
 
@@ -93,7 +93,7 @@ def _of_step(given: StepOrTimes) -> object:
 
 def _of_like(request: Request, like: Stash) -> tuple[object, ...]:
     days = () if (kept := kept_days(like)) is None else (crc32(kept.data),)
-    carried = [(column.name, like.segment.checksums[column.name]) for column in request.carried]
+    carried = [(name, like.segment.checksums[name]) for name in request.carried]
     names = [("", names_checksum(like)), *((name, names_checksum(like, name)) for name in (*like, *like.static))]
     return names, request.unknown, carried, *days
 

@@ -24,7 +24,8 @@ class Snapshot:
 
     def _find(self) -> list[File] | None:
         files = find(self.request.source, self.request.filesystem)
-        return with_paths(files, self.request.named, self.request.wanted.mentions, self.request.source)
+        names = self.request.named if files is None else self.request.sought
+        return with_paths(files, names, self.request.wanted.mentions, self.request.source)
 
     @cached_property
     def table(self) -> "Choice | None":

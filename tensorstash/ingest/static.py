@@ -63,23 +63,29 @@ class Settled:
             entity = int(codes[at])
             raise self._several_values(entity, int(rows[at]), np.stack([self._bits[entity], bits[at]]))
 
-    def values(self, nulls: int) -> StaticColumn:
-        """The values of all entities; those without rows have that of a row without values.
+    def values(self, nulls: int, known: NDArray[Any] | None) -> StaticColumn:
+        """The values of all entities; those without rows have the known ones, or that of a row without values.
 
-        The one series of a source without rows, which has none, is refused.
+        `known` are those of the entities of `like=`. The one series of a source without rows, which has none, is
+        refused.
         """
-        column, source, without = self._column, self._source, self._rows < 0
-        if not source.rows and self._entities == [None]:
+        column, source = self._column, self._source
+        if known is None and not source.rows and self._entities == [None]:
             raise DataError(
                 f"A static column has one value in each entity; {column.name!r} has none, because {source.label} has "
                 "no rows. Leave static= out, or name the entity column as entity=."
             )
-        if without.any():
+        if known is None and (without := self._rows < 0).any():
             empty = [pa.nulls(1, source.schema.field(member).type) for member in column.members]
             place = f"entities of like= without rows, such as {self._entities[int(without.argmax())]!r}"
             self._bits[without] = bits_of(self._decoder.decode(empty, place)[0], column)
         held = self._bits.view(DTYPES[column.dtype][1]).reshape(-1, *column.shape)
-        return static_column(column, held, nulls, self._decoder)
+        if known is None:
+            return static_column(column, _renumbered(held, self._decoder), nulls, self._decoder)
+        has_rows = np.flatnonzero(self._rows >= 0)  # of many entities few
+        values = np.concatenate([known.view(held.dtype), held[len(known) :]])
+        values[has_rows] = _renumbered(held[has_rows], self._decoder)
+        return static_column(column, values, nulls, self._decoder)
 
     def _several_values(self, entity: int, row: int, bits: Bits) -> DataError:
         """The error for a row with another value; `bits` are the value of its entity, and its own."""
@@ -95,10 +101,14 @@ class Settled:
 
 
 def static_column(column: Column, values: NDArray[Any], nulls: int, decoder: Decoder) -> StaticColumn:
-    """A column of decoded values, `(entities, *shape)`, with their counts; codes ascend."""
-    new_codes = decoder.renumbering()
-    values = values if new_codes is None else new_codes[values]
+    """A column of the values of all entities, `(entities, *shape)`, with their counts."""
     return StaticColumn(with_counts(column, values, nulls), values, decoder.names())
+
+
+def _renumbered(values: NDArray[Any], decoder: Decoder) -> NDArray[Any]:
+    """Decoded values, with codes that ascend."""
+    new_codes = decoder.renumbering()
+    return values if new_codes is None else new_codes[values]
 
 
 def _differ(bits: Bits, others: Bits) -> Bools:
@@ -153,7 +163,7 @@ def join_table(
     for column in table.columns:
         decoder = decoders[column.name]
         values, nulls = decoder.decode([ordered[member] for member in column.members], label)
-        joined.append(static_column(column, values, nulls, decoder))
+        joined.append(static_column(column, _renumbered(values, decoder), nulls, decoder))
     if not strangers:
         return joined, ()
     return joined, (

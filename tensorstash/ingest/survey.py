@@ -14,10 +14,10 @@ from tensorstash.common.calendar import Calendar
 from tensorstash.common.clock import Clock
 from tensorstash.common.frequency import frequency
 from tensorstash.common.text import size_text
-from tensorstash.errors import ColumnError, SchemaError
+from tensorstash.errors import ColumnError, DataError, SchemaError
 from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.entities import of_shard, rows_of_like
-from tensorstash.ingest.like import check_taken_over, column_like, entity_like, names_like
+from tensorstash.ingest.like import check_taken_over, column_like, entity_like, is_as_in, names_like
 from tensorstash.ingest.plan_text import type_name
 from tensorstash.ingest.request import Request, Specs, StepOrTimes
 from tensorstash.ingest.same_names import check_names
@@ -43,7 +43,7 @@ def choose(request: Request, files: Sequence[File] | None, table: Choice | None,
     Rows are chosen first; of those alone columns are computed. `table` has the static columns of a table.
     """
     opened = _opened(request, files, progress)
-    fields = fields_of(opened, request.named, request.wanted.mentions)
+    fields = fields_of(opened, request.named, request.sought, request.wanted.mentions)
     typed = with_iso_time(stored(with_derived(opened, fields)), request.time)
     typed = with_iso_time(typed, request.known)
     formulas = bound(request.formulas, request.time, typed)
@@ -56,12 +56,14 @@ def choose(request: Request, files: Sequence[File] | None, table: Choice | None,
     selected, filter_columns, strangers = _chosen_rows(request, typed, progress)
     # again for known=, which may name a formula: that is a column only now
     complete = with_iso_time(shaped(with_derived(selected, formulas), members), request.known)
+    complete, of_like = _found_of_like(request, complete)
+    members = members.union(*(map(str, spec.members) for spec in of_like.values()))
 
     # the stored types come last and win: a plan shows these, not what they are read as
     schemas = {name: schema for schema in (complete.schema, opened.schema) for name in schema.names}
     used = request.keys.union(members, filter_columns, *computed.values())
     choice = replace(
-        _choice(request, complete, specs),
+        _choice(request, complete, specs, {**request.static, **of_like}),
         read=tuple(name for name in schemas if name in used and name not in computed),
         skipped=tuple(name for name in schemas if name not in used),
         types={name: type_name(schema.field(name).type) for name, schema in schemas.items() if name in used},
@@ -144,6 +146,23 @@ def _chosen_rows(request: Request, source: Source, progress: bool | None) -> tup
     return chosen, filter_columns, strangers
 
 
+def _found_of_like(request: Request, source: Source) -> tuple[Source, Specs]:
+    """The static columns of `like=` that the source has, of the kind that they have there; and the source with them."""
+    found: dict[str, ColumnSpec] = {}
+    for name, spec in request.carried.items():
+        members = [*map(str, spec.members)]
+        if request.like is None or any(len(source.schema.get_all_field_indices(member)) != 1 for member in members):
+            continue
+        try:
+            fixed = shaped(source, members)
+            (column,) = resolve(fixed.schema, {name: spec}, request.dtype, source.label, "static")
+        except (SchemaError, DataError):  # another kind of values
+            continue
+        if is_as_in(request.like, column):
+            source, found[name] = fixed, spec
+    return source, found
+
+
 def _step(given: StepOrTimes, time: Column | None) -> int | str | Calendar | None:
     """The step of time as a header keeps it, or a calendar in the unit of the times."""
     if given is None or isinstance(given, Calendar) or time is None:
@@ -155,7 +174,7 @@ def _step(given: StepOrTimes, time: Column | None) -> int | str | Calendar | Non
     return step.count if clock.unit is None else step.text
 
 
-def _choice(request: Request, source: Source, specs: Specs) -> Choice:
+def _choice(request: Request, source: Source, specs: Specs, of_entities: Specs) -> Choice:
     """The columns that a load makes of a source."""
     schema, where, like = source.schema, source.label, request.like
     columns, static = (
@@ -163,7 +182,7 @@ def _choice(request: Request, source: Source, specs: Specs) -> Choice:
             column_like(column, spec, like, request.dtype, request.unknown)
             for column, spec in zip(resolve(schema, part, request.dtype, where, argument), part.values())
         )
-        for part, argument in ((specs, request.argument), (request.static, "static"))
+        for part, argument in ((specs, request.argument), (of_entities, "static"))
     )
     if not columns:
         raise ValueError(
@@ -184,6 +203,7 @@ def _choice(request: Request, source: Source, specs: Specs) -> Choice:
         rows=source.rows,
         columns=columns,
         static=static,
+        carried=() if like is None else tuple(like.about(name) for name in request.carried if name not in of_entities),
         entity=None if entity is None else entity_like(entity, like, schema, where),
         time=time,
         step=_step(request.frequency, time),

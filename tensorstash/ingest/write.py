@@ -17,7 +17,7 @@ from tensorstash.common.progress import Progress, bar_of
 from tensorstash.common.text import counted
 from tensorstash.common.threads import in_threads, threads
 from tensorstash.ingest.bundles import Arrays, Job, bundles, each_batch
-from tensorstash.ingest.carried import carried_column
+from tensorstash.ingest.carried import carried_column, values_like
 from tensorstash.ingest.choice import Choice
 from tensorstash.ingest.decoders import Decoder, decoder_of
 from tensorstash.ingest.keys import Keys, read_keys, write_vocabulary
@@ -59,14 +59,15 @@ def write_load(
     with bar_of(choice.rows, "loading", progress) as bar:
         done = Progress(bar, values)
         keys = read_keys(choice, draft, done)
-        check_static((*choice.static, *choice.joined, *choice.request.carried), len(keys.entities), choice.source.label)
+        check_static((*choice.static, *choice.joined, *choice.carried), len(keys.entities), choice.source.label)
         joined, notes = join_table(choice.table, keys, decoders) if choice.table is not None else ([], ())
         columns, of_rows = _decode_columns(choice, keys, draft, decoders, done)
     for column in columns:
         write_vocabulary(draft, column.name, decoders[column.name].names())
     like = choice.request.like
-    carried = [carried_column(column, like, keys.entities) for column in choice.request.carried if like is not None]
-    static = (*of_rows, *joined, *carried)
+    carried = [carried_column(column, like, keys.entities) for column in choice.carried if like is not None]
+    by_name = {found.column.name: found for found in (*of_rows, *joined, *carried)}
+    static = [by_name[name] for name in choice.request.carried or by_name]  # in the order of `like`
     for column, values_of_entities, names in static:
         draft.blob(column.name, values_of_entities, column.dtype)
         write_vocabulary(draft, column.name, names)
@@ -141,7 +142,8 @@ def _decode_columns(
         if deciding is not None:
             settled[column.name].add(deciding)
     columns = [_renumbered(choice.rows, draft, decoders[c.name], whole[c.name]) for c in choice.columns]
-    return columns, [static.values(whole[name].nulls) for name, static in settled.items()]
+    like = choice.request.like
+    return columns, [settled[c.name].values(whole[c.name].nulls, values_like(c, like)) for c in choice.static]
 
 
 def _jobs(choice: Choice) -> list[Job]:

@@ -1,6 +1,6 @@
 """Derived columns: formulas, and fields of struct columns."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from functools import partial
 
 import pyarrow as pa
@@ -102,10 +102,13 @@ def _refuse(field: pa.Field, *_: object) -> pa.Array:
 # Fields of struct columns by dotted path: "wind.speed" is the field "speed" of the column "wind"
 
 
-def fields_of(source: Source, names: Collection[str], mentions: str) -> tuple[Derived, ...]:
-    """The fields in `names`, and fields that the printed expression `mentions` may name; columns take precedence."""
+def fields_of(source: Source, names: Set[str], sought: Set[str], mentions: str) -> tuple[Derived, ...]:
+    """The fields in `names`, those in `sought` that are there, and those that the expression `mentions` may name.
+
+    Columns take precedence. The expression is printed.
+    """
     columns = source.schema.names
-    dotted = sorted(name for name in names if "." in name and name not in columns)
+    dotted = sorted(name for name in names | sought if "." in name and name not in columns)
     if not dotted and not mentions:
         return ()
     by_path: dict[str, list[Derived]] = {}
@@ -117,7 +120,7 @@ def fields_of(source: Source, names: Collection[str], mentions: str) -> tuple[De
     for name in dict.fromkeys([*dotted, *mentioned]):
         matches = by_path.get(name, [])
         siblings = [path for path, (field, *_) in by_path.items() if name.startswith(f"{field.inputs[0]}.")]
-        if siblings and not matches:
+        if siblings and not matches and name in names:
             raise unknown(name, siblings, source.label)
         if len(matches) > 1:
             (root,) = matches[0].inputs

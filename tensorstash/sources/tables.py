@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.columns.arrays import numbers, of_numbers
-from tensorstash.columns.names import check_for_polars, field_of
+from tensorstash.columns.names import check_for_polars, check_unicode, field_of
 from tensorstash.columns.types import BFLOAT16
 from tensorstash.common.dtypes import from_bfloat16
 from tensorstash.common.text import cut, type_text
@@ -165,8 +165,7 @@ def _checked_names(names: Iterable[Any], where: str) -> list[str]:
     for name in names:
         if not isinstance(name, str):
             raise SchemaError(f"Column names must be text; {where} has the {type(name).__name__} {name!r}. Rename it.")
-        if any("\ud800" <= character <= "\udfff" for character in name):
-            raise SchemaError(f"Column names must be valid Unicode; {where} has {name!r}. Rename it.")
+    check_unicode(names, where)
     return [*names]
 
 

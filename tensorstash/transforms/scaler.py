@@ -284,7 +284,8 @@ class Scaler:
         Raises:
             ColumnError: a column does not exist. SchemaError: it is not floating, or it is of `ts.calendar`.
             ValueError: it is scaled already; or each of several ranks would have a private copy of a stash that they
-                share. DataError: an entity is unknown. NoMemoryError: the copy does not fit.
+                share. DataError: an entity is unknown, or the code of a value of any row, also one that no window
+                shows. NoMemoryError: the copy does not fit.
 
         Example:
             >>> import tensorstash as ts

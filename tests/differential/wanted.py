@@ -27,6 +27,12 @@ WANTED: tuple[Wanted, ...] = (
         shows=lambda _, label: label == "like about",
     ),
     Wanted(
+        "load",
+        case=59,
+        reason="static columns that are left out with like= are read where the source has them; they were carried",
+        shows=lambda _, label: label in ("like static", "like about", "like vocabularies"),
+    ),
+    Wanted(
         "mix",
         case=3,
         reason="the fingerprint of a mix, as that of windows, leaves out what a state may change: scaling and fills",

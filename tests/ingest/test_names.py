@@ -100,3 +100,29 @@ def test_names_of_a_mapping_are_texts() -> None:
         ts.errors.SchemaError, match=r"^Column names must be text; the mapping has the int 0\. Rename it\.$"
     ):
         ts.load({0: [1.0]})
+
+
+@pytest.mark.parametrize(
+    ("argument", "given"),
+    [
+        ("entity", "\ud800"),
+        ("entity", ["e", "\ud800"]),
+        ("time", "\ud800"),
+        ("known", "\ud800"),
+        ("columns", ["\ud800"]),
+        ("columns", ["y.\ud800"]),
+        ("columns", {"\ud800": "y"}),
+        ("columns", {"y": ts.is_valid(["y", "\ud800"])}),
+        ("static", ["\ud800"]),
+        ("static", {"\ud800": "y"}),
+        ("static", (pl.DataFrame({"e": ["a"], "v": [1]}), ["\ud800"])),
+    ],
+    ids=range(11),
+)
+def test_a_name_that_is_not_unicode_is_refused_in_every_argument(argument: str, given: Any, tmp_path: Path) -> None:
+    rows = pl.DataFrame({"e": ["a"], "t": [1], "y": [1.0]})
+    rows.write_csv(tmp_path / "rows.csv")
+    for source in (rows, rows.lazy(), rows.to_arrow(), tmp_path / "rows.csv"):
+        arguments: dict[str, Any] = {"columns": ["y"], "entity": "e", "time": "t"} | {argument: given}
+        with pytest.raises(ts.errors.SchemaError, match=like(f"must be valid Unicode; {argument}= has '")):
+            ts.load(source, **arguments)

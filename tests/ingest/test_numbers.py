@@ -146,16 +146,16 @@ def yesterday() -> ts.Stash:
     return ts.load(source, ["y"], entity="e", time="t", static=["kind"])
 
 
-def test_entities_without_rows_have_missing_static_values() -> None:
+def test_entities_without_rows_have_the_static_values_of_like_or_missing_ones() -> None:
     static = {"zone": ts.column("zone", dtype=torch.float64), "kind": "kind", "filled": ts.column("zone", fill=-7)}
     stash = ts.load(today(), ["y"], entity="e", time="t", static=static, like=yesterday())
     assert stash.entities == ["a", "b", "c", "d"]
     assert stash.offsets.tolist() == [0, 0, 2, 2, 3]
     assert stash.vocabulary("kind") == ["x", "y", "z", "k"]
-    assert stash.static["kind"].tolist() == [-1, 3, -1, -1]
+    assert stash.static["kind"].tolist() == [2, 3, 0, -1]  # of like=: a and c
     assert stash.static["filled"].tolist() == [-7, 4, -7, 5]
     assert [str(value) for value in stash.static["zone"].tolist()] == ["nan", "4.0", "nan", "5.0"]
-    assert (stash.about("kind").missing, stash.about("zone").missing) == (3, 2)
+    assert (stash.about("kind").missing, stash.about("zone").missing) == (1, 2)
     with pytest.raises(ts.errors.DataError, match=r"'zone' has 1 null in entities of like= without rows, such as 'a'"):
         ts.load(today(), ["y"], entity="e", time="t", static=["zone"], like=yesterday())
 

@@ -160,12 +160,25 @@ def test_without_an_entity_the_one_series_has_the_value() -> None:
         ts.load({"y": pa.array([], pa.int64()), "x": pa.array([], pa.int64())}, static=["y"])
 
 
-def test_a_day_without_rows_has_missing_static_values_for_the_entities_of_like() -> None:
+def test_a_day_without_rows_keeps_the_static_values_of_the_entities_of_like() -> None:
+    frame = pl.DataFrame({"e": ["a", "b"], "x": [1.0, 2.0], "size": [3.0, 4.0], "kind": ["u", "v"], "floor": [1, 2]})
+    known = ts.load(frame, ["x"], entity="e", static=["size", "kind", "floor"])
+    for static in (["size", "kind", "floor"], None):
+        quiet = ts.load(frame.clear(), ["x"], entity="e", static=static, like=known)
+        assert (quiet.rows, quiet.entities, quiet.vocabulary("kind")) == (0, ["a", "b"], ["u", "v"])
+        assert {name: values.tolist() for name, values in quiet.static.items()} == {
+            "size": [3.0, 4.0],
+            "kind": [0, 1],
+            "floor": [1, 2],
+        }
+
+
+def test_a_static_column_that_like_lacks_is_missing_for_entities_without_rows() -> None:
     frame = pl.DataFrame({"e": ["a", "b"], "x": [1.0, 2.0], "size": [3.0, 4.0], "kind": ["u", "v"], "floor": [1, 2]})
     static: dict[str, Any] = {"size": "size", "kind": "kind", "floor": ts.column("floor", fill=-7)}
-    known = ts.load(frame, ["x"], entity="e", static=static)
+    known = ts.load(frame, ["x"], entity="e")
     quiet = ts.load(frame.clear(), ["x"], entity="e", static=static, like=known)
-    assert (quiet.rows, quiet.entities, quiet.vocabulary("kind")) == (0, ["a", "b"], ["u", "v"])
+    assert (quiet.rows, quiet.entities, quiet.vocabulary("kind")) == (0, ["a", "b"], [])
     assert quiet.static["size"].isnan().tolist() == [True, True]
     assert (quiet.static["kind"].tolist(), quiet.static["floor"].tolist()) == ([-1, -1], [-7, -7])
     message = "1 null in entities of like= without rows, such as 'a'"

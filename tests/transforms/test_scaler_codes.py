@@ -138,6 +138,27 @@ def test_a_value_without_a_code_is_an_error_and_a_missing_one_stays_missing() ->
     assert prediction[0, 1].isnan()
     with pytest.raises(ValueError, match=like("give predictions the codes of their slots")):
         scaler.bind(windows).inverse(torch.zeros(1, 2), "y")
+
+
+def test_a_copy_needs_the_codes_of_all_rows_and_a_loader_those_of_its_windows() -> None:
+    rows = {"t": [0, 1, 2, 3, 10], "y": [1.0, 3.0, 10.0, 30.0, 7.0], "kind": ["a", "a", "b", "b", None]}
+    windows = ts.Windows(ts.load(rows, time="t"), spans={"past": ("y", -4, 0), "kind": ("kind", -4, 0)})
+    scaler = ts.Scaler.fit(windows, ["y"], by="kind")
+    (batch,) = ts.Loader(windows, 9, transform=[scaler])
+    assert batch["past"].tolist() == [[-1.0, 1.0, -1.0, 1.0]]
+    with pytest.raises(DataError, match=like("must know the code of each value ... unknown='pooled'")):
+        scaler.transform(windows)
+    pooled = ts.Scaler.fit(windows, ["y"], by="kind", unknown="pooled").transform(windows)
+    assert pooled[:]["past"].tolist() == batch["past"].tolist()
+
+
+def test_a_code_that_training_has_not_seen_has_the_statistics_of_all_rows() -> None:
+    rows = {"t": [*range(6)], "y": [1.0, 3.0, 10.0, 30.0, 7.0, 9.0], "kind": [*"aabbcc"]}
+    windows = ts.Windows(ts.load(rows, time="t"), spans={"past": ("y", -2, 0), "kind": ("kind", -2, 0)})
+    train, _ = windows.split(4)
+    with pytest.warns(UserWarning, match=like("the statistics of all of these rows ... 'y' in 1 of 3 codes ('c')")):
+        scaler = ts.Scaler.fit(train, ["y"], by="kind")
+    assert scaler.center["y"].flatten().tolist() == [2.0, 20.0, 11.0]
     with pytest.raises(ValueError, match=like("Each slot must have one code")):
         scaler.bind(windows).inverse(torch.zeros(1, 2), "y", code=torch.tensor([[0, 1, 2]]))
 
