@@ -30,7 +30,7 @@ from tensorstash.sources.read import Wanted
 _COMPARISONS = {"=": eq, "==": eq, "!=": ne, "<": lt, ">": gt, "<=": le, ">=": ge}
 _OPERATORS = (*_COMPARISONS, "in", "not in")
 _FEW_VALUES = 64  # so many values of a list are compared one by one
-_LISTS = (list, tuple, set, frozenset)
+_LISTS = (list, tuple, set, frozenset, range)
 _UNITS = ("s", "ms", "us", "ns")
 
 Clauses = tuple[tuple[tuple[str, str, Any], ...], ...]  # OR of ANDs of (column, operator, value)
@@ -134,10 +134,23 @@ def _holds(name: str, operator: str, value: Any) -> pc.Expression:
     """The condition of one term. A null satisfies none; `in` is == joined by or, `not in` is != joined by and."""
     column = pc.field(name)
     if operator in _COMPARISONS:
-        return _COMPARISONS[operator](column, value)
-    values = (value if isinstance(value, pa.Array) else pa.array(value)).drop_null()
+        return _COMPARISONS[operator](column, _for_arrow(value))
+    values = _as_array(value).drop_null()
     is_member = _is_member(column, values) if len(values) else pc.scalar(False)
     return is_member if operator == "in" else ~is_member & column.is_valid()
+
+
+def _as_array(value: Any) -> pa.Array:
+    """The values of a list."""
+    if isinstance(value, _LISTS):
+        return pa.array([*map(_for_arrow, value)])
+    return value if isinstance(value, pa.Array) else pa.array(value)
+
+
+def _for_arrow(value: Any) -> Any:
+    """A value; integers that pyarrow does not take for 64 bits are decimals."""
+    is_large = isinstance(value, (int, np.unsignedinteger)) and not -(2**63) <= value < 2**63
+    return Decimal(int(value)) if is_large else value
 
 
 def _is_member(column: pc.Expression, values: pa.Array) -> pc.Expression:
@@ -175,15 +188,14 @@ def _checked(name: str, operator: str, value: Any) -> Any:
             raise TypeError
         exact = _exact(value)
         _holds(name, operator, exact)
-    except OverflowError as error:
-        raise ValueError(
-            f"Integers in filter= must be in [-2**63, 2**63); {name!r} is compared with {text}. For larger ones write "
-            f"pc.field({name!r}) {operator} pa.scalar(..., pa.uint64())."
-        ) from error
     except (pa.ArrowException, TypeError, ValueError) as error:
+        how = f"To compare with several values, write ({name!r}, 'in', [...])"
+        if operator not in _COMPARISONS and isinstance(value, _LISTS):
+            types = ", ".join(sorted({type(item).__name__ for item in value if item is not None}))
+            how = f"Write values of one type, and times that all have a zone or all none; those of the list are {types}"
         raise TypeError(
             f"filter= compares a column with numbers, texts, dates and times; {name!r} is compared with {text}, "
-            f"{type_text(value)}. To compare with several values, write ({name!r}, 'in', [...])."
+            f"{type_text(value)}. {how}."
         ) from error
     return exact
 
@@ -191,7 +203,9 @@ def _checked(name: str, operator: str, value: Any) -> Any:
 def _as_floats(name: str, value: Any) -> Any:
     """Integers, alone or in a list, as floats: Arrow refuses some integers that a float can hold."""
     if isinstance(value, _LISTS):
-        return [_as_floats(name, item) for item in value]
+        # Arrow takes decimals with integers, not with floats
+        has_decimal = any(isinstance(item, Decimal) for item in value)
+        return value if has_decimal else [_as_floats(name, item) for item in value]
     if isinstance(value, bool) or not isinstance(value, Integral):
         return value
     if float(value) != value:
@@ -205,8 +219,9 @@ def _as_floats(name: str, value: Any) -> Any:
 def _as_integers(operator: str, value: Any, kind: pa.DataType) -> Any:
     """Numbers, alone or in a list, as integers with the same result: Arrow would round the column, or overflow."""
     is_list = operator in ("in", "not in")
-    items = [item for item in pa.array(value).to_pylist() if item is not None] if is_list else [value]
-    if not all(isinstance(item, Real) and not isinstance(item, bool) for item in items):
+    items = [item for item in _as_array(value).to_pylist() if item is not None] if is_list else [value]
+    numbers = (Real, Decimal) if is_list else Real
+    if not all(isinstance(item, numbers) and not isinstance(item, bool) for item in items):
         return value
     widest, low, high = (pa.uint64(), 0, 2**64) if kind == pa.uint64() else (pa.int64(), -(2**63), 2**63)
     if is_list:
