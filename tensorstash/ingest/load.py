@@ -175,7 +175,8 @@ def load(
         entity: the text or integer column that identifies the series of each row, or a list of such columns: then an
             entity is a tuple of their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64. Text in ISO 8601
-            is read as timestamps in microseconds; "2021-05", "2021Q3" and "2016W01" are the days on which they begin.
+            is read as timestamps in microseconds, or in nanoseconds if the first one has more than six digits behind
+            the point; "2021-05", "2021Q3" and "2016W01" are the days on which they begin.
             Without it rows keep their order, and a warning says so if a column that is not named elsewhere holds times.
             Local times without a zone repeat an hour when clocks are set back: first give them their zone, with
             `dt.replace_time_zone` of polars.

@@ -87,23 +87,34 @@ def _check_zeros(name: str, text: str, table: Csv) -> None:
 
 def _refuse(name: str, texts: Texts, what: str, kind: pa.DataType) -> None:
     text, table = texts.misfits[kind]
-    if kind == FLOATS and not _VALUE.search(text):
-        how = f"with {text!r} as missing: {_call(table, f'schema_overrides={{{name!r}: pl.Float64}}', [text])}"
+    dtype, missing, then = "pl.String", [text], ""
+    if kind != FLOATS:
+        how = f"as text without the rows of {text!r}, which time= needs"
+    elif not _VALUE.search(text):
+        how, dtype = f"with {text!r} as missing", "pl.Float64"
     else:
-        how = f"as text: {_call(table, f'schema_overrides={{{name!r}: pl.String}}')}"
+        how, missing = "as text", []
+    if missing and any(other != other.strip(" ") for other in texts.first if other != text):
+        # spaces around a value are part of it to polars
+        cast = f".cast({dtype})" if kind == FLOATS else ""
+        then = f".with_columns(pl.col({name!r}).str.strip_chars(' ').replace({text.strip(' ')!r}, None){cast})"
+        dtype, missing = "pl.String", []
+    if kind != FLOATS:
+        then += f".drop_nulls({name!r})"
     raise SchemaError(
         f"A column of a CSV file is {what} or text; most values of {name!r} read as {what}, but {text!r} does not "
-        f"({_place(table, name, text)}). Leave the column out, or read it {how}."
+        f"({_place(table, name, text)}). Leave the column out, or read it {how}: "
+        f"{_call(table, f'schema_overrides={{{name!r}: {dtype}}}', missing, then)}."
     )
 
 
-def _call(table: Csv, arguments: str = "", missing: Sequence[str] = ()) -> str:
+def _call(table: Csv, arguments: str = "", missing: Sequence[str] = (), then: str = "") -> str:
     """A call of `ts.load` that reads the files with polars, and the same words as missing values."""
     nulls = f"null_values={sorted({*MISSING, *missing} - {''})}"
     given = [_given(table.files), arguments, nulls, "infer_schema_length=None"]
     if table.separator != "," and "separator=" not in arguments:
         given.insert(1, f"separator={table.separator!r}")
-    return f"ts.load(pl.scan_csv({', '.join(filter(None, given))}), ...)"
+    return f"ts.load(pl.scan_csv({', '.join(filter(None, given))}){then}, ...)"
 
 
 def _given(files: Sequence[File]) -> str:

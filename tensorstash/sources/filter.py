@@ -14,6 +14,7 @@ from numbers import Integral, Real
 from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,13 +23,15 @@ from tensorstash.columns.types import value_type
 from tensorstash.common.checks import is_listed, shown
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
+from tensorstash.sources.iso_times import without_zeros
 from tensorstash.sources.pyarrow_texts import has_positions
 from tensorstash.sources.read import Wanted
 
 _COMPARISONS = {"=": eq, "==": eq, "!=": ne, "<": lt, ">": gt, "<=": le, ">=": ge}
 _OPERATORS = (*_COMPARISONS, "in", "not in")
 _FEW_VALUES = 64  # so many values of a list are compared one by one
-_LISTS = (list, tuple, set, frozenset)
+_LISTS = (list, tuple, set, frozenset, range)
+_UNITS = ("s", "ms", "us", "ns")
 
 Clauses = tuple[tuple[tuple[str, str, Any], ...], ...]  # OR of ANDs of (column, operator, value)
 
@@ -131,10 +134,23 @@ def _holds(name: str, operator: str, value: Any) -> pc.Expression:
     """The condition of one term. A null satisfies none; `in` is == joined by or, `not in` is != joined by and."""
     column = pc.field(name)
     if operator in _COMPARISONS:
-        return _COMPARISONS[operator](column, value)
-    values = (value if isinstance(value, pa.Array) else pa.array(value)).drop_null()
+        return _COMPARISONS[operator](column, _for_arrow(value))
+    values = _as_array(value).drop_null()
     is_member = _is_member(column, values) if len(values) else pc.scalar(False)
     return is_member if operator == "in" else ~is_member & column.is_valid()
+
+
+def _as_array(value: Any) -> pa.Array:
+    """The values of a list."""
+    if isinstance(value, _LISTS):
+        return pa.array([*map(_for_arrow, value)])
+    return value if isinstance(value, pa.Array) else pa.array(value)
+
+
+def _for_arrow(value: Any) -> Any:
+    """A value; integers that pyarrow does not take for 64 bits are decimals."""
+    is_large = isinstance(value, (int, np.unsignedinteger)) and not -(2**63) <= value < 2**63
+    return Decimal(int(value)) if is_large else value
 
 
 def _is_member(column: pc.Expression, values: pa.Array) -> pc.Expression:
@@ -172,15 +188,14 @@ def _checked(name: str, operator: str, value: Any) -> Any:
             raise TypeError
         exact = _exact(value)
         _holds(name, operator, exact)
-    except OverflowError as error:
-        raise ValueError(
-            f"Integers in filter= must be in [-2**63, 2**63); {name!r} is compared with {text}. For larger ones write "
-            f"pc.field({name!r}) {operator} pa.scalar(..., pa.uint64())."
-        ) from error
     except (pa.ArrowException, TypeError, ValueError) as error:
+        how = f"To compare with several values, write ({name!r}, 'in', [...])"
+        if operator not in _COMPARISONS and isinstance(value, _LISTS):
+            types = ", ".join(sorted({type(item).__name__ for item in value if item is not None}))
+            how = f"Write values of one type, and times that all have a zone or all none; those of the list are {types}"
         raise TypeError(
             f"filter= compares a column with numbers, texts, dates and times; {name!r} is compared with {text}, "
-            f"{type_text(value)}. To compare with several values, write ({name!r}, 'in', [...])."
+            f"{type_text(value)}. {how}."
         ) from error
     return exact
 
@@ -188,7 +203,9 @@ def _checked(name: str, operator: str, value: Any) -> Any:
 def _as_floats(name: str, value: Any) -> Any:
     """Integers, alone or in a list, as floats: Arrow refuses some integers that a float can hold."""
     if isinstance(value, _LISTS):
-        return [_as_floats(name, item) for item in value]
+        # Arrow takes decimals with integers, not with floats
+        has_decimal = any(isinstance(item, Decimal) for item in value)
+        return value if has_decimal else [_as_floats(name, item) for item in value]
     if isinstance(value, bool) or not isinstance(value, Integral):
         return value
     if float(value) != value:
@@ -202,8 +219,9 @@ def _as_floats(name: str, value: Any) -> Any:
 def _as_integers(operator: str, value: Any, kind: pa.DataType) -> Any:
     """Numbers, alone or in a list, as integers with the same result: Arrow would round the column, or overflow."""
     is_list = operator in ("in", "not in")
-    items = [item for item in pa.array(value).to_pylist() if item is not None] if is_list else [value]
-    if not all(isinstance(item, Real) and not isinstance(item, bool) for item in items):
+    items = [item for item in _as_array(value).to_pylist() if item is not None] if is_list else [value]
+    numbers = (Real, Decimal) if is_list else Real
+    if not all(isinstance(item, numbers) and not isinstance(item, bool) for item in items):
         return value
     widest, low, high = (pa.uint64(), 0, 2**64) if kind == pa.uint64() else (pa.int64(), -(2**63), 2**63)
     if is_list:
@@ -234,20 +252,42 @@ def _fitted(term: tuple[str, str, Any], schema: pa.Schema) -> Any:
     if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         return value
     items = list(value) if isinstance(value, _LISTS) else [value]
-    if pa.types.is_date(kind) and any(map(_has_zone, items)):
-        raise SchemaError(
-            f"Dates have no zone and must not be compared with a time that has one; filter= compares {name!r} with "
-            f"{value!r}. Write a date."
-        )
-    times = [_as_time(item, kind) for item in items if item is not None]
-    if any(time is None for time in times):
+    _check_zones(name, value, items, kind)
+    given = [item for item in items if item is not None]
+    times = [time for item in given if (time := _as_time(item, kind)) is not None]
+    if len(times) < len(given):
         return value
-    return times if isinstance(value, _LISTS) else times[0]
+    if not isinstance(value, _LISTS):
+        return times[0]
+    # no time of the column equals one between its ticks
+    return [tick for time in times if (tick := time.cast(kind, safe=False)).cast(time.type) == time]
 
 
-def _has_zone(value: Any) -> bool:
-    zone = value.tzinfo if isinstance(value, datetime) else getattr(getattr(value, "type", None), "tz", None)
-    return zone is not None
+def _check_zones(name: str, value: Any, items: Iterable[Any], kind: pa.DataType) -> None:
+    """Raise if a column of times with a zone is compared with one without, or the other way round."""
+    zone = getattr(kind, "tz", None)
+    if all(_has_zone(item) in (None, zone is not None) for item in items):
+        return
+    if zone is not None:
+        whose, other, how = f"The times of {name!r} have a zone", "none", f"one with a zone, or a text: it is in {zone}"
+    elif pa.types.is_date(kind):
+        whose, other, how = "Dates have no zone", "one", "a date"
+    else:
+        whose, other, how = f"The times of {name!r} have no zone", "one", "one without a zone"
+    raise SchemaError(
+        f"{whose} and must not be compared with a time that has {other}; filter= compares {name!r} with "
+        f"{' '.join(repr(value).split())}. Write {how}."
+    )
+
+
+def _has_zone(value: Any) -> bool | None:
+    """Whether a time has a zone; `None` for what is no time, and for texts without a zone, which have the column's."""
+    if isinstance(value, str):
+        return True if _read(value, pa.timestamp("s", "UTC")) is not None else None
+    if isinstance(value, (datetime, np.datetime64)):
+        return getattr(value, "tzinfo", None) is not None
+    kind = getattr(value, "type", None)
+    return kind.tz is not None if isinstance(kind, pa.TimestampType) else None
 
 
 def _as_time(value: Any, kind: pa.DataType) -> pa.Scalar | None:
@@ -256,12 +296,20 @@ def _as_time(value: Any, kind: pa.DataType) -> pa.Scalar | None:
     is_day = type(value) is date and is_zoned
     if not isinstance(value, str) and not is_day:
         return None
-    with suppress(pa.ArrowException):
-        return pa.scalar(str(value)).cast(kind)
-    if is_zoned:
+    time = _read(str(value), kind)
+    if time is None and is_zoned and (local := _read(str(value), pa.timestamp(kind.unit))) is not None:
         midnight = {"ambiguous": "earliest", "nonexistent": "latest"} if is_day else {}
-        with suppress(pa.ArrowException):  # the text has no zone
-            return pc.assume_timezone(pa.scalar(str(value)).cast(pa.timestamp(kind.unit)), kind.tz, **midnight)
+        with suppress(pa.ArrowException):
+            return pc.assume_timezone(local, kind.tz, **midnight)
+    return time
+
+
+def _read(text: str, kind: pa.DataType) -> pa.Scalar | None:
+    """The time of a text in the type of a column, or in a finer unit, with which Arrow compares exactly."""
+    coarsest = _UNITS.index(getattr(kind, "unit", "s"))
+    for finer in (kind, *(pa.timestamp(unit, getattr(kind, "tz", None)) for unit in _UNITS[coarsest:])):
+        with suppress(pa.ArrowException):
+            return pa.scalar(without_zeros(text)).cast(finer)
     return None
 
 

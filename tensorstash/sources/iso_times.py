@@ -20,6 +20,10 @@ from tensorstash.sources.storage import decoded
 
 _PERIOD = re.compile(r"(?P<year>\d{4})(?:-(?P<month>\d\d)|-?Q(?P<quarter>[1-4])|-?W(?P<week>\d\d))")
 
+# behind a second: the part of a fraction that has no value, which Arrow refuses in a unit that is too coarse for it
+_NOTHING = re.compile(r"(?<=:\d\d:\d\d)(?:(\.\d*[1-9])|\.)0+(?!\d)")
+_NANOSECONDS = re.compile(r"\.\d{7}")
+
 _DAYS = "%Y-%m-%d|%Y/%m/%d|%Y.%m.%d|%Y%m%d|%d.%m.%Y|%d/%m/%Y|%m/%d/%Y|%d-%m-%Y|%m-%d-%Y|%d.%m.%y|%d/%m/%y|%m/%d/%y"
 _DAYS += "|%d %B %Y|%d-%B-%Y|%B %d %Y|%B %d, %Y"
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S%.f", " %I:%M %p", " %I:%M:%S %p")
@@ -43,7 +47,9 @@ def with_iso_time(source: Source, time: str | None) -> Source:
             f"filter= keeps none of them. Convert it, with polars: "
             f"frame.with_columns(pl.col({time!r}).str.to_datetime())."
         )
-    first, kinds = decoded(texts[:1]), (pa.timestamp("us"), pa.timestamp("us", "UTC"))
+    first = decoded(texts[:1])
+    units = ("ns", "us") if _NANOSECONDS.search(first[0].as_py()) else ("us",)
+    kinds = [pa.timestamp(unit, zone) for unit in units for zone in (None, "UTC")]
     arrow = next((kind for kind in kinds if _parsed(first, kind) is not None), None)
     if arrow is None:
         raise SchemaError(
@@ -59,8 +65,13 @@ def _parsed(texts: pa.Array, arrow: pa.DataType) -> pa.Array | None:
     with suppress(pa.ArrowInvalid):
         return texts.cast(arrow)
     with suppress(pa.ArrowInvalid):
-        return of_texts([*map(_first_day, texts.to_pylist())]).cast(arrow)
+        return of_texts([_first_day(without_zeros(text)) for text in texts.to_pylist()]).cast(arrow)
     return None
+
+
+def without_zeros(text: str) -> str:
+    """The text of a time without zeros at the end of its fraction; any other text as it is."""
+    return _NOTHING.sub(r"\1", text)
 
 
 def _first_day(text: str) -> str:
@@ -84,12 +95,31 @@ def _times(
     if parsed is None:
         bad = next(k for k in range(len(values)) if _parsed(values.slice(k, 1), arrow) is None)
         bad_row = int(np.argmax(texts.indices.to_numpy(zero_copy_only=False) == bad))
+        what, where = f"{values[bad].as_py()!r} in column {name!r}", f"row {name_row(bad_row)}, in {label}"
+        if _parsed(values.slice(bad, 1), pa.timestamp("ns", arrow.tz)) is not None:
+            raise DataError(
+                f"The first of the text times has no nanoseconds, so that all are read in microseconds; {what} has "
+                f"some ({where}). {_in_nanoseconds(name, label, arrow.tz)}"
+            )
+        if _parsed(values.slice(bad, 1), pa.timestamp("us", arrow.tz)) is not None:
+            raise DataError(
+                f"The first of the text times has nanoseconds, in which times go from 1677 to 2262; {what} lies beyond "
+                f"({where}). Leave such rows out, or write at most six digits behind the point."
+            )
         raise DataError(
-            f"Text times must be in ISO 8601, all with a zone or all without; {values[bad].as_py()!r} in column "
-            f"{name!r} is not (row {name_row(bad_row)}, in {label}). "
+            f"Text times must be in ISO 8601, all with a zone or all without; {what} is not ({where}). "
             f"{_convert(name, values, label) or 'Write all of them alike.'}"
         )
     return parsed.take(texts.indices)
+
+
+def _in_nanoseconds(name: str, label: str, zone: str | None) -> str:
+    """The line of polars, or pandas for its frames, that reads texts of which some have nanoseconds."""
+    if label.startswith("the pandas "):
+        utc = ", utc=True" if zone else ""
+        return f"Convert it, with pandas: frame[{name!r}] = pd.to_datetime(frame[{name!r}], format='ISO8601'{utc})."
+    given = f"time_unit='ns'{f', time_zone={zone!r}' if zone else ''}"
+    return f"Convert it, with polars: frame.with_columns(pl.col({name!r}).str.to_datetime({given}))."
 
 
 def _convert(name: str, texts: pa.Array, label: str) -> str | None:

@@ -315,7 +315,12 @@ REFUSED = {
     "a word among dates": Refused(
         "b\n2024-01-01\nopen\nNA\n9999-12-31\n",
         "read as times, but 'open' does not",
-        {"b": ["2024-01-01", "open", None, "9999-12-31"]},
+        {"b": ["2024-01-01", "9999-12-31"]},
+    ),
+    "spaces around numbers": Refused("b\n2 \n - \n4\n -\n", "' - ' does not", {"b": [2.0, NAN, 4.0, NAN]}),
+    "spaces around words": Refused("b\n2\n - \n4\n", "' - ' does not", {"b": [2.0, NAN, 4.0]}),
+    "spaces around dates": Refused(
+        "b\n 2024-01-01\n? \n2024-01-02 \n", "'? ' does not", {"b": ["2024-01-01", "2024-01-02"]}
     ),
     "no date": Refused("b\n2024-01-01\n2024-02-30\n2024-01-02\n", "'2024-02-30' does not", {}),
     "one zone": Refused("b\n2024-01-01T00Z\n2024-01-01T00\n2024-01-02T00Z\n", "'2024-01-01T00' does not", {}),
@@ -336,9 +341,9 @@ REFUSED = {
 }
 
 
-def follow(message: str) -> ts.Stash:
-    """What the last call in a message loads."""
-    call = message[message.rindex("ts.load(") :].partition(", ...)")[0] + ")"
+def follow(message: str, more: str = "") -> ts.Stash:
+    """What the last call in a message loads, with more arguments."""
+    call = message[message.rindex("ts.load(") :].partition(", ...)")[0] + f"{more})"
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* is text, which is stored as codes")  # says how to load the numbers
         return eval(call, {"ts": ts, "pl": pl, "pa": pa})
@@ -360,6 +365,25 @@ def test_what_would_be_misread_is_refused_and_the_remedy_works(name: str, ending
                 assert texts(stash, column) == values
             else:
                 assert stash[column].tolist() == pytest.approx(values, rel=0, abs=0, nan_ok=True), str(caught.value)
+
+
+TIMES = ["2024-01-01T00Z", "2024-01-01T02:30+02:00", "2024-01-01 01:00:00.5Z", "2024-01-01T02:00Z"]
+
+
+@pytest.mark.parametrize("word", ["?", "2024-02-30", "01/02/2024", "2024-01-01T00", "9999-12-31 23:59:59.123456789Z"])
+@pytest.mark.parametrize("space", ["", " "])
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+def test_the_remedy_for_times_reads_a_column_of_times(word: str, space: str, ending: str, tmp_path: Path) -> None:
+    mark = "\t" if ending == "tsv" else ","
+    values = [*TIMES, word, ""]
+    rows = [f"{text}{space if text else ''}{mark}{row}\n" for row, text in enumerate(values)]
+    path = write(tmp_path / f"one.{ending}", f"t{mark}y\n{''.join(rows)}")
+    with pytest.raises(ts.errors.SchemaError, match=like(f"{word + space!r} does not ... which time= needs")) as caught:
+        ts.load(path, ["y"], time="t")
+    stash = follow(str(caught.value), ", ['y'], time='t'")
+    assert stash["y"].tolist() == [0, 1, 2, 3]
+    assert stash.time is not None
+    assert (stash.time - stash.time[0]).tolist() == [0, 1_800_000_000, 3_600_500_000, 7_200_000_000]
 
 
 def test_the_remedy_has_all_files(tmp_path: Path) -> None:
@@ -439,7 +463,7 @@ def test_text_in_iso_8601_is_time(dictionary: bool) -> None:
     assert "04:00:00+00:00" in repr(zoned)
 
 
-@pytest.mark.parametrize("late", ["yesterday", "2024-01-02T00:00:00Z", "2024-01-02 00:00:00.0000001"])
+@pytest.mark.parametrize("late", ["yesterday", "2024-01-02T00:00:00Z", "2024-01-02 00:00:00.5.0"])
 def test_text_that_is_no_time_after_all(late: str) -> None:
     with pytest.raises(ts.errors.DataError, match=like(f"{late!r} in column 't' is not (row 1, in the mapping)")):
         ts.load({"t": ["2024-01-01", late], "y": [1, 2]}, time="t")

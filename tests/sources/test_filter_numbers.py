@@ -1,6 +1,8 @@
 """filter=: numbers of any type are compared exactly, or the comparison is refused."""
 
 import math
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,7 @@ BEYOND = {
     pa.uint32(): [2**24 + 1, 2**32 - 1],
     pa.int8(): [-128, 127],
 }
+LARGE = (2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63) - 1, 10**60, np.uint64(2**63))
 FLOATS = (0.5, -0.5, 1.0, -1.0, 2.0**24, 2.0**53, -(2.0**60), 1e18, 2.0**63, -(2.0**63), 2.0**64, 1e300, math.inf)
 
 
@@ -54,16 +57,50 @@ def test_integers_are_compared_with_numbers_exactly(dtype: pa.DataType, tmp_path
     table = pa.table({"n": pa.array(values, dtype), "row": range(len(values))})
     file = write_parquet(tmp_path / "n.parquet", [table.slice(k, 2) for k in range(0, len(values), 2)])
     sources = (table, file, pl.DataFrame(table).lazy())
-    for k, value in enumerate((*FLOATS, -math.inf, math.nan, 1, -1, -5, 2**53, 2**63 - 1, np.float32(0.5), np.int8(2))):
+    numbers = (*FLOATS, -math.inf, math.nan, 1, -1, -5, 2**53, np.float32(0.5), np.int8(2), *LARGE)
+    for k, value in enumerate(numbers):
         terms: list[tuple[str, Any]] = [
             *((name, value) for name in COMPARE),
             ("in", [value, 1]),
             ("not in", [value, 1]),
+            ("in", {value}),
+            ("not in", (None, value, *range(-80, 0))),  # so many that they are looked up in a table
         ]
         for name, than in terms:
             expected = [row for row, n in enumerate(values) if satisfies({"n": n}, ("n", name, than))]
             rows = ts.load(sources[k % 3], ["row"], filter=[("n", name, than)])["row"].tolist()
             assert rows == expected, (name, than, k % 3)
+
+
+def test_lists_of_integers_of_every_kind_are_compared_exactly() -> None:
+    values = [1, 2**63, 2**64 - 1, 2**53 + 1]
+    table = pa.table({"n": pa.array(values, pa.uint64()), "row": range(4)})
+    given: list[Any] = [range(2**63, 2**63 + 2), np.array([2**63], np.uint64), pl.Series([2**63], dtype=pl.UInt64)]
+    for members in (*given, [Decimal(2**63), 5], [Decimal("1.5"), 2**63, -1]):
+        assert ts.load(table, ["row"], filter=[("n", "in", members)])["row"].tolist() == [1]
+        assert ts.load(table, ["row"], filter=[("n", "not in", members)])["row"].tolist() == [0, 2, 3]
+    decimals = table.set_column(0, "n", table["n"].cast(pa.decimal128(20)))
+    assert ts.load(decimals, ["row"], filter=[("n", "in", [1, 2**64 - 1])])["row"].tolist() == [0, 2]
+    floats = {"f": [1.0, 2.0**63, 1.5], "row": [0, 1, 2]}
+    assert ts.load(floats, ["row"], filter=[("f", "in", [1, 2**63])])["row"].tolist() == [0, 1]
+    assert ts.load(floats, ["row"], filter=[("f", "in", [Decimal("1.5"), 1])])["row"].tolist() == [0, 2]
+
+
+MIXED: list[tuple[list[Any], str]] = [
+    ([Decimal("1.50"), 2.0], "Decimal, float"),
+    (["2024-01-01", datetime(2024, 1, 2)], "datetime, str"),
+    ([None, "a", 1], "int, str"),
+    ([True, 2], "bool, int"),
+]
+
+
+@pytest.mark.parametrize(("values", "types"), MIXED, ids=lambda part: str(part))
+def test_a_list_of_several_types_is_refused_as_such(values: list[Any], types: str) -> None:
+    for operator_ in ("in", "not in"):
+        with pytest.raises(TypeError, match=like(f"Write values of one type ... of the list are {types}.") + "$"):
+            ts.load({"x": [1.0, 2.0]}, filter=[("x", operator_, values)])
+    with pytest.raises(TypeError, match=like("To compare with several values, write ('x', 'in', [...]).") + "$"):
+        ts.load({"x": [1.0, 2.0]}, filter=[("x", "==", values)])
 
 
 NUMBERS: dict[pa.DataType, list[float | None]] = {

@@ -1,6 +1,7 @@
 """filter=: texts and dates are compared with times in the zone and unit of the column, to the nanosecond."""
 
 from datetime import date, datetime, timedelta, timezone
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,48 @@ def test_texts_are_times_where_the_column_holds_times(kind: Any, form: str, tmp_
             assert kept == expected, (op, text)
 
 
+SECONDS = {"1969-12-31 23:59:59": -1, "1970-01-01T00:00:00": 0}
+FRACTIONS = ("", ".0", ".000000000", ".000000000000", ".25", ".250000", ".250000000", ".2500001", ".250000001")
+
+
+@pytest.mark.parametrize("form", ["frame", "file"])
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_fractions_of_any_length_are_compared_exactly(zone: str | None, unit: Any, form: str, tmp_path: Path) -> None:
+    """As integers of nanoseconds: a time between two ticks of the column equals none of them."""
+    tick = {"ms": 10**6, "us": 10**3, "ns": 1}[unit]
+    moments = [-750_000_000, 0, 250_000_000, 250_000_000 + tick]
+    times = pl.Series([moment // tick for moment in moments]).cast(pl.Datetime(unit, zone))
+    frame = pl.DataFrame({"n": range(4), "t": times})
+    frame.write_parquet(tmp_path / "t.parquet", row_group_size=2)
+    source: Any = frame if form == "frame" else tmp_path / "t.parquet"
+    for second, fraction, ending in product(SECONDS, FRACTIONS, ("", "Z", "+00:00") if zone else ("",)):
+        text, moment = second + fraction + ending, SECONDS[second] * 10**9 + int(fraction[1:10].ljust(9, "0"))
+        for op in (*COMPARE, "in", "not in"):
+            several = op in ("in", "not in")
+            kept = ts.load(source, ["n"], filter=[("t", op, [text, None] if several else text)])["n"].tolist()
+            term = ("t", op, [moment] if several else moment)
+            assert kept == [n for n, at in enumerate(moments) if satisfies({"t": at}, term)], (op, text)
+
+
+@pytest.mark.parametrize("unit", ["ms", "us"])
+def test_zeros_that_are_nanoseconds_are_compared_with_times_beyond_2262(unit: Any) -> None:
+    frame = pl.DataFrame(
+        {"n": [0, 1], "t": pl.Series([datetime(2024, 1, 1), datetime(9999, 12, 31)]).cast(pl.Datetime(unit))}
+    )
+    for text in ("9999-12-31T00:00:00.000000000", "9999-12-31T00:00:00.000"):
+        assert ts.load(frame, ["n"], filter=[("t", "==", text)])["n"].tolist() == [1]
+        assert ts.load(frame, ["n"], filter=[("t", "not in", [text])])["n"].tolist() == [0]
+
+
+def test_texts_of_days_with_a_clock_are_compared_with_dates() -> None:
+    frame = pl.DataFrame({"n": [0, 1], "day": [date(2024, 1, 1), date(2024, 1, 2)]})
+    for text, kept in (("2024-01-01T00:00", [[0], [], [1]]), ("2024-01-01 12:00:00.5", [[], [0], [1]])):
+        for op, rows in zip(("==", "<", ">"), kept):
+            assert ts.load(frame, ["n"], filter=[("day", op, text)])["n"].tolist() == rows
+        assert ts.load(frame, ["n"], filter=[("day", "in", [text])])["n"].tolist() == kept[0]
+
+
 def test_each_text_of_a_list_is_a_time_of_its_own() -> None:
     times = pl.datetime_range(datetime(2024, 1, 1), datetime(2024, 1, 4), "1d", time_zone="Europe/Berlin", eager=True)
     frame = pl.DataFrame({"n": range(4), "t": times, "day": times.dt.date()})
@@ -76,6 +119,21 @@ def test_dates_are_not_compared_with_a_time_that_has_a_zone(several: bool) -> No
         with pytest.raises(ts.errors.SchemaError, match=like("Dates have no zone ... 'day'")):
             ts.load(frame, ["day"], filter=[term])
     assert ts.load(frame, ["day"], filter=[("day", ">=", datetime(2024, 1, 2))]).rows == 1
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_times_with_a_zone_are_not_compared_with_times_that_have_none(several: bool) -> None:
+    times = pl.Series([datetime(2024, 1, 1), datetime(2024, 1, 2)])
+    frame = pl.DataFrame({"n": [0, 1], "local": times, "zoned": times.dt.replace_time_zone("Europe/Berlin")})
+    zoned = (datetime(2024, 1, 2, tzinfo=timezone.utc), pd.Timestamp("2024-01-02", tz="UTC"))
+    for moment in (*zoned, "2024-01-02T00:00Z", "2024-01-02 00:00:00.000000001+02:00"):
+        with pytest.raises(ts.errors.SchemaError, match=like("times of 'local' have no zone ... Write one without")):
+            ts.load(frame, ["n"], filter=[("local", "in", [moment]) if several else ("local", "==", moment)])
+    for moment in (datetime(2024, 1, 2), pd.Timestamp("2024-01-02"), np.datetime64("2024-01-02", "ns")):
+        with pytest.raises(
+            ts.errors.SchemaError, match=like("times of 'zoned' have a zone ... it is in Europe/Berlin")
+        ):
+            ts.load(frame, ["n"], filter=[("zoned", "in", [moment]) if several else ("zoned", ">", moment)])
 
 
 @pytest.mark.parametrize("text", ["2024-13-01", "march", "2024-03-31 02:30", "2024-10-27 02:30", ""])

@@ -127,6 +127,61 @@ def test_a_text_that_follows_times_in_iso_8601() -> None:
         ts.load({"t": ["2020-01-01 00:00", "no"], "y": [1, 2]}, ["y"], time="t")
 
 
+NINE = np.array(["2016-12-31T23:59:59", "2017-01-01T00:00:00.123456789"], "M8[ns]")
+
+
+@pytest.mark.parametrize("zone", ["", "Z"])
+def test_nine_digits_in_the_first_text_are_nanoseconds(zone: str, tmp_path: Path) -> None:
+    """As numpy writes them, zeros too."""
+    frame = pl.DataFrame({"t": [text + zone for text in np.datetime_as_string(NINE)], "y": [1, 2]})
+    frame.write_parquet(path := tmp_path / "x.parquet")
+    for source in (frame, path, frame.to_pandas(), frame.cast({"t": pl.Categorical})):
+        stash = ts.load(source, ["y"], time="t")
+        assert stash.time is not None
+        assert (stash.clock.unit, stash.clock.zone) == ("ns", "UTC" if zone else None)
+        assert stash.time.tolist() == NINE.astype(int).tolist()
+
+
+def test_zeros_behind_microseconds_are_read() -> None:
+    for texts in (["2017-01-01", "2016-12-31T23:59:59.500000000"], ["9999-12-31T00:00:00.000000000", "2016-12-31"]):
+        stash = ts.load({"t": texts, "y": [1, 2]}, time="t")
+        assert stash.clock.unit == "us"
+        assert stash.time is not None
+        assert stash.time.tolist() == sorted(np.array(texts, "M8[us]").astype(int).tolist())
+
+
+@pytest.mark.parametrize("zone", ["", "Z"])
+def test_nanoseconds_behind_a_text_without_them(zone: str) -> None:
+    frame = pl.DataFrame(
+        {"t": ["2017-01-01T00:00:00" + zone, str(NINE[1]) + zone, str(NINE[0]) + zone], "y": [1, 2, 3]}
+    )
+    expected = [NINE.astype(int).tolist()[0], 1_483_228_800_000_000_000, NINE.astype(int).tolist()[1]]
+    with pytest.raises(
+        ts.errors.DataError, match=like("has no nanoseconds ... has some (row 1, ... with polars")
+    ) as caught:
+        ts.load(frame, ["y"], time="t")
+    stash = ts.load(eval(remedy(caught.value), {"pl": pl, "frame": frame}), ["y"], time="t")
+    assert stash.time is not None
+    assert stash.time.tolist() == expected
+    pandas = frame.to_pandas()
+    with pytest.raises(ts.errors.DataError, match=like("has no nanoseconds ... with pandas")) as caught:
+        ts.load(pandas, ["y"], time="t")
+    exec(str(caught.value).partition("with pandas: ")[2][:-1], {"pd": pd, "frame": pandas})
+    stash = ts.load(pandas, ["y"], time="t")
+    assert stash.time is not None
+    assert stash.time.tolist() == expected
+
+
+def test_times_beyond_2262_behind_nanoseconds() -> None:
+    texts = [*np.datetime_as_string(NINE), "9999-12-31T00:00:00"]
+    with pytest.raises(
+        ts.errors.DataError, match=like("from 1677 to 2262; '9999-12-31T00:00:00' ... lies beyond (row 2, in")
+    ):
+        ts.load({"t": texts, "y": [1, 2, 3]}, time="t")
+    stash = ts.load({"t": [text[:26] for text in texts], "y": [1, 2, 3]}, time="t")
+    assert stash.clock.unit == "us"
+
+
 AT: list[tuple[Any, pl.Series]] = [
     (pl.Date, pl.Series([datetime(2024, 1, 31)])),
     (pl.Datetime("us"), pl.Series([datetime(2024, 1, 31)]).dt.replace_time_zone("Asia/Tokyo")),
