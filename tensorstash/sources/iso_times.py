@@ -95,35 +95,22 @@ def _times(
     if parsed is None:
         bad = next(k for k in range(len(values)) if _parsed(values.slice(k, 1), arrow) is None)
         bad_row = int(np.argmax(texts.indices.to_numpy(zero_copy_only=False) == bad))
-        what, where = f"{values[bad].as_py()!r} in column {name!r}", f"row {name_row(bad_row)}, in {label}"
-        if _parsed(values.slice(bad, 1), pa.timestamp("ns", arrow.tz)) is not None:
-            raise DataError(
-                f"The first of the text times has no nanoseconds, so that all are read in microseconds; {what} has "
-                f"some ({where}). {_in_nanoseconds(name, label, arrow.tz)}"
-            )
-        if _parsed(values.slice(bad, 1), pa.timestamp("us", arrow.tz)) is not None:
-            raise DataError(
-                f"The first of the text times has nanoseconds, in which times go from 1677 to 2262; {what} lies beyond "
-                f"({where}). Leave such rows out, or write at most six digits behind the point."
-            )
+        others = (pa.timestamp(unit, arrow.tz) for unit in ("us", "ns"))
+        has_other_unit = any(_parsed(values.slice(bad, 1), other) is not None for other in others)
+        in_units = "all with nanoseconds, from 1677 to 2262, or all without"
         raise DataError(
-            f"Text times must be in ISO 8601, all with a zone or all without; {what} is not ({where}). "
+            f"Text times must be in ISO 8601, {in_units if has_other_unit else 'all with a zone or all without'}; "
+            f"{values[bad].as_py()!r} in column {name!r} is not (row {name_row(bad_row)}, in {label}). "
             f"{_convert(name, values, label) or 'Write all of them alike.'}"
         )
     return parsed.take(texts.indices)
 
 
-def _in_nanoseconds(name: str, label: str, zone: str | None) -> str:
-    """The line of polars, or pandas for its frames, that reads texts of which some have nanoseconds."""
-    if label.startswith("the pandas "):
-        utc = ", utc=True" if zone else ""
-        return f"Convert it, with pandas: frame[{name!r}] = pd.to_datetime(frame[{name!r}], format='ISO8601'{utc})."
-    given = f"time_unit='ns'{f', time_zone={zone!r}' if zone else ''}"
-    return f"Convert it, with polars: frame.with_columns(pl.col({name!r}).str.to_datetime({given}))."
-
-
 def _convert(name: str, texts: pa.Array, label: str) -> str | None:
-    """The line of polars, or pandas for its frames, that reads a column with these texts; `None` if no format does."""
+    """The line of polars, or pandas for its frames, that reads a column with these texts; `None` if no format does.
+
+    Nor if any text has nanoseconds, which these formats would cut off.
+    """
     import polars as pl
 
     known = pl.Series(pc.unique(texts.cast(pa.large_string()).drop_null())[:_MOST_TRIED], dtype=pl.String)
@@ -135,7 +122,7 @@ def _convert(name: str, texts: pa.Array, label: str) -> str | None:
             times = getattr((before + known).str, method)(form)
             if times.dt.year().min() >= _FIRST_YEAR:
                 found.append((before, f".str.{method}({form!r})", form, times))
-    if not found:
+    if not found or known.str.contains(_NANOSECONDS.pattern).any():
         return None
     before, how, form, first = found[0]
     others = "".join([f" ({other!r} reads them too)" for *_, other, times in found if not times.equals(first)][:1])
