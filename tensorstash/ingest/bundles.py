@@ -94,4 +94,4 @@ def read_bundle(bundle: Bundle, names: Sequence[str]) -> Iterator[tuple[int, pa.
 
 def _concatenated(batches: Sequence[tuple[int, pa.RecordBatch]]) -> tuple[int, pa.RecordBatch]:
     """Batches that follow each other as one; with each stands the number of its first row."""
-    return batches[0][0], pa.Table.from_batches([batch for _, batch in batches]).combine_chunks().to_batches()[0]
+    return batches[0][0], pa.concat_batches([batch for _, batch in batches])

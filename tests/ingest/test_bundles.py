@@ -78,6 +78,12 @@ def test_a_bundle_holds_the_rows_of_its_units(sizes: list[int], monkeypatch: pyt
     assert len(found) == -(-sum(sizes) // 90_000)
 
 
+def test_batches_without_rows_are_concatenated_too() -> None:
+    """Fragments of pyarrow datasets may yield them."""
+    empty = Unit("unit", 0, 0, lambda _: [pa.record_batch({"row": pa.array([], pa.int64())})], 0)
+    assert [batch.num_rows for _, batch in read_bundle((empty,) * 3, ["row"])] == [0]
+
+
 def test_a_bundle_that_fails_is_done_unit_by_unit() -> None:
     units = tuple(unit(k, 1, f"unit {k}") for k in range(4))
 
