@@ -61,6 +61,12 @@ WANTED: tuple[Wanted, ...] = (
     ),
     Wanted(
         "refusals",
+        case=1273,
+        reason="several values as a bound of ts.During are refused as no duration, not in the words of torch",
+        shows=lambda _, label: label.startswith(("During start=", "During stop=")),
+    ),
+    Wanted(
+        "refusals",
         case=460,
         reason="by= may be a column of codes, so another word is a column that is not there",
         shows=lambda _, label: label.startswith("Scaler.fit by="),
