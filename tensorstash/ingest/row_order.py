@@ -130,7 +130,9 @@ def _entity_blocks(offsets: Int64s) -> Iterator[tuple[int, int, Int64s]]:
 
 
 def _starts(codes: Int32s) -> Int64s:
-    return np.flatnonzero(np.diff(codes, prepend=-1))
+    is_first = np.ones(len(codes), np.bool_)
+    np.not_equal(codes[1:], codes[:-1], out=is_first[1:])  # numpy.diff(prepend=) takes forty times as long
+    return np.flatnonzero(is_first)
 
 
 def _by_code(codes: Int32s) -> Int64s:

@@ -41,8 +41,7 @@ def latest(placement: Placement, judged: Sequence[Required], of: str | None) -> 
 
 def has_latest(placement: Placement, judged: Sequence[Required]) -> bool:
     """Whether there is a latest window, behind the last rows or behind the last values of a column."""
-    shown = [name for span in placement.slot_spans for name in span.columns]
-    for of in dict.fromkeys([None, *shown, *placement.stash]):
+    for of in (None, *placement.stash):
         with suppress(ValueError):  # there is none, or the times after the rows are not known
             every = replace(placement, slots=with_tail(placement.slots, placement.stash, placement.horizon))
             enough_rows(replace(every, intervals=_newest(every, judged, of)))
