@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 
 import tensorstash as ts
 
@@ -24,7 +25,7 @@ OURS = (
     ts.errors.NoMemoryError,
 )
 CHECKED = "parquet with checksums"
-KINDS = (CHECKED, "parquet", "arrow", "stream")
+KINDS = (CHECKED, "parquet", "arrow", "stream", "orc")
 MUTATIONS = ("cut", "zero", "flip in the data", "flip in the footer")
 
 
@@ -48,6 +49,12 @@ def write(kind: str, path: Path) -> int:
         pq.write_table(table(), path, row_group_size=700, write_page_checksum=kind == CHECKED)
         data = path.read_bytes()
         return len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    if kind == "orc":
+        lists = table()["l"].cast(pa.list_(pa.int64()))
+        orc.write_table(
+            table().set_column(5, "l", lists), path, stripe_size=4096, row_index_stride=1000, compression="zstd"
+        )
+        return path.stat().st_size - 600
     new = pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file
     with new(path, table().schema) as writer:
         writer.write_table(table(), 700)
@@ -81,7 +88,7 @@ def main(kind: str, count: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
     found: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as directory:
-        suffix = {"arrow": ".arrow", "stream": ".arrows"}.get(kind, ".parquet")
+        suffix = {"arrow": ".arrow", "stream": ".arrows", "orc": ".orc"}.get(kind, ".parquet")
         for name in ("whole", "filtered"):
             path = Path(directory) / f"{name}{suffix}"
             end = write(kind, path)

@@ -162,7 +162,7 @@ def load(
     than memory, and mapped (`docs/guide/on-disk.md`).
 
     Args:
-        source: files of Parquet, Arrow or CSV: a path, a glob, a directory, a URL such as
+        source: files of Parquet, Arrow, ORC or CSV: a path, a glob, a directory, a URL such as
             `s3://bucket/weather/*.parquet`, or a list of them; a polars or pandas frame; a Table, RecordBatch or
             Dataset of pyarrow; a Hugging Face Dataset; a mapping of arrays or tensors. Also what is read once, into an
             unnamed file in `TMPDIR`: a polars LazyFrame, a reader or Scanner of pyarrow, a Ray Dataset, and whatever

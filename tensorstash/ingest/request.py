@@ -18,7 +18,7 @@ from tensorstash.common.checks import shown
 from tensorstash.common.text import cut, type_text
 from tensorstash.errors import SchemaError
 from tensorstash.ingest.like import static_like
-from tensorstash.sources.formats import CSV, IPC, PARQUET, STREAMS, TABS
+from tensorstash.sources.formats import CSV, IPC, ORC, PARQUET, STREAMS, TABS
 from tensorstash.sources.locate import is_table
 from tensorstash.sources.read import Wanted
 from tensorstash.stash.stash import Stash
@@ -43,6 +43,7 @@ _FRAMES = {  # the frame of a file with static columns, by the first ending that
     CSV.endings: "pl.scan_csv({})",
     STREAMS: "pl.read_ipc_stream({})",
     IPC.endings: "pl.scan_ipc({})",
+    ORC.endings: "pd.read_orc({})",
 }
 
 

@@ -24,6 +24,12 @@ def _ipc(file: "File", wanted: "Wanted", readers: "Readers") -> "Footer":
     return ipc_footer(file, wanted, readers)
 
 
+def _orc(file: "File", wanted: "Wanted", readers: "Readers") -> "Footer":
+    from tensorstash.sources.orc import orc_footer
+
+    return orc_footer(file, wanted, readers)
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """A format of files."""
@@ -39,7 +45,8 @@ PARQUET = Format("Parquet", (".parquet", ".parq", ".pq"), _parquet)
 CSV = Format("CSV", (".csv", ".csv.gz", ".csv.zst", *TABS), None)
 STREAMS = (".arrows",)
 IPC = Format("Arrow IPC", (".arrow", *STREAMS, ".feather", ".ipc"), _ipc)
-FORMATS = (PARQUET, IPC, CSV)
+ORC = Format("ORC", (".orc",), _orc)
+FORMATS = (PARQUET, IPC, ORC, CSV)
 
 
 def format_of(name: str) -> Format:

@@ -13,7 +13,6 @@ _READERS = {
     (".txt", ".dat", ".data"): "pl.scan_csv({}, separator=',')",
     (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods"): "pd.read_excel({})",
     (".avro",): "pl.read_avro({})",
-    (".orc",): "pd.read_orc({})",
     (".pkl", ".pickle"): "pd.read_pickle({})",
     (".h5", ".hdf", ".hdf5"): (
         "pd.read_hdf({0})), or, if pandas did not write it, "
@@ -33,7 +32,9 @@ _PACKED = {  # the command that unpacks; the first ending counts
     (".zst",): "unzstd {}",
     (".7z",): "7z x {}",
 }
-_OTHERS = "Give Parquet, Arrow IPC or CSV, or in Python a frame that polars or pandas read: ts.load(pl.read_json(...))"
+_OTHERS = (
+    "Give Parquet, Arrow IPC, ORC or CSV, or in Python a frame that polars or pandas read: ts.load(pl.read_json(...))"
+)
 _KEYS = (
     "Decrypt it, or load a pyarrow dataset that has its keys: pyarrow.dataset.dataset(path, format=ParquetFileFormat("
     "default_fragment_scan_options=ParquetFragmentScanOptions(decryption_config=...)))."

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.ipc
 import pytest
+from pyarrow import orc
 
 import tensorstash as ts
 from tests.command_line import run
@@ -82,6 +83,11 @@ def _ipc(frame: pl.DataFrame, path: Path) -> Path:
     return path / "one.feather"
 
 
+def _orc(frame: pl.DataFrame, path: Path) -> Path:
+    orc.write_table(frame.to_arrow(), path / "one.orc", stripe_size=1024, row_index_stride=1000)
+    return path / "one.orc"
+
+
 def _ipc_stream(frame: pl.DataFrame, path: Path) -> Path:
     table = frame.to_arrow()
     with pa.ipc.new_stream(path / "one.arrows", table.schema) as file:
@@ -109,6 +115,7 @@ SOURCES: dict[str, Callable[[pl.DataFrame, Path], Any]] = {
     "several csv": _several("csv"),
     "several": _several("parquet"),
     "ipc": _ipc,
+    "orc": _orc,
     "ipc stream": _ipc_stream,
     "batch": lambda frame, _: frame.to_arrow().combine_chunks().to_batches()[0],
     "lazy": lambda frame, path: pl.scan_parquet(_parquet(frame, path)),

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
 import tensorstash as ts
 from tests.oracle_load import like, write_ipc, write_parquet
@@ -25,6 +26,9 @@ def write(form: str, path: Path, days: list[int]) -> Path:
         return write_parquet(whole, [table])
     if form == "ARROW":
         return write_ipc(whole, [table], None)
+    if form == "orc":
+        orc.write_table(table, whole)
+        return whole
     text = pl.DataFrame(table).write_csv().encode()
     whole.write_bytes(gzip.compress(text) if form == "csv.gz" else text)
     return whole
@@ -34,7 +38,7 @@ def texts(stash: ts.Stash, name: str) -> list[str]:
     return [stash.vocabulary(name)[code] for code in {**stash, **stash.static}[name].tolist()]
 
 
-@pytest.mark.parametrize("form", ["parquet", "ARROW", "csv", "csv.gz"])
+@pytest.mark.parametrize("form", ["parquet", "ARROW", "orc", "csv", "csv.gz"])
 def test_parts_of_paths_are_texts(form: str, tmp_path: Path) -> None:
     """Also those that are integers; and a name may have dots that are no ending of a format."""
     for name, days in FILES:
@@ -51,7 +55,7 @@ def test_parts_of_paths_are_texts(form: str, tmp_path: Path) -> None:
     assert texts(ts.load(write(form, tmp_path / "a.b", [1]), {"s": ts.path("stem")}), "s") == ["a.b"]
 
 
-@pytest.mark.parametrize("form", ["parquet", "ARROW", "csv"])
+@pytest.mark.parametrize("form", ["parquet", "ARROW", "orc", "csv"])
 def test_a_file_for_each_series(form: str, tmp_path: Path) -> None:
     for name, days in FILES:
         write(form, tmp_path / name, days)

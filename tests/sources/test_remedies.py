@@ -225,7 +225,6 @@ OTHERS: dict[str, Callable[[Path], Any]] = {
     "x.jsonl": lambda path: POLARS.write_ndjson(path),
     "x.TXT": lambda path: FRAME.to_csv(path, index=False),
     "x.avro": lambda path: POLARS.write_avro(path),
-    "x.orc": lambda path: FRAME.to_orc(path),
     "x.pkl": lambda path: FRAME.to_pickle(path),
     "x.dta": lambda path: FRAME.to_stata(path, write_index=False),
     "x.npz": lambda path: np.savez(path, t=FRAME["t"], y=FRAME["y"]),

@@ -346,7 +346,7 @@ def test_integers_that_are_no_floats_are_refused_among_floats(tmp_path: Path) ->
 
 
 def test_files_of_other_formats_are_frames_first(tmp_path: Path) -> None:
-    own = {".json": "pl.read_json", ".xlsx": "pd.read_excel", ".orc": "pd.read_orc"}
+    own = {".json": "pl.read_json", ".xlsx": "pd.read_excel", ".avro": "pl.read_avro"}
     for ending, reader in {**own, ".md": None}.items():
         path = tmp_path / f"one{ending}"
         path.write_text("t,y\n1,2\n")
