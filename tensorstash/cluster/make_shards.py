@@ -125,9 +125,9 @@ def shard(
 
 def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool | None) -> tuple[Manifest, list[str]]:
     """The manifest, and the texts of the warnings."""
-    snapshot = Snapshot(request)
-    planned = snapshot.choose(progress)
-    arguments = _arguments(snapshot, shards, progress)
+    snapshot = Snapshot(request, progress)
+    planned = snapshot.choice
+    arguments = _arguments(snapshot, shards)
     run = resume(store, arguments, progress)
     if isinstance(run, Manifest):
         return run, []
@@ -208,9 +208,9 @@ def _write_here(
         yield from pool.map(lambda number: (number, writer.write(number, rows_of(number))), numbers)
 
 
-def _arguments(snapshot: Snapshot, shards: int, progress: bool | None) -> dict[str, str]:
+def _arguments(snapshot: Snapshot, shards: int) -> dict[str, str]:
     """The source and the arguments, as texts; equal texts give equal bytes."""
     source, keys = snapshot.request.source, argument_keys(snapshot.request)
-    label = label_of_paths(source) if is_paths(source) else snapshot.choose(progress).source.label
+    label = label_of_paths(source) if is_paths(source) else snapshot.choice.source.label
     texts = {name: repr(value) for name, value in keys.items()}
-    return texts | {"source": f"{label} ({key_of(snapshot.rows(None, progress), keys)[:16]})", "shards": str(shards)}
+    return texts | {"source": f"{label} ({key_of(snapshot.rows(None), keys)[:16]})", "shards": str(shards)}

@@ -71,7 +71,7 @@ def obtain_stash(snapshot: Snapshot, target: Target | None, progress: bool | Non
 def _load_private(snapshot: Snapshot, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
     from tensorstash.ingest.write import write_load
 
-    draft, noted = write_load(snapshot.choose(progress), None, memory_limits(), progress=progress)
+    draft, noted = write_load(snapshot.choice, None, memory_limits(), progress=progress)
     snapshot.check_unchanged()
     stash = Stash(Segment(os.dup(draft.fd)))
     stash.segment.populate()
@@ -84,13 +84,13 @@ def _load_once(snapshot: Snapshot, target: Target, progress: bool | None) -> tup
         raise ValueError(
             f"file= is written with the stash; {target.path!r} is a file of the source. Choose another path."
         )
-    key, noted = key_of(snapshot.rows(target.version, progress), argument_keys(snapshot.request)), list[str]()
+    key, noted = key_of(snapshot.rows(target.version), argument_keys(snapshot.request)), list[str]()
 
     def build(draft: UnpublishedFile) -> None:
         from tensorstash.ingest.write import write_load
 
-        choice, limits = snapshot.choose(progress), draft.limits()
-        _, texts = write_load(choice, draft.fd, limits, on_disk=draft.directory.chosen, key=key, progress=progress)
+        limits, on_disk = draft.limits(), draft.directory.chosen
+        _, texts = write_load(snapshot.choice, draft.fd, limits, on_disk=on_disk, key=key, progress=progress)
         noted.extend(texts)
         snapshot.check_unchanged()
 

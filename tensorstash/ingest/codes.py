@@ -99,11 +99,6 @@ def as_arrow(names: Sequence[Any]) -> pa.Array:
     return of_numbers(np.array(names, np.uint64 if max(names) > np.iinfo(np.int64).max else np.int64))
 
 
-def ascending(names: pa.Array) -> Int64s:
-    """The order in which texts ascend by their code points, or integers by their size."""
-    return numbers(pc.array_sort_indices(names)).astype(np.int64)
-
-
 class _DictCoder:
     """Codes from a dictionary, for integers and small vocabularies; a look-up holds the interpreter's lock."""
 
@@ -194,10 +189,8 @@ def numbered(known: Names | None, names: Names) -> tuple[Int64s, Names]:
 
 def _order(columns: Sequence[pa.Array]) -> Int64s:
     """The order in which tuples of these values ascend."""
-    if len(columns) == 1:
-        return ascending(columns[0])
-    parts = [column.dictionary_encode() for column in columns]
-    return np.lexsort([numbers(pc.rank(part.dictionary))[numbers(part.indices)] for part in parts][::-1])
+    table = pa.table({str(k): column for k, column in enumerate(columns)})
+    return numbers(pc.sort_indices(table, [(name, "ascending") for name in table.column_names])).astype(np.int64)
 
 
 def _joined(known: pa.Array, new: pa.Array) -> pa.Array:
@@ -256,7 +249,7 @@ class Vocabulary:
         if len(self) > self._first:
             return coder.codes(values)
         # The first values get ascending codes. Often there are no others, and no code has to be changed.
-        order, codes = ascending(values), np.empty(len(values), np.int32)
+        order, codes = _order([values]), np.empty(len(values), np.int32)
         codes[order] = coder.codes(values.take(of_numbers(order)))
         return codes
 

@@ -54,8 +54,8 @@ class Plan:
     def choice(self) -> "Choice":
         """What was found in the source, and what a load makes of it. A wrong column is an error here."""
         with memory_told():
-            snapshot = Snapshot(self.request)
-            choice = snapshot.choose(None)
+            snapshot = Snapshot(self.request, None)
+            choice = snapshot.choice
         self.snapshot = snapshot
         return choice
 
@@ -131,7 +131,7 @@ class Plan:
         target = target_of(self.request, share, file, version, overwrite, timeout)
         try:
             with memory_told():
-                snapshot = Snapshot(self.request) if self.snapshot is None else self.snapshot.again(progress)
+                snapshot = Snapshot(self.request, progress) if self.snapshot is None else self.snapshot.again(progress)
                 stash, notes = obtain_stash(snapshot, target, progress)
         except TensorstashError as error:
             # our frames, most of them of threads, say nothing that its message and its cause do not

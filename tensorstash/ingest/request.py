@@ -18,7 +18,7 @@ from tensorstash.common.checks import shown
 from tensorstash.common.text import cut, type_text
 from tensorstash.errors import SchemaError
 from tensorstash.ingest.like import static_like
-from tensorstash.sources.formats import CSV, IPC, ORC, PARQUET, STREAMS, TABS
+from tensorstash.sources.formats import FORMATS
 from tensorstash.sources.locate import is_table
 from tensorstash.sources.read import Wanted
 from tensorstash.stash.stash import Stash
@@ -37,14 +37,6 @@ Like = Stash | str | os.PathLike[str]
 StepOrTimes: TypeAlias = int | str | pa.ChunkedArray | Calendar | None
 # static columns of the source, or a table with a row for each entity, or one and a choice of its columns
 Static = Any
-_FRAMES = {  # the frame of a file with static columns, by the first ending that its path has
-    PARQUET.endings: "pl.scan_parquet({})",
-    TABS: "pl.scan_csv({}, separator='\\t')",
-    CSV.endings: "pl.scan_csv({})",
-    STREAMS: "pl.read_ipc_stream({})",
-    IPC.endings: "pl.scan_ipc({})",
-    ORC.endings: "pd.read_orc({})",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +164,7 @@ def _table(static: Any, request: Request) -> Request | None:
     table, columns = static if chooses else (static, None)
     if isinstance(table, (str, os.PathLike)):
         path = os.fspath(table)
-        for frame in (frame.format(repr(path)) for endings, frame in _FRAMES.items() if path.lower().endswith(endings)):
+        for frame in (one.frame.format(repr(path)) for one in FORMATS if path.lower().endswith(one.endings)):
             written = f"static=({frame}, {columns!r})" if chooses else f"static={frame}"
             raise TypeError(f"static= takes a file as its frame, not as its path, {path!r}. Write {written}.")
     if not is_table(table):

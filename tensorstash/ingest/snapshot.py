@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 class Snapshot:
     """The files of a source with their stamps, and its choice, which the first call that needs it makes."""
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
+    def __init__(self, request: Request, progress: bool | None) -> None:
+        self.request, self._progress = request, progress
         self._files = self._find()
         self.stamps = stamps(self._files or [])
-        self._choice: Choice | None = None
 
     def _find(self) -> list[File] | None:
         files = find(self.request.source, self.request.filesystem)
@@ -36,22 +35,20 @@ class Snapshot:
 
         return choose(self.request.table, None, None, progress=False)
 
-    def choose(self, progress: bool | None) -> "Choice":
+    @cached_property
+    def choice(self) -> "Choice":
         """What is in the source, and what a load of it will hold."""
-        if self._choice is None:
-            from tensorstash.ingest.survey import choose  # a process that attaches does without it
+        from tensorstash.ingest.survey import choose  # a process that attaches does without it
 
-            self._choice = choose(self.request, self._files, self.table, progress)
-        return self._choice
+        return choose(self.request, self._files, self.table, self._progress)
 
-    def rows(self, version: str | None, progress: bool | None) -> object:
+    def rows(self, version: str | None) -> object:
         """What names the rows in the key of a segment: stamps of files, a version, or a hash of what is in memory."""
         if version is not None:
             return {"stamps": self.stamps, "version": version}
         rows: object = self.stamps
         if self._files is None:
-            choice = self.choose(progress)
-            rows = contents(choice.source, choice.read)
+            rows = contents(self.choice.source, self.choice.read)
         return rows if self.table is None else [rows, contents(self.table.source, self.table.read)]
 
     def again(self, progress: bool | None) -> "Snapshot":
@@ -61,9 +58,9 @@ class Snapshot:
         again, or a filter would keep the rows of the old values.
         """
         self.check_unchanged("between a plan and its load", "Make the plan again.")
-        if self._files is not None or self.choose(progress).source.copied:
+        if self._files is not None or self.choice.source.copied:
             return self
-        return Snapshot(self.request)
+        return Snapshot(self.request, progress)
 
     def check_unchanged(self, when: str = "while it is loaded", remedy: str = "Load it again.") -> None:
         """Refuse files that have changed since they were found: some values would be old and some new."""

@@ -25,7 +25,7 @@ from tensorstash.ingest.untimed import forgotten_time, is_index
 from tensorstash.segments.format import MAX_HEADER
 from tensorstash.sources.derive import bound, check_utf8, fields_of, stored
 from tensorstash.sources.file import File
-from tensorstash.sources.formats import CSV, format_of
+from tensorstash.sources.formats import format_of
 from tensorstash.sources.given_times import calendar_of
 from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.kept_rows import columns_of, filtered
@@ -87,7 +87,7 @@ def _opened(request: Request, files: Sequence[File] | None, progress: bool | Non
     if request.argument != "columns":
         source = replace(source, label=f"{source.label} of {request.argument}=")
     check_utf8(source)
-    guessed = (pa.null(), pa.float64()) if files and format_of(files[0].name) is CSV else (pa.null(),)
+    guessed = (pa.null(), pa.float64()) if files and format_of(files[0].name).footer is None else (pa.null(),)
     keys = [] if source.rows else [field for field in source.schema if field.name in request.keys]
     for field in keys:
         if field.type in guessed:

@@ -71,8 +71,8 @@ class Csv:
 def open_csv(file: File, files: Sequence[File]) -> Csv:
     """Read the header. A file that is compressed, remote, or has empty lines is copied to a file on disk first."""
     copies = []
-    path, separator = file.path, "\t" if file.name.endswith(TABS) else ","
-    if file.system is not None or not path.lower().endswith((".csv", ".tsv")):
+    path, separator = file.path, "\t" if file.name.endswith(TABS.endings) else ","
+    if file.system is not None or file.name.endswith((".gz", ".zst")):
         copies.append(_copy(file))
         path = copies[0].path()
     numbered = path

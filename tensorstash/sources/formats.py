@@ -36,17 +36,21 @@ class Format:
 
     name: str  # for messages
     endings: tuple[str, ...]  # of the files that are read from directories
+    frame: str  # the line that reads a file as a frame, for messages
     # reads the footer: its pieces are decoded one by one; `None`: the file is text, which is read from its beginning
     footer: "Callable[[File, Wanted, Readers], Footer] | None"
 
 
-TABS = (".tsv", ".tsv.gz", ".tsv.zst")
-PARQUET = Format("Parquet", (".parquet", ".parq", ".pq"), _parquet)
-CSV = Format("CSV", (".csv", ".csv.gz", ".csv.zst", *TABS), None)
-STREAMS = (".arrows",)
-IPC = Format("Arrow IPC", (".arrow", *STREAMS, ".feather", ".ipc"), _ipc)
-ORC = Format("ORC", (".orc",), _orc)
-FORMATS = (PARQUET, IPC, ORC, CSV)
+PARQUET = Format("Parquet", (".parquet", ".parq", ".pq"), "pl.scan_parquet({})", _parquet)
+TABS = Format("CSV", (".tsv", ".tsv.gz", ".tsv.zst"), "pl.scan_csv({}, separator='\\t')", None)
+FORMATS = (
+    PARQUET,
+    Format("Arrow IPC", (".arrow", ".feather", ".ipc"), "pl.scan_ipc({})", _ipc),
+    Format("Arrow IPC", (".arrows",), "pl.read_ipc_stream({})", _ipc),
+    Format("ORC", (".orc",), "pd.read_orc({})", _orc),
+    Format("CSV", (".csv", ".csv.gz", ".csv.zst"), "pl.scan_csv({})", None),
+    TABS,
+)
 
 
 def format_of(name: str) -> Format:

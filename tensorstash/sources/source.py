@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorstash.errors import SourceError
 from tensorstash.sources.file import File
-from tensorstash.sources.formats import CSV, format_of
+from tensorstash.sources.formats import format_of
 from tensorstash.sources.locate import kind_of, label_of_paths
 from tensorstash.sources.read import Source, Wanted
 from tensorstash.sources.tables import open_arrays, open_arrow, open_dataset, open_pandas, open_polars
@@ -68,7 +68,7 @@ def open_source(
     rows are kept.
     """
     if files is not None:
-        first = {format_of(file.name) is CSV: file for file in reversed(files)}
+        first = {format_of(file.name).footer is None: file for file in reversed(files)}
         if len(first) > 1:
             raise SourceError(
                 f"The files of a source must all be CSV, or none; {first[True]} is CSV, and {first[False]} is not. "

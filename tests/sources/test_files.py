@@ -64,7 +64,7 @@ def test_a_source_with_no_file(tmp_path: Path) -> None:
         (str(tmp_path / "*.parquet"), f"'{tmp_path}/*.parquet' matches no file"),
         (
             tmp_path,
-            f"the directory '{tmp_path}' holds no .parquet, .parq, .pq, .arrow, .arrows, .feather, .ipc, .orc, "
+            f"the directory '{tmp_path}' holds no .parquet, .parq, .pq, .arrow, .feather, .ipc, .arrows, .orc, "
             ".csv, .csv.gz, .csv.zst, .tsv, .tsv.gz, .tsv.zst file",
         ),
         ([tmp_path / "*.pq"], f"'{tmp_path}/*.pq' matches no file"),

@@ -256,3 +256,11 @@ def test_a_table_of_many_small_chunks_is_the_table_in_one_piece(rows: int) -> No
     assert stash.vocabulary("code") == stash.vocabulary("view") == expected.vocabulary("text")
     with pytest.raises(ts.errors.DataError, match=r"'y' of the pyarrow Table is null in row 4 \(the first such\)"):
         ts.load(table.set_column(3, "y", table["y"].cast(pa.int64(), safe=False)), ["t"], entity="y")
+
+
+def test_texts_in_memory_that_are_not_utf8() -> None:
+    ends = pa.py_buffer(np.array([0, 1, 2], np.int32))
+    texts = pa.Array.from_buffers(pa.string(), 2, [None, ends, pa.py_buffer(b"a\xff")])
+    for arguments in ({"columns": ["s"]}, {"columns": ["y"], "entity": "s"}):
+        with pytest.raises(ts.errors.SourceError, match="pyarrow Table cannot be decoded: column 's': Invalid UTF8"):
+            ts.load(pa.table({"y": [1, 2], "s": texts}), **arguments)
