@@ -133,7 +133,7 @@ def _cast_batches(footer: Footer, index: int, schema: pa.Schema, names: Sequence
 
 
 def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
-    if array.type == field.type or is_text(field.type):
+    if array.type == field.type or (is_text(array.type) and is_text(field.type)):
         return array
     try:
         return array.cast(field.type)

@@ -57,6 +57,17 @@ def test_a_null_inside_a_dictionary_is_no_value() -> None:
     assert stash["n"].tolist() == [True, False, False, False]
 
 
+def test_a_file_without_any_text_has_no_value(tmp_path: Path) -> None:
+    """Its column has the null type there."""
+    for k, values in enumerate((["a", None], [None, None])):
+        write_parquet(tmp_path / f"{k}.parquet", [pa.table({"c": values, "y": [0, 1]})])
+    columns = {"c": "c", "ok": ts.is_valid("c"), "hashed": ts.hashed("c", 1)}
+    stash = ts.load(tmp_path, columns)
+    assert stash["ok"].tolist() == [True, False, False, False]
+    assert stash["c"].tolist() == stash["hashed"].tolist() == [0, -1, -1, -1]
+    assert ts.load(tmp_path, columns, filter=[("c", "not in", ["b"])]).rows == 1
+
+
 def test_masks_are_packed_and_static_and_refused_in_lists() -> None:
     source = {"e": ["x", "x", "y"], "a": [1.0, math.nan, 2.0], "b": pa.array([1, 2, None]), "c": pa.array([5, 5, None])}
     stash = ts.load(source, {"ok": ts.is_valid(["a", "b"])}, entity="e", static={"known": ts.is_valid("c")})
