@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tensorstash.columns.expression import Expression, is_expression, member_of
-from tensorstash.columns.types import value_type
+from tensorstash.columns.types import is_text, value_type
 from tensorstash.common.checks import is_listed, shown
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
@@ -148,7 +148,9 @@ def _as_array(value: Any) -> pa.Array:
 
 
 def _for_arrow(value: Any) -> Any:
-    """A value; integers that pyarrow does not take for 64 bits are decimals."""
+    """A value that pyarrow takes: large integers as decimals, times of numpy in days or hours as those of Python."""
+    if isinstance(value, np.datetime64) and np.datetime_data(value.dtype)[0] not in _UNITS:
+        return value.item()
     is_large = isinstance(value, (int, np.unsignedinteger)) and not -(2**63) <= value < 2**63
     return Decimal(int(value)) if is_large else value
 
@@ -184,7 +186,8 @@ def _checked(name: str, operator: str, value: Any) -> Any:
     if isinstance(value, _LISTS) and any(isinstance(item, float) for item in value):
         value = _as_floats(name, value)
     try:
-        if isinstance(value, _LISTS) and len({isinstance(item, bool) for item in value if item is not None}) > 1:
+        # of a list that begins with a date, Arrow would cut the clock off all times
+        if isinstance(value, _LISTS) and len({type(item) in (bool, date) for item in value if item is not None}) > 1:
             raise TypeError
         exact = _exact(value)
         _holds(name, operator, exact)
@@ -251,6 +254,9 @@ def _fitted(term: tuple[str, str, Any], schema: pa.Schema) -> Any:
         return _as_integers(operator, value, kind)
     if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         return value
+    if operator not in _COMPARISONS and not isinstance(value, _LISTS):
+        array = _as_array(value)
+        value = array.to_pylist() if pa.types.is_date(array.type) or is_text(array.type) else array
     items = list(value) if isinstance(value, _LISTS) else [value]
     _check_zones(name, value, items, kind)
     given = [item for item in items if item is not None]
@@ -291,8 +297,11 @@ def _has_zone(value: Any) -> bool | None:
 
 
 def _as_time(value: Any, kind: pa.DataType) -> pa.Scalar | None:
-    """The time of a text, or midnight of a date in the zone of the column; `None` for any other value."""
+    """The time of a text, times in the zone of the column, or midnight of a date there; `None` for any other value."""
     is_zoned = pa.types.is_timestamp(kind) and kind.tz is not None
+    if is_zoned and not isinstance(value, str) and _has_zone(value):
+        times = pa.scalar(value) if isinstance(value, datetime) else value
+        return times.cast(pa.timestamp(times.type.unit, kind.tz))  # Arrow compares few units in two zones
     is_day = type(value) is date and is_zoned
     if not isinstance(value, str) and not is_day:
         return None

@@ -4,6 +4,7 @@ from datetime import date, datetime, timedelta, timezone
 from itertools import product
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -89,7 +90,9 @@ def test_texts_of_days_with_a_clock_are_compared_with_dates() -> None:
 def test_each_text_of_a_list_is_a_time_of_its_own() -> None:
     times = pl.datetime_range(datetime(2024, 1, 1), datetime(2024, 1, 4), "1d", time_zone="Europe/Berlin", eager=True)
     frame = pl.DataFrame({"n": range(4), "t": times, "day": times.dt.date()})
-    for texts in (["2024-01-02", "2024-01-02T23:00:00Z"], ["2024-01-02", None, "2024-01-03T00:00+01:00"]):
+    first = ["2024-01-02", "2024-01-02T23:00:00Z"]
+    several: list[Any] = [first, np.array(first), pl.Series(first), ["2024-01-02", None, "2024-01-03T00:00+01:00"]]
+    for texts in several:
         assert ts.load(frame, ["n"], filter=[("t", "in", texts)])["n"].tolist() == [1, 2]
         assert ts.load(frame, ["n"], filter=[("t", "not in", texts)])["n"].tolist() == [0, 3]
     assert ts.load(frame, ["n"], filter=[("day", "in", ["2024-01-02", None])])["n"].tolist() == [1]
@@ -106,9 +109,43 @@ def test_a_date_begins_in_the_zone_of_the_times(zone: str, day: str) -> None:
     stash = ts.load(frame, {"n": ts.calendar("hour")}, time="t", filter=[("t", ">=", first.date())])
     assert stash.time is not None
     assert stash.time.tolist() == expected
-    several = ts.load(frame, {"n": ts.calendar("hour")}, time="t", filter=[("t", "in", [first.date()])])
-    assert several.time is not None
-    assert several.time.tolist() == expected[:1]
+    days: list[Any] = [[first.date()], np.array([day], "M8[D]"), pl.Series([first.date()]), pd.Series([first.date()])]
+    for values in (*days, pa.array([first.date(), None])):
+        several = ts.load(frame, {"n": ts.calendar("hour")}, time="t", filter=[("t", "in", values)])
+        assert several.time is not None
+        assert several.time.tolist() == expected[:1]
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_times_of_another_zone_are_compared_as_moments(zone: str, unit: Any) -> None:
+    moments = pl.Series([datetime(2024, 3, 31, hour) for hour in range(3)]).dt.replace_time_zone("UTC")
+    frame = pl.DataFrame({"n": range(3), "t": moments.dt.convert_time_zone(zone).dt.cast_time_unit(unit)})
+    for other in (timezone.utc, ZoneInfo("Europe/Berlin"), timezone(timedelta(hours=5, minutes=30))):
+        for k, moment in enumerate(moments):
+            time = moment.astimezone(other)
+            for value in (time, pd.Timestamp(time)):
+                assert ts.load(frame, ["n"], filter=[("t", "<", value)])["n"].tolist() == [*range(k)]
+                assert ts.load(frame, ["n"], filter=[("t", "in", [value])])["n"].tolist() == [k]
+                assert ts.load(frame, ["n"], filter=[("t", "not in", pd.Series([value]))]).rows == 2
+
+
+@pytest.mark.parametrize("kind", [pl.Date(), pl.Datetime("us")])
+def test_times_of_numpy_have_any_unit(kind: Any) -> None:
+    frame = pl.DataFrame({"n": range(2), "t": [date(2024, 1, 1), date(2024, 2, 1)]}).with_columns(
+        pl.col("t").cast(kind)
+    )
+    for value in (np.datetime64("2024-02-01"), np.datetime64("2024-02"), np.datetime64("2024-02-01T00", "h")):
+        for term in (("t", ">=", value), ("t", "in", [value])):
+            assert ts.load(frame, ["n"], filter=[term])["n"].tolist() == [1]
+
+
+def test_dates_and_times_are_not_mixed() -> None:
+    """Arrow makes dates of both if a date comes first."""
+    frame = pl.DataFrame({"t": [datetime(2024, 1, 1), datetime(2024, 1, 2, 5)]})
+    for values in ([date(2024, 1, 1), datetime(2024, 1, 2, 5)], [datetime(2024, 1, 2, 5), date(2024, 1, 1)]):
+        with pytest.raises(TypeError, match=like("filter= compares ... Write values of one type")):
+            ts.load(frame, ["t"], filter=[("t", "in", values)])
 
 
 @pytest.mark.parametrize("several", [False, True])
