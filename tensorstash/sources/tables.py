@@ -1,6 +1,7 @@
 """Sources of tables, frames and arrays in memory: from pyarrow, polars, pandas, Hugging Face, numpy and torch."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from datetime import date, datetime
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from tensorstash.sources.storage import without_null_views
 
 _LONGEST = 160  # characters of an error of Arrow
 _SMALL_ROWS = 4096  # chunks of fewer rows on the average are combined
+_OBJECTS = ("object", "a list", "a tuple")  # types of values that need not be of one type
 _UNCONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError, AttributeError)
 # how frames of one series each, by whether they are of pandas, become one frame
 _SERIES = {
@@ -50,7 +52,7 @@ def open_polars(frame: Any, wanted: Wanted) -> Source:
     names = wanted.among(types)
     check_for_polars(names)
     convert = lambda columns: frame[:, columns].to_arrow(compat_level=pl.CompatLevel.newest())  # noqa: E731
-    table = _converted(convert, names, types, "the polars frame")
+    table = _converted(convert, frame, names, types, "the polars frame")
     return _open_wanted(table, types, types, "the polars frame")
 
 
@@ -68,7 +70,7 @@ def open_pandas(frame: Any, wanted: Wanted) -> Source:
     for name in wanted.among(names):
         field_of(untyped, name, "the pandas frame")  # refuses a name of several columns
     convert = lambda columns: pa.Table.from_pandas(frame[columns], preserve_index=False)  # noqa: E731
-    table, types = _converted(convert, wanted.among(names), frame.dtypes, "the pandas frame"), [*frame.dtypes]
+    table, types = _converted(convert, frame, wanted.among(names), frame.dtypes, "the pandas frame"), [*frame.dtypes]
     for k in [k for k, name in enumerate(index.names) if name is None]:
         name, dtype = f"__index_level_{k}__", index.dtype if index.nlevels == 1 else index.levels[k].dtype
         if _is_time(dtype) and name not in names:
@@ -78,18 +80,20 @@ def open_pandas(frame: Any, wanted: Wanted) -> Source:
     return _open_wanted(table, names, dict(zip(names, types)), "the pandas frame")
 
 
-def _converted(convert: Callable[[list[str]], pa.Table], names: list[str], types: Any, where: str) -> pa.Table:
+def _converted(
+    convert: Callable[[list[str]], pa.Table], source: Any, names: list[str], types: Any, where: str
+) -> pa.Table:
     """The columns as a table. The error names the first column that cannot be converted."""
     if objects := [name for name in names if str(types[name]) == "Object"]:  # polars exports them as their addresses
         raise SchemaError(
             f"Columns must be of one type; {objects[0]!r} in {where} holds Python objects. Convert it first."
         )
     try:
-        return convert(names)
+        table = convert(names)
     except _UNCONVERTED as error:
         if len(names) > 1:
             for name in names:
-                _converted(convert, [name], types, where)
+                _converted(convert, source, [name], types, where)
             raise
         kind, whole = str(types[names[0]]), where.rpartition(" ")[2]
         remedies = [remedy for prefix, remedy in _CONVERSIONS.items() if kind.startswith(prefix)]
@@ -99,6 +103,19 @@ def _converted(convert: Callable[[list[str]], pa.Table], names: list[str], types
             f"The values of a column must have one type of Arrow; column {names[0]!r} of {where} is {kind}, which "
             f"cannot be converted: {_brief(error)}. {remedy}."
         ) from error
+    times = [field.name for field in table.schema if pa.types.is_temporal(field.type)]
+    if mixed := [name for name in times if str(types[name]) in _OBJECTS and _are_mixed(source[name])]:
+        raise SchemaError(
+            f"The times of a column are all dates, all times with a zone or all without; those of {mixed[0]!r} in "
+            f"{where} are mixed. Convert it first."
+        )
+    return table
+
+
+def _are_mixed(values: Iterable[object]) -> bool:
+    """Whether Arrow would make dates of times, or moments of local times, as the first of the values is one."""
+    times = (value for value in values if isinstance(value, date) and value == value)  # noqa: PLR0124  NaT is a date
+    return len({(isinstance(time, datetime), getattr(time, "tzinfo", None) is None) for time in times}) > 1
 
 
 def open_dataset(source: Any, wanted: Wanted) -> Source:  # noqa: ARG001  unread columns cost nothing
@@ -187,7 +204,7 @@ def open_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Source:
                 f"A column must be an array or a list of values, in the order of the rows; {name!r} is "
                 f"{type_text(values)}. {how}: {{{name!r}: {what}}}."
             )
-        tables[name] = _converted(partial(_column_of, source), [name], types, "the mapping")
+        tables[name] = _converted(partial(_column_of, source), source, [name], types, "the mapping")
     lengths = {name: table.num_rows for name, table in tables.items()}
     if len(set(lengths.values())) > 1:
         first, *_ = lengths

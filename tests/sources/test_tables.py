@@ -5,7 +5,9 @@ It reaches inside `sources/tables.py` for its pieces, and to treat a small table
 
 import math
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -201,6 +203,23 @@ def test_arrays_of_unequal_length_are_refused() -> None:
 def test_values_that_are_no_column_are_refused_by_name(values: Any) -> None:
     with pytest.raises((ts.errors.SchemaError, ts.errors.DataError, ts.errors.SourceError), match="'odd'"):
         ts.load({"y": [1, 2], "odd": values})
+
+
+@pytest.mark.parametrize("make", [list, tuple, partial(np.array, dtype=object), partial(pd.Series, dtype=object)])
+@pytest.mark.parametrize("whole", [dict, pd.DataFrame])
+def test_times_of_two_kinds_are_refused(make: Callable[[Any], Any], whole: Callable[[Any], Any]) -> None:
+    """Arrow would cut off the clocks behind a date, and take moments for local times, or these for moments of UTC."""
+    local = datetime(2024, 1, 1, 5)
+    zoned = local.replace(tzinfo=timezone(timedelta(hours=1)))
+    for first, second in permutations([local, zoned, local.date()], 2):
+        for values in ([first, second], [None, first, first, second]):
+            with pytest.raises(ts.errors.SchemaError, match=r"of a column (are|must) .* 't'"):
+                ts.load(whole({"t": make(values), "y": [*range(len(values))]}), ["y"], time="t")
+    missing = [None] if whole is dict else [None, pd.NaT]
+    for time in (local, zoned, local.date()):
+        values = [*missing, time, time]
+        stash = ts.load(whole({"t": make(values), "y": [*range(len(values))]}), {"ok": ts.is_valid("t")})
+        assert stash["ok"].tolist() == [value is time for value in values]
 
 
 def test_what_is_no_source_is_refused() -> None:
