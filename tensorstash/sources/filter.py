@@ -162,12 +162,13 @@ def _is_member(column: pc.Expression, values: pa.Array) -> pc.Expression:
     """
     if len(values) <= _FEW_VALUES:
         return reduce(or_, (column == value for value in values))
+    # this comparison fails for columns of another kind, such as booleans, which the others would convert
+    of_kind = column == values[0]
     if not pa.types.is_floating(values.type):
-        return column.isin(values)
+        return of_kind | column.isin(values)
     floats = [value for value in values.to_pylist() if not math.isnan(value)]
     zeros = [0.0, -0.0] if 0.0 in floats else []
-    # the comparison fails for columns that are not numbers, which a cast would convert
-    return (column == values[0]) | column.cast(pa.float64(), safe=False).isin([*floats, *zeros])
+    return of_kind | column.cast(pa.float64(), safe=False).isin([*floats, *zeros])
 
 
 def _checked(name: str, operator: str, value: Any) -> Any:
@@ -191,7 +192,7 @@ def _checked(name: str, operator: str, value: Any) -> Any:
             raise TypeError
         exact = _exact(value)
         _holds(name, operator, exact)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         how = f"To compare with several values, write ({name!r}, 'in', [...])"
         if operator not in _COMPARISONS and isinstance(value, _LISTS):
             types = ", ".join(sorted({type(item).__name__ for item in value if item is not None}))

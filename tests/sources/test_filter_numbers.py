@@ -150,6 +150,21 @@ def test_truth_values_beside_numbers_are_refused(values: list[Any]) -> None:
             ts.load({"x": column}, filter=[("x", "in", values)])
 
 
+@pytest.mark.parametrize("count", [1, 100])  # a few are compared one by one, many looked up in a table
+@pytest.mark.parametrize(("column", "value"), [("flag", 5), ("whole", True), ("real", True)])
+def test_truth_values_are_no_numbers_however_many_there_are(column: str, value: Any, count: int) -> None:
+    frame = pl.DataFrame({"flag": [True, False], "whole": [1, 0], "real": [1.0, 0.0]})
+    for several in ([value] * count, np.array([value] * count)):
+        for operator in ("in", "not in"):
+            with pytest.raises(ts.errors.SchemaError, match=like(f"filter= ... {column!r} ... of its type")):
+                ts.load(frame, ["whole"], filter=[(column, operator, several)])
+
+
+def test_objects_beyond_64_bits_are_refused() -> None:
+    with pytest.raises(TypeError, match=like("filter= compares ... 'n'")):
+        ts.load({"n": [1]}, ["n"], filter=[("n", "in", np.array([2**64, -1], object))])
+
+
 def test_integers_beyond_the_type_of_a_column_are_compared_as_polars_compares_them() -> None:
     frame = pl.DataFrame({"i8": pl.Series([1, -128, None], dtype=pl.Int8), "row": range(3)})
     i8 = pl.col("i8")
