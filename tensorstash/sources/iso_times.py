@@ -101,7 +101,7 @@ def _times(
         raise DataError(
             f"Text times must be in ISO 8601, {in_units if has_other_unit else 'all with a zone or all without'}; "
             f"{values[bad].as_py()!r} in column {name!r} is not (row {name_row(bad_row)}, in {label}). "
-            f"{_convert(name, values, label) or 'Write all of them alike.'}"
+            f"{_convert(name, array, label) or 'Write all of them alike.'}"
         )
     return parsed.take(texts.indices)
 
@@ -113,7 +113,7 @@ def _convert(name: str, texts: pa.Array, label: str) -> str | None:
     """
     import polars as pl
 
-    known = pl.Series(pc.unique(texts.cast(pa.large_string()).drop_null())[:_MOST_TRIED], dtype=pl.String)
+    known = pl.Series(pc.unique(decoded(texts).drop_null())[:_MOST_TRIED], dtype=pl.String)
     found = []
     for before, form in _FORMATS:
         method = "to_datetime" if ":" in form else "to_date"
@@ -131,6 +131,6 @@ def _convert(name: str, texts: pa.Array, label: str) -> str | None:
         column, form = f"frame[{name!r}]", form.replace("%S%.f", "%S.%f").replace("%B", month)
         given = f"{before!r} + {column}" if before else column
         return f"Convert it, with pandas: {column} = pd.to_datetime({given}, format={form!r}){others}."
-    column = f"pl.col({name!r})"
+    column = f"pl.col({name!r})" + (".cast(pl.String)" if pa.types.is_dictionary(texts.type) else "")
     how = f"pl.format({before + '{}'!r}, {column}){how}.alias({name!r})" if before else f"{column}{how}"
     return f"Convert it, with polars: frame.with_columns({how}){others}."

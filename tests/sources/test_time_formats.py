@@ -40,11 +40,12 @@ def remedy(error: Exception) -> str:
 def test_the_line_that_is_named_reads_the_texts(texts: list[str], times: list[Any], tmp_path: Path) -> None:
     frame = pl.DataFrame({"a time": texts, "y": [1.0, 2.0]})
     frame.write_csv(path := tmp_path / "x.csv")
-    sources: list[Any] = [frame] if texts[0].isdecimal() else [frame, path]  # of a CSV these are integers
+    coded = frame.cast({"a time": pl.Categorical})
+    sources: list[Any] = [frame, coded] if texts[0].isdecimal() else [frame, coded, path]  # of a CSV these are integers
     for source in sources:
         with pytest.raises(ts.errors.SchemaError, match=like(f"{texts[0]!r} ... with polars")) as caught:
             ts.load(source, ["y"], time="a time")
-        read = eval(remedy(caught.value), {"pl": pl, "frame": frame})
+        read = eval(remedy(caught.value), {"pl": pl, "frame": coded if source is coded else frame})
         assert [time for time, known in zip(read["a time"], times) if known] == [time for time in times if time]
         assert ts.load(read, ["y"], time="a time").rows == 2
 
