@@ -212,7 +212,7 @@ def _as_floats(name: str, value: Any) -> Any:
         return value if has_decimal else [_as_floats(name, item) for item in value]
     if isinstance(value, bool) or not isinstance(value, Integral):
         return value
-    if float(value) != value:
+    if float(value) != int(value):  # numpy compares its own integers as floats
         raise ValueError(
             f"Floats must be compared with numbers that a float can hold; filter= compares {name!r} with {value}. "
             f"Write the nearest float, {float(value)!r}."
