@@ -1,6 +1,8 @@
 """Files of ORC, stripe by stripe."""
 
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
@@ -12,17 +14,18 @@ from tensorstash.sources.read import BATCH_ROWS, Wanted
 
 def orc_footer(file: File, wanted: Wanted, readers: Readers) -> Footer:
     """The stripes of a file. pyarrow does not tell their row counts: one column of each is decoded."""
-    with readers.taken(_any, None, Decoder) as decoder:
+    with _decoder(readers) as decoder:
         [stored] = decoder.answers(schema, file)
         [rows] = decoder.answers(row_counts, file, (wanted.among(stored.names) or stored.names)[:1])
     return Footer(file, stored, rows, "stripe", _of_stripe, readers)
 
 
 def _of_stripe(footer: Footer, index: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    with footer.readers.taken(_any, None, Decoder) as decoder:
+    with _decoder(footer.readers) as decoder:
         for written in decoder.answers(stripe, footer.file, index, list(names), BATCH_ROWS):
             yield pa.ipc.open_stream(written).read_next_batch()
 
 
-def _any(_made_for: object) -> bool:
-    return True
+def _decoder(readers: Readers) -> AbstractContextManager[Decoder]:
+    key = Decoder, os.getpid()  # a forked child would take the answers to its parent
+    return readers.taken(key.__eq__, key, Decoder)

@@ -30,6 +30,16 @@ plan = ts.plan(sys.argv[1], ["int64"])
 print(plan.rows, flush=True)
 time.sleep(600)
 """
+FORKED = """
+import os, sys, tensorstash as ts
+plan = ts.plan(sys.argv[1], ["int64"])
+print(plan.rows, flush=True)
+if os.fork() == 0:
+    sys.stdin.readline()
+    print(plan.load().rows, flush=True)
+    os._exit(0)
+os.wait()
+"""
 
 
 def table() -> pa.Table:
@@ -121,6 +131,26 @@ def test_a_process_that_is_killed_is_an_error_and_the_next_load_goes_on(
         ts.load(path, ["int64"])
     monkeypatch.undo()
     assert ts.load(path, ["int64"])["int64"].tolist() == [*range(ROWS)]
+
+
+def test_a_forked_child_uses_no_process_of_its_parent(path: Path) -> None:
+    """Both would take answers that are meant for the other one. What fails in one of several stripes is read again."""
+    orc.write_table(table(), path)
+    with start(FORKED, path, warn="ignore") as caller:
+        assert caller.stdout.readline() == f"{ROWS}\n"
+        begun = decoders(caller.pid)
+        assert begun
+        for process in begun:
+            os.kill(process, signal.SIGKILL)
+        caller.stdin.write("\n")
+        caller.stdin.flush()
+        assert caller.stdout.readline() == f"{ROWS}\n"
+
+
+def test_files_of_parquet_between_them(path: Path) -> None:
+    pq.write_table(table(), path.with_name("y.parquet"))
+    path.with_name("z.orc").write_bytes(path.read_bytes())
+    assert ts.load(path.parent, ["int64"])["int64"].tolist() == [*range(ROWS)] * 3
 
 
 def test_processes_end_with_the_load_and_with_their_caller(path: Path) -> None:
