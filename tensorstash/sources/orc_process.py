@@ -3,19 +3,18 @@
 Such a process imports this file, which therefore imports neither torch nor polars.
 """
 
-import pickle
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe
 from signal import strsignal
-from subprocess import DEVNULL, PIPE, Popen
+from subprocess import DEVNULL, Popen
 from typing import Any
 from weakref import finalize
 
 import pyarrow as pa
 
 from tensorstash.sources.file import File
-from tensorstash.sources.footers import Readers
 
 _SERVE = "import sys; sys.path[:] = sys.argv[1:]; from tensorstash.sources.orc_process import serve; serve()"
 
@@ -25,80 +24,74 @@ class Decoder:
 
     def __init__(self) -> None:
         command = [sys.executable, "-c", _SERVE, *sys.path]
-        # in a session of its own, so that Ctrl-C stops the load alone
-        self._process = Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True)
+        self._pipe, theirs = Pipe()
+        with theirs:
+            self._process = Popen(
+                command,
+                stdin=theirs.fileno(),
+                stdout=DEVNULL,  # modules that it imports may print
+                stderr=DEVNULL,
+                start_new_session=True,  # so that Ctrl-C stops the load alone
+            )
         finalize(self, _end, self._process)
 
-    def answers(self, function: Callable[..., Iterator[Any]], *arguments: Any) -> Iterator[Any]:
-        """What the function yields in the process. Raises `pa.ArrowInvalid` if it ends the process."""
-        requests, answers = self._process.stdin, self._process.stdout
-        assert requests is not None
-        assert answers is not None
+    def answers(self, function: Callable[..., Iterator[Any]], file: File, *arguments: Any) -> Iterator[Any]:
+        """What the function yields of a file in the process. Raises `pa.ArrowInvalid` if it ends the process."""
         try:
-            pickle.dump((function, arguments), requests)
-            requests.flush()
-            while (answer := pickle.load(answers)) is not None:
-                if isinstance(answer, Exception):
-                    raise answer
+            self._pipe.send((function, file, arguments))
+            while not isinstance(answer := self._pipe.recv(), Exception | None):
                 yield answer
-        except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
+        except (EOFError, OSError) as error:
             status = self._process.wait()
             why = strsignal(-status) if status < 0 else f"exit status {status}"
             raise pa.ArrowInvalid(f"pyarrow's reader of ORC ended its process ({why})") from error
+        if answer is not None:
+            raise answer
 
 
 def _end(process: "Popen[bytes]") -> None:
-    with suppress(BrokenPipeError), process:
-        process.kill()
-
-
-_opened = Readers()  # of the decoding process
+    process.kill()
+    process.wait()
 
 
 def serve() -> None:
     """Answer requests until there are no more."""
-    requests, answers = sys.stdin.buffer, sys.stdout.buffer
-    with suppress(EOFError, BrokenPipeError):
+    pipe, opened, reader = Connection(sys.stdin.fileno()), None, None
+    with suppress(ConnectionError):
         while True:
-            function, arguments = pickle.load(requests)
             try:
-                for answer in function(*arguments):
-                    pickle.dump(answer, answers)
-                pickle.dump(None, answers)
-            except Exception as error:
+                function, file, arguments = pipe.recv()
+                if file != opened:
+                    from pyarrow import orc
+
+                    opened, reader = file, orc.ORCFile(file.open())
+                for answer in function(reader, *arguments):
+                    pipe.send(answer)
+                pipe.send(None)
+            except Exception as error:  # noqa: PERF203  each request has an answer
                 is_plain = isinstance(error, OSError) and error.errno  # others may not be pickled, or say less
-                pickle.dump(error if is_plain else pa.ArrowInvalid(str(error)), answers)
-            answers.flush()
+                pipe.send(error if is_plain else pa.ArrowInvalid(str(error)))
 
 
-def schema(file: File) -> Iterator[pa.Schema]:
+def schema(reader: Any) -> Iterator[pa.Schema]:
     """The columns of a file."""
-    with _opened.taken(file.__eq__, file, lambda: _reader(file)) as reader:
-        yield reader.schema
+    yield reader.schema
 
 
-def row_counts(file: File, names: list[str]) -> Iterator[list[int]]:
+def row_counts(reader: Any, names: list[str]) -> Iterator[list[int]]:
     """The row count of each stripe, for which the columns `names` are decoded."""
-    with _opened.taken(file.__eq__, file, lambda: _reader(file)) as reader:
-        rows = [reader.read_stripe(index, names).num_rows for index in range(reader.nstripes)]
-        if sum(rows) != reader.nrows:
-            raise ValueError(f"its stripes have {sum(rows):,} rows, its footer says {reader.nrows:,}")
-        yield rows
+    rows = [reader.read_stripe(index, names).num_rows for index in range(reader.nstripes)]
+    if sum(rows) != reader.nrows:
+        raise ValueError(f"its stripes have {sum(rows):,} rows, its footer says {reader.nrows:,}")
+    yield rows
 
 
-def stripe(file: File, index: int, names: list[str], rows: int) -> Iterator[pa.Buffer]:
+def stripe(reader: Any, index: int, names: list[str], rows: int) -> Iterator[pa.Buffer]:
     """The columns `names` of a stripe, in streams of Arrow IPC that hold up to `rows` rows each."""
-    with _opened.taken(file.__eq__, file, lambda: _reader(file)) as reader:
-        whole = reader.read_stripe(index, names)
+    whole = reader.read_stripe(index, names)
     whole.validate(full=True)  # nothing else checks the texts
     for start in range(0, whole.num_rows, rows):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, whole.schema) as stream:
             stream.write_batch(whole.slice(start, rows))
         yield sink.getvalue()
-
-
-def _reader(file: File) -> Any:
-    from pyarrow import orc
-
-    return orc.ORCFile(file.open())

@@ -6,15 +6,18 @@ It reaches inside `sources/orc.py` for small batches.
 import datetime as dt
 import os
 import signal
+import sys
 import time
 from decimal import Decimal
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from pyarrow import orc
 
 import tensorstash as ts
@@ -147,10 +150,31 @@ def test_a_forked_child_uses_no_process_of_its_parent(path: Path) -> None:
         assert caller.stdout.readline() == f"{ROWS}\n"
 
 
+def test_what_a_process_prints_is_no_answer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.with_name("sitecustomize.py").write_text("print('good morning')")
+    monkeypatch.setenv("PYTHONPATH", str(path.parent))
+    assert ts.load(path, ["int64"]).rows == ROWS
+
+
 def test_files_of_parquet_between_them(path: Path) -> None:
     pq.write_table(table(), path.with_name("y.parquet"))
     path.with_name("z.orc").write_bytes(path.read_bytes())
     assert ts.load(path.parent, ["int64"])["int64"].tolist() == [*range(ROWS)] * 3
+
+
+class Unknown(LocalFileSystem):  # type: ignore[misc]
+    """A file system of a module that another process cannot import."""
+
+    protocol = "unknown"
+    __module__ = "unknown"
+
+
+def test_a_file_system_that_only_this_process_knows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = ModuleType("unknown")
+    module.Unknown = Unknown
+    monkeypatch.setitem(sys.modules, "unknown", module)
+    with pytest.raises(ts.errors.SourceError, match=like("x.orc is not a readable ... No module named 'unknown'")):
+        ts.load(path, ["int64"], filesystem=Unknown())
 
 
 def test_processes_end_with_the_load_and_with_their_caller(path: Path) -> None:
