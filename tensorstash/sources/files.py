@@ -17,7 +17,7 @@ from tensorstash.errors import DataError, SourceError
 from tensorstash.sources.file import REQUESTS, File
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import Footer, Readers
-from tensorstash.sources.formats import format_of
+from tensorstash.sources.formats import FORMATS, Format, format_of
 from tensorstash.sources.hive_keys import agreeing, constant, kept_files, key_types
 from tensorstash.sources.int96 import outside_nanoseconds
 from tensorstash.sources.parquet import RowGroups
@@ -66,7 +66,7 @@ def _footers(
     progress: bool | None,
 ) -> list[Footer]:
     """The footers of the files whose keys, of these `types`, do not contradict the filter."""
-    look = partial(_footer, wanted=wanted, readers=Readers())
+    look = partial(_footer, wanted=wanted, readers={form: Readers() for form in FORMATS})
     if condition is not None and types:
         first = look(files[0])
         keys = {key: arrow for key, arrow in types.items() if key not in first.own}
@@ -75,11 +75,11 @@ def _footers(
     return map_in_threads(look, files, at_a_time, "footers", progress)
 
 
-def _footer(file: File, wanted: Wanted, readers: Readers) -> Footer:
+def _footer(file: File, wanted: Wanted, readers: Mapping[Format, Readers]) -> Footer:
     form = format_of(file.name)
     assert form.footer is not None
     try:
-        return form.footer(file, wanted, readers)
+        return form.footer(file, wanted, readers[form])
     except SourceError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:

@@ -27,5 +27,5 @@ def _of_stripe(footer: Footer, index: int, names: Sequence[str]) -> Iterator[pa.
 
 
 def _decoder(readers: Readers) -> AbstractContextManager[Decoder]:
-    key = Decoder, os.getpid()  # a forked child would take the answers to its parent
-    return readers.taken(key.__eq__, key, Decoder)
+    process = os.getpid()  # a forked child would take the answers to its parent
+    return readers.taken(process.__eq__, process, Decoder)

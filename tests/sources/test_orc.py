@@ -156,10 +156,19 @@ def test_what_a_process_prints_is_no_answer(path: Path, monkeypatch: pytest.Monk
     assert ts.load(path, ["int64"]).rows == ROWS
 
 
-def test_files_of_parquet_between_them(path: Path) -> None:
+def test_files_of_parquet_between_them_begin_no_processes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, begin = list[Decoder](), Decoder.__init__
+
+    def counted(decoder: Decoder) -> None:
+        begun.append(decoder)
+        begin(decoder)
+
+    monkeypatch.setattr(Decoder, "__init__", counted)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
     pq.write_table(table(), path.with_name("y.parquet"))
     path.with_name("z.orc").write_bytes(path.read_bytes())
     assert ts.load(path.parent, ["int64"])["int64"].tolist() == [*range(ROWS)] * 3
+    assert len(begun) == 1
 
 
 class Unknown(LocalFileSystem):  # type: ignore[misc]
