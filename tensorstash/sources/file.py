@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -57,8 +57,9 @@ class File:
         return (self.system or here()).open_input_file(self.path)
 
 
+@cache
 def here() -> "fs.FileSystem":
-    """The file system of this machine."""
+    """The file system of this machine, made once: a load may open thousands of files."""
     from pyarrow import fs  # imported in functions: it loads the clients of object stores, and frames need no files
 
     return fs.LocalFileSystem()

@@ -84,16 +84,16 @@ def find(source: Any, filesystem: Any) -> list[File] | None:
     return sorted(once.values(), key=lambda file: _natural(file.path))
 
 
-def with_paths(files: Sequence[File] | None, names: Collection[str], mentions: str, source: Any) -> list[File] | None:
+def with_paths(files: list[File] | None, names: Collection[str], mentions: str, source: Any) -> list[File] | None:
     """The files with the columns of `ts.path` that are in `names` or in the printed expression `mentions` as keys."""
     asked = [name for name in PARTS if name in names or may_mention(mentions, name)]
+    if not asked:
+        return files
     if files is None:
-        if asked:
-            raise SourceError(
-                f"ts.path({PARTS[asked[0]]!r}) is a part of the path of a file; {type_text(source)} has no files. Load "
-                "files, or name one of its columns."
-            )
-        return None
+        raise SourceError(
+            f"ts.path({PARTS[asked[0]]!r}) is a part of the path of a file; {type_text(source)} has no files. Load "
+            "files, or name one of its columns."
+        )
     return [replace(file, keys=(*file.keys, *((name, _part(file, PARTS[name])) for name in asked))) for file in files]
 
 

@@ -49,7 +49,7 @@ _OTHER_TEXTS = {
 
 
 def why_unreadable(file: File, error: Exception) -> str:
-    """Why a file is not read as Parquet or Arrow IPC, and what to do."""
+    """Why a file is not read, and what to do."""
     start = _first_bytes(file)
     if "encrypt" in str(error).lower():
         return f"it is encrypted. {_KEYS}"
