@@ -75,15 +75,16 @@ def path(tmp_path: Path) -> Path:
 
 def decoders(parent: int = os.getpid()) -> list[int]:
     """The processes that decode ORC for a process."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            status, command = (folder / "stat").read_text(), (folder / "cmdline").read_text()
-        except OSError:  # it has ended meanwhile
-            continue
-        if "orc_process" in command and int(status.rpartition(")")[2].split()[1]) == parent:
-            found.append(int(folder.name))
-    return found
+    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if decodes(folder.name, f"PPid:\t{parent}\n")]
+
+
+def decodes(process: int | str, status: str = "") -> bool:
+    """Whether a process decodes ORC, with these lines in its status. One that has ended has no command line."""
+    folder = Path("/proc", str(process))
+    try:
+        return "orc_process" in (folder / "cmdline").read_text() and status in (folder / "status").read_text()
+    except OSError:  # it is gone
+        return False
 
 
 @pytest.mark.parametrize("rows", [7, 1 << 18])
@@ -194,5 +195,5 @@ def test_processes_end_with_the_load_and_with_their_caller(path: Path) -> None:
         begun = decoders(caller.pid)
         assert begun
         caller.kill(signal.SIGKILL)
-    while any(Path(f"/proc/{process}").exists() for process in begun):
+    while any(map(decodes, begun)):
         time.sleep(0.01)
