@@ -131,6 +131,7 @@ def _convert(name: str, texts: pa.Array, label: str) -> str | None:
         column, form = f"frame[{name!r}]", form.replace("%S%.f", "%S.%f").replace("%B", month)
         given = f"{before!r} + {column}" if before else column
         return f"Convert it, with pandas: {column} = pd.to_datetime({given}, format={form!r}){others}."
-    column = f"pl.col({name!r})" + (".cast(pl.String)" if pa.types.is_dictionary(texts.type) else "")
+    is_categorical = pa.types.is_dictionary(texts.type) and label == "the polars frame"  # files have codes of any text
+    column = f"pl.col({name!r}){'.cast(pl.String)' if is_categorical else ''}"
     how = f"pl.format({before + '{}'!r}, {column}){how}.alias({name!r})" if before else f"{column}{how}"
     return f"Convert it, with polars: frame.with_columns({how}){others}."
