@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from tensorstash.columns.types import value_type
 from tensorstash.common.forks import check_pool
 from tensorstash.common.progress import bar_of
 from tensorstash.errors import SourceError
@@ -12,7 +13,7 @@ from tensorstash.sources.csv_file import Csv, open_csv
 from tensorstash.sources.csv_types import FLOATS, INTEGERS, NO_VALUES, TEXT, MisfitError, Texts, converted
 from tensorstash.sources.file import File
 from tensorstash.sources.filter import Filter
-from tensorstash.sources.hive_keys import agreeing, constant, kept_files, key_types
+from tensorstash.sources.hive_keys import columns_of_keys, kept_files, key_types
 from tensorstash.sources.read import Source, Unit, Wanted
 from tensorstash.sources.streams import collected, kept_type, spooled_parts
 
@@ -41,9 +42,13 @@ def open_csv_files(
 
     def spooled(types: Types) -> tuple[Unit, ...]:
         whole = _schema(first, types, keys)
-        schema = pa.schema([whole.field(name) for name in wanted.among(whole.names)])
-        parts = ((str(table.file), agreeing(_batches(table, schema, types), table.file)) for table in tables())
-        return spooled_parts(parts, schema, label, bar)
+        names = wanted.among(whole.names)
+        parts = (
+            (str(table.file), _batches(table, names, whole, types), columns_of_keys(table.file, stored, whole))
+            for table in tables()
+            for stored in [pa.schema([field for field in whole if field.name in table.names])]
+        )
+        return spooled_parts(parts, whole, label, bar)
 
     with bar_of(None, "parsing CSV", progress) as bar:
         try:
@@ -53,8 +58,7 @@ def open_csv_files(
             types = _types(tables(), [*types], None)
             bar.begin("parsing CSV")
             units = spooled(types)
-    kept = pa.schema([field.with_type(kept_type(field.type)) for field in _schema(first, types, keys)])
-    return Source(label, kept, units, len(units), notes, keys=frozenset(keys))
+    return Source(label, _schema(first, types, keys), units, len(units), notes, keys=frozenset(keys))
 
 
 def _opened(file: File, files: Sequence[File], wanted: Wanted) -> Csv:
@@ -79,31 +83,27 @@ def _types(tables: Iterable[Csv], names: Sequence[str], rows: int | None) -> Typ
 
 
 def _schema(table: Csv, types: Types, keys: Types) -> pa.Schema:
-    """All columns of the source; those that are not wanted have the null type."""
+    """All columns of the source, with text as dictionaries; those that are not wanted have the null type."""
     loaded = {name: FLOATS if kind == NO_VALUES else kind for name, kind in types.items()}
-    return pa.schema({**dict.fromkeys(filter(None, table.names), pa.null()), **loaded, **keys})
+    all_types = {**dict.fromkeys(filter(None, table.names), pa.null()), **loaded, **keys}
+    return pa.schema({name: kept_type(arrow) for name, arrow in all_types.items()})
 
 
-def _batches(table: Csv, schema: pa.Schema, types: Types) -> Iterator[pa.RecordBatch]:
-    """The wanted columns of a file and its partition keys; raises if a line ends before one of the columns."""
+def _batches(table: Csv, names: Sequence[str], whole: pa.Schema, types: Types) -> Iterator[pa.RecordBatch]:
+    """The columns of a file among `names`, or nulls if it has none; raises if a line ends before one of them."""
     keys = dict(table.file.keys)
-    if missing := [name for name in schema.names if name not in table.names and name not in keys]:
+    if missing := [name for name in names if name not in table.names and name not in keys]:
         raise SourceError(
             f"All files of a source need the same columns; {table.file} has no column {missing[0]!r}. Leave the column "
             "out, or write all files with the same columns."
         )
-    stored = [name for name in dict.fromkeys(table.names) if name in schema.names]
+    stored = [name for name in dict.fromkeys(table.names) if name in names]
     complete = True
     with unreadable(table.file, table):
         chosen = [converted(name, types.get(name, TEXT)) for name in stored or table.names[:1]]
         for batch in collected(table.frame().select(chosen)):
             complete = complete and not (stored and batch.column(len(stored) - 1).null_count)
-            arrays = [
-                batch.column(field.name).cast(field.type)
-                if field.name in stored
-                else constant(keys[field.name], field.type, len(batch))
-                for field in schema
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            arrays = {name: batch.column(name).cast(value_type(whole.field(name).type)) for name in stored}
+            yield pa.record_batch(arrays or {whole.names[0]: pa.nulls(len(batch))})
     if not complete and table.may_have_bad_line() and (error := bad_line(table)):
         raise error

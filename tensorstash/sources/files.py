@@ -18,7 +18,7 @@ from tensorstash.sources.file import REQUESTS, File
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import Footer, Readers
 from tensorstash.sources.formats import FORMATS, Format, format_of
-from tensorstash.sources.hive_keys import agreeing, constant, kept_files, key_types
+from tensorstash.sources.hive_keys import columns_of_keys, kept_files, key_types
 from tensorstash.sources.int96 import outside_nanoseconds
 from tensorstash.sources.parquet import RowGroups
 from tensorstash.sources.read import BATCH_ROWS, Source, Wanted, in_order
@@ -49,8 +49,9 @@ def open_files(
         footers = [replace(footer, wide=wide) for footer in footers]
         notes += tuple(f"{n!r} is read as {whole.field(n).type}: its times do not fit into ns" for n in sorted(wide))
     pieces = [
-        (footer.place(index), rows, partial(_cast_batches, footer, index, whole) if index in groups else None)
+        (footer.place(index), rows, partial(_cast_batches, footer, index, whole) if index in groups else None, keys)
         for footer, groups in zip(footers, kept)
+        for keys in [columns_of_keys(footer.file, footer.stored, whole)]
         for index, rows in enumerate(footer.rows)
     ]
     of_paths = frozenset(types).difference(*(footer.own for footer in footers))
@@ -114,21 +115,10 @@ def _in_microseconds(schema: pa.Schema, names: Iterable[str], footers: Sequence[
 
 def _cast_batches(footer: Footer, index: int, schema: pa.Schema, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The batches of a piece of a file, cast to the schema that all files share."""
-    keys, rows, place = dict(footer.file.keys), footer.rows[index], footer.place(index)
-    stored = [name for name in names if name in footer.own]
-    if stored:
-        batches = footer.decode(footer, index, stored)
-    else:  # the file need not be opened
-        sizes = (min(BATCH_ROWS, rows - start) for start in range(0, rows, BATCH_ROWS))
-        batches = (pa.record_batch({"": pa.nulls(size)}) for size in sizes)
-    for batch in agreeing(batches, footer.file, sum(footer.rows[:index])):
+    place = footer.place(index)
+    for batch in footer.decode(footer, index, names):
         columns = dict(zip(batch.schema.names, batch.columns))
-        arrays = [
-            _widened(columns[name], schema.field(name), place)
-            if name in footer.own
-            else constant(keys[name], schema.field(name).type, batch.num_rows)
-            for name in names
-        ]
+        arrays = [_widened(columns[name], schema.field(name), place) for name in names]
         yield pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 
@@ -168,7 +158,7 @@ def open_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, 
         read.append((groups, {group.id for group in fragment.row_groups if group.id in kept}, place))
         for group in fragment.row_groups:
             batches = partial(_fragment_batches, fragment, group.id, schema) if group.id in kept else None
-            pieces.append((place(group.id), group.num_rows, batches))
+            pieces.append((place(group.id), group.num_rows, batches, ()))
     if wide := _wide_times(schema, wanted, read, progress):
         raise DataError(
             f"Times must fit into their unit; column {min(wide)!r} of {label} is INT96 with times that do not fit into "

@@ -2,8 +2,9 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from tensorstash.columns.types import value_type, with_value_types
 from tensorstash.errors import DataError
 from tensorstash.sources.file import NULL_KEY, File, here
 from tensorstash.sources.filter import Filter
+from tensorstash.sources.read import Derived
 from tensorstash.sources.storage import decoded
 
 _INTEGER = re.compile("0|-?[1-9][0-9]{0,18}")
@@ -49,26 +51,39 @@ def _is_number(text: str) -> bool:
     return False
 
 
-def constant(value: str | None, arrow: pa.DataType, rows: int) -> pa.Array:
-    """The value of a key, repeated for each row."""
-    return pa.array([value], pa.string()).cast(arrow).take(pa.array(np.zeros(rows, np.int32)))
+def columns_of_keys(file: File, stored: pa.Schema, whole: pa.Schema) -> tuple[Derived, ...]:
+    """The keys of the path of a file, as columns of the types in `whole`; a `stored` column of a name is checked."""
+    return tuple(
+        Derived(field, (key,), partial(_agreeing, key, value, value_type(stored.field(key).type)))
+        if stored.get_field_index(key) >= 0
+        else Derived(field, (), partial(_constant, value, field.type))
+        for key, value in dict(file.keys).items()
+        if whole.get_field_index(key) >= 0
+        for field in [whole.field(key)]
+    )
 
 
-def agreeing(batches: Iterable[pa.RecordBatch], file: File, row: int = 0) -> Iterator[pa.RecordBatch]:
-    """The batches of a file from a row on, checked: a column has the value of the key of its name in the path."""
-    keys = dict(file.keys)
-    for batch in batches:
-        for name in keys.keys() & batch.schema.names:
-            values = decoded(batch.column(name))
-            if (at := _differ(values, keys[name]).index(True).as_py()) >= 0:
-                said = f"{name}={NULL_KEY if keys[name] is None else keys[name]}"
-                raise DataError(
-                    f"A column has the value of the key of its name in the path; {file} has {values[at].as_py()!r} in "
-                    f"column {name!r} (row {row + at:,}), and its path says {said!r}. Correct one of them; or name the "
-                    "files one by one: then their directories are no keys."
-                )
-        row += batch.num_rows
-        yield batch
+def _constant(value: str | None, arrow: pa.DataType, *_: object) -> pa.Array:
+    return pa.array([value], pa.string()).cast(arrow)
+
+
+def _agreeing(
+    name: str,
+    key: str | None,
+    stored: pa.DataType,
+    arrays: Sequence[pa.Array],
+    _place: str,
+    name_row: Callable[[int], str],
+) -> pa.Array:
+    """The column, whose values must be that of the key of its name, in the type that the file has them in."""
+    values = decoded(arrays[0]).cast(stored)
+    if (at := _differ(values, key).index(True).as_py()) >= 0:
+        raise DataError(
+            f"A column has the value of the key of its name in the path; column {name!r} has {values[at].as_py()!r} in "
+            f"row {name_row(at)}, and the path says '{name}={NULL_KEY if key is None else key}'. Correct one of them; "
+            "or name the files one by one: then their directories are no keys."
+        )
+    return arrays[0]
 
 
 def _differ(values: pa.Array, key: str | None) -> pa.Array:
@@ -76,11 +91,11 @@ def _differ(values: pa.Array, key: str | None) -> pa.Array:
     if key is None:
         return values.is_valid()
     try:
-        expected = pa.scalar(key).cast(values.type)
+        return pc.fill_null(pc.not_equal(values, pa.scalar(key).cast(values.type)), True)
     except pa.ArrowException as error:  # the text is no value of this type, or may be one of another zone
         is_untold = isinstance(error, pa.ArrowNotImplementedError) or getattr(values.type, "tz", None) is not None
-        return constant("false" if is_untold else "true", pa.bool_(), len(values))
-    return pc.fill_null(pc.not_equal(values, expected), True)
+        is_untold = is_untold or isinstance(values.type, pa.BaseExtensionType)
+        return pa.array(np.full(len(values), not is_untold))
 
 
 def kept_files(

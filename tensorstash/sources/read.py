@@ -40,7 +40,7 @@ class Derived:
     """A column that is computed from others while the source is read, and may replace one of its name."""
 
     field: pa.Field
-    inputs: tuple[str, ...]
+    inputs: tuple[str, ...]  # empty: the one value that is computed is that of every row
     compute: Compute
 
 
@@ -112,14 +112,16 @@ class Source:
         return unit.name_row(int(unit.loaded()[row - unit.start]))
 
 
-def in_order(pieces: Iterable[tuple[str, int, Decode | None]], label: str) -> tuple[Unit, ...]:
-    """Units for the pieces of a source, given as place, rows and decoder. A piece without a decoder is left out."""
+def in_order(pieces: Iterable[tuple[str, int, Decode | None, tuple[Derived, ...]]], label: str) -> tuple[Unit, ...]:
+    """Units for the pieces of a source, given as place, rows, decoder and derived columns.
+
+    A piece without a decoder is left out.
+    """
     units, start, first = [], 0, 0
-    for place, rows, decode in pieces:
+    for place, rows, decode, derived in pieces:
         if decode is not None:
-            units.append(
-                Unit(place, start, rows, decode, first, None if place == label else partial(_row, place, first))
-            )
+            name = None if place == label else partial(_row, place, first)
+            units.append(Unit(place, start, rows, decode, first, name, derived=derived))
             start += rows
         first += rows
     return tuple(units)
@@ -148,12 +150,12 @@ def with_rows(
 ) -> Source:
     """The source with the rows whose flags are true; columns that are derived later are computed of these alone.
 
-    `flags_of` takes a batch of the columns `names` and the number of its first row; without names, a batch of all rows.
+    `flags_of` takes a batch of the columns `names` and the number of its first row.
     """
 
     def chosen(unit: Unit) -> Unit:
-        batches = read(unit, names) if names else [(unit.start, pa.record_batch({"": pa.nulls(unit.rows)}))]
-        flags = np.concatenate([np.empty(0, np.bool_), *(flags_of(unit, row, batch) for row, batch in batches)])
+        found = [flags_of(unit, row, batch) for row, batch in read(unit, names)]
+        flags = np.concatenate([np.empty(0, np.bool_), *found])
         rows = int(np.count_nonzero(flags))
         if rows == unit.rows:
             return unit
@@ -200,13 +202,13 @@ def _damaged_column(unit: Unit, names: Sequence[str]) -> str | None:
 def read(unit: Unit, names: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The loaded rows of a unit as batches of these columns, each with the number of its first row among all of them.
 
-    Raises if more or fewer rows are decoded than the unit says.
+    Raises if more or fewer rows are decoded than the unit says. Without a stored column nothing is decoded.
     """
     needed, derived = _inputs(names, unit.derived)
     stored, early = _inputs(needed, unit.early)
     at, row = 0, unit.start
     with damage_named(unit, names):
-        for batch in unit.decode(stored):
+        for batch in unit.decode(stored) if stored else _rows_alone(unit.decoded):
             first, at = at, at + batch.num_rows
             if at > unit.decoded:
                 raise SourceError(f"{unit.place} is damaged: it has more rows than the {unit.decoded:,} of its footer.")
@@ -228,6 +230,12 @@ def read(unit: Unit, names: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch
         raise SourceError(f"{unit.place} is damaged: it has {at:,} rows, its footer says {unit.decoded:,}.")
 
 
+def _rows_alone(rows: int) -> Iterator[pa.RecordBatch]:
+    """Batches of rows whose values are not asked for; without a column, a batch would have no rows."""
+    for start in range(0, rows, BATCH_ROWS):
+        yield pa.record_batch({"": pa.nulls(min(BATCH_ROWS, rows - start))})
+
+
 def read_whole(source: Source, names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
     """Columns of a small table, without views."""
     batches = [batch for unit in source.units for _, batch in read(unit, names)]
@@ -246,5 +254,6 @@ def _with(
     """The columns of the decoded rows at these places, and those that are derived from them."""
     for column in derived:
         inputs = [columns[name] for name in column.inputs]
-        columns[column.field.name] = column.compute(inputs, unit.place, lambda row: unit.name_row(int(places[row])))
+        array = column.compute(inputs, unit.place, lambda row: unit.name_row(int(places[row])))
+        columns[column.field.name] = array if inputs else array.take(pa.array(np.zeros(len(places), np.int32)))
     return columns

@@ -21,7 +21,7 @@ from tensorstash.errors import SchemaError, SourceError, TensorstashError
 from tensorstash.sources.evaluate import explained, is_elementwise
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.locate import kind_of
-from tensorstash.sources.read import Source, Unit, Wanted, in_order
+from tensorstash.sources.read import Derived, Source, Unit, Wanted, in_order
 from tensorstash.sources.spool import Spool
 from tensorstash.sources.storage import decoded
 
@@ -59,7 +59,7 @@ def open_stream(source: Any, wanted: Wanted, condition: Filter | None, progress:
             if name in schema.names or not is_path:
                 field_of(schema, name, label)  # raises before the stream is used up
         with bar_of(None, "reading", progress) as bar:
-            units = spooled_parts([(label, batches(names))], pa.schema([*map(schema.field, names)]), label, bar)
+            units = spooled_parts([(label, batches(names), ())], schema, label, bar)
     except SourceError:
         raise
     except BaseException as error:  # a panic of polars is not an Exception
@@ -175,23 +175,27 @@ _OPENERS: dict[str, Callable[[Any], tuple[pa.Schema, Batches]]] = {
 
 
 def spooled_parts(
-    parts: Iterable[tuple[str, Iterable[pa.RecordBatch]]], schema: pa.Schema, label: str, bar: Bar
+    parts: Iterable[tuple[str, Iterable[pa.RecordBatch], tuple[Derived, ...]]], schema: pa.Schema, label: str, bar: Bar
 ) -> tuple[Unit, ...]:
-    """Write the batches of each part, given with its name for messages, to a file on disk, and return them as units.
+    """Write the batches of each part to a file on disk, and return them as units.
 
-    Their rows advance the bar.
+    A part is its name for messages, its batches, whose columns are in the schema, and the columns that are derived from
+    these. Their rows advance the bar.
     Each batch is written as a stream of its own, because a file would need one dictionary for all of them.
     """
     spool, written = Spool(label), []
-    for place, batches in parts:
+    for place, batches, derived in parts:
         for batch in _in_equal_pieces(batches, schema, bar):
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, batch.schema) as stream:
                 stream.write_batch(batch)
-            written.append((place, batch.num_rows, spool.size))
+            written.append((place, batch.num_rows, derived, spool.size))
             spool.append(sink.getvalue())
     whole = spool.mapped()
-    return in_order(((place, rows, partial(_spooled_batch, whole, offset)) for place, rows, offset in written), label)
+    pieces = (
+        (place, rows, partial(_spooled_batch, whole, offset), derived) for place, rows, derived, offset in written
+    )
+    return in_order(pieces, label)
 
 
 def _spooled_batch(whole: pa.Buffer, offset: int, names: Sequence[str]) -> list[pa.RecordBatch]:
@@ -222,8 +226,9 @@ def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _encoded(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
-    arrays = [_as_kept(column.combine_chunks(), field) for column, field in zip(table.columns, schema)]
-    fields = [field.with_type(array.type) for field, array in zip(schema, arrays)]
+    fields = [schema.field(name) for name in table.schema.names]
+    arrays = [_as_kept(column.combine_chunks(), field) for column, field in zip(table.columns, fields)]
+    fields = [field.with_type(array.type) for field, array in zip(fields, arrays)]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 

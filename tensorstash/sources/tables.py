@@ -137,7 +137,7 @@ def open_table(table: pa.Table, schema: pa.Schema, label: str) -> Source:
 def _sliced(label: str, schema: pa.Schema, count: int, read: Callable[[int, int, Sequence[str]], Any]) -> Source:
     """Slices of so many rows; `read` takes the first row and the number of rows of a slice, and names of columns."""
     slices = ((start, min(BATCH_ROWS, count - start)) for start in range(0, count, BATCH_ROWS))
-    units = in_order(((label, rows, partial(read, start, rows)) for start, rows in slices), label)
+    units = in_order(((label, rows, partial(read, start, rows), ()) for start, rows in slices), label)
     return Source(label, schema, units, len(units))
 
 

@@ -93,7 +93,8 @@ AGREEING: dict[str, list[pa.Array]] = {
     "7": [pa.array([7, 7]), pa.array([7.0, 7.0]), pa.array(["7", "7"]), pa.array(["7", "7"]).dictionary_encode()],
     "007": [pa.array(["007"] * 2), pa.array([7, 7], pa.uint8())],
     "0.1": [pa.array([0.1, 0.1], pa.float32()), pa.array([Decimal("0.1")] * 2, pa.decimal128(4, 1))],
-    "true": [pa.array([True, True])],
+    "1.5": [pa.array([1.5, 1.5], pa.float16())],
+    "true": [pa.array([True, True]), pa.array([1, 1], pa.int8()).cast(pa.bool8())],
     "2024-05-01": [pa.array([date(2024, 5, 1)] * 2), pa.array([datetime(2024, 5, 1)] * 2)],
     "2024-05-01 10%3A30%3A00": [pa.array([datetime(2024, 5, 1, 10, 30)] * 2)],
     "__HIVE_DEFAULT_PARTITION__": [pa.array([None, None], pa.float64()), pa.array([None, None], pa.string())],
@@ -129,7 +130,7 @@ def test_a_column_that_contradicts_its_key_is_refused(
     whole = pa.concat_arrays([array, array])
     path = tmp_path / f"y={text}" / "0.parquet"
     pq.write_table(pa.table({"y": whole, "k": range(4)}), path, row_group_size=2)
-    fragment = like(f"{path} has {found!r} in column 'y' (row {row}), and its path says 'y={text}'.")
+    fragment = like(f"column 'y' has {found!r} in row {row} ({path}, row group 0), and the path says 'y={text}'.")
     for columns in (["y"], {"n": pl.col("y").is_null()}):
         with pytest.raises(ts.errors.DataError, match=fragment):
             ts.load(tmp_path, columns)
@@ -143,15 +144,30 @@ def test_a_column_that_contradicts_its_key_is_refused(
     ):
         ipc.write_table(pa.table({"y": whole}))
     path.unlink()
-    with pytest.raises(ts.errors.DataError, match=like(f"0.arrow has {found!r} in column 'y' (row {row})")):
+    with pytest.raises(ts.errors.DataError, match=like(f"column 'y' has {found!r} in row {row} ({tmp_path}")):
         ts.load(tmp_path, ["y"])
 
 
 def test_a_csv_file_that_contradicts_its_key_is_refused(tmp_path: Path) -> None:
     (tmp_path / "y=7").mkdir()
-    (tmp_path / "y=7" / "0.csv").write_text("y,k\n7,1\n8,2\n")
-    with pytest.raises(ts.errors.DataError, match=like("0.csv has 8 in column 'y' (row 1), and its path says 'y=7'.")):
+    path = tmp_path / "y=7" / "0.csv"
+    path.write_text("y,k\n7,1\n8,2\n")
+    with pytest.raises(ts.errors.DataError, match=like(f"column 'y' has 8 in row 1 ({path}), and the path says 'y=7'")):
         ts.load(tmp_path)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "csv"])
+def test_a_key_is_a_column_of_one_file_and_the_path_of_another(ending: str, tmp_path: Path) -> None:
+    for text, columns in (("0.1", {"y": pa.array([0.1, 0.1], pa.float32()), "k": [1, 2]}), ("0.25", {"k": [3, 4]})):
+        path = tmp_path / f"y={text}" / f"0.{ending}"
+        path.parent.mkdir()
+        frame: Any = pl.from_arrow(pa.table(columns))
+        write = {"parquet": frame.write_parquet, "arrow": frame.write_ipc, "csv": frame.write_csv}[ending]
+        write(path)
+    first = 0.1 if ending == "csv" else torch.tensor(0.1).item()  # where it is a column, its values count
+    assert ts.load(tmp_path)["y"].tolist() == [first, first, 0.25, 0.25]
+    assert ts.load(tmp_path, ["y"])["y"].tolist() == [first, first, 0.25, 0.25]
+    assert ts.load(tmp_path, ["k"], filter=[("y", "==", 0.25)])["k"].tolist() == [3, 4]
 
 
 # Types of keys

@@ -21,8 +21,8 @@ def source_of(rows: Sequence[int], batch: int = 3) -> Source:
     """Units of so many rows, in batches of a few; column `a` has the number of each row in the source."""
     edges = np.cumsum([0, *rows]).tolist()
     tables = [pa.table({"a": np.arange(start, stop)}) for start, stop in pairwise(edges)]
-    pieces = [
-        (f"unit {k}", table.num_rows, lambda names, table=table: table.select(names).to_batches(batch))
+    pieces: list[Any] = [
+        (f"unit {k}", table.num_rows, lambda names, table=table: table.select(names).to_batches(batch), ())
         for k, table in enumerate(tables)
     ]
     return Source("source", tables[0].schema, in_order(pieces, "source"), len(pieces))
