@@ -29,7 +29,15 @@ def read(path: Path, name: str | None) -> pa.Table:
     """A column as pyarrow reads it, or a table without rows with all of them."""
     if path.name.endswith(WHOLE):
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            return file.schema_arrow.empty_table() if name is None else file.read(columns=[name])
+            if name is None:
+                return file.schema_arrow.empty_table()
+            table = file.read(columns=[name])
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:  # INT96 alone; in nanoseconds it may wrap
+            exact_times = file.read(columns=[name])
+        try:
+            return table if exact_times.schema == table.schema else exact_times.cast(table.schema)
+        except pa.ArrowInvalid:
+            return exact_times
     with pa.OSFile(str(path)) as opened:
         is_file = opened.read(6) == b"ARROW1"
         opened.seek(0)
@@ -110,6 +118,9 @@ def _refusal(error: Exception, text: str, source: Path, name: str, array: pa.Arr
     types = [] if array is None else [str(array.type).split("<")[0], str(getattr(array.type, "storage_type", ""))]
     has_type = isinstance(error, ts.errors.DataError) or array is None or any(one and one in text for one in types)
     has_type |= array is not None and pa.types.is_dictionary(array.type) and str(array.type.value_type) in text
+    if not has_type and name in (schema := read(source, None).schema).names:
+        extension = (schema.field(name).metadata or {}).get(b"ARROW:extension:name", b"")
+        has_type = extension != b"" and extension.decode() in text
     has_remedy = text.rstrip(".").count(". ") > 0
     return "refused" if repr(name) in text and has_type and has_remedy else f"wrong: {type(error).__name__}: {text}"
 
