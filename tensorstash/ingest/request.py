@@ -19,8 +19,8 @@ from tensorstash.common.text import cut, type_text
 from tensorstash.errors import SchemaError
 from tensorstash.ingest.like import static_like
 from tensorstash.sources.formats import FORMATS
-from tensorstash.sources.locate import is_table
 from tensorstash.sources.read import Wanted
+from tensorstash.sources.source import is_table
 from tensorstash.stash.stash import Stash
 
 if TYPE_CHECKING:

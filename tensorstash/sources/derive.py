@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from tensorstash.columns.expression import Expression, Formula
 from tensorstash.columns.extensions import extension_of, is_opaque, periods_of
 from tensorstash.columns.names import field_of
-from tensorstash.columns.time_fields import TIME, Moment
+from tensorstash.columns.time_fields import TIME
 from tensorstash.columns.types import is_list, unstorable, value_type
 from tensorstash.common.clock import epoch_hint
 from tensorstash.errors import SchemaError, SourceError, unknown
@@ -33,7 +33,6 @@ def bound(formulas: Mapping[str, Formula], time: str | None, source: Source) -> 
         if isinstance(formula, Expression):
             arrow, compute = bind(formula, name, fields, source.label)
         else:
-            assert isinstance(formula, Moment)
             if formula.field != TIME:
                 _check_times(fields[0], source)
             arrow, compute = formula.bind(fields)

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -30,17 +30,16 @@ def key_types(files: Sequence[File]) -> dict[str, pa.DataType]:
     texts: dict[str, set[str]] = {}
     for key, value in dict.fromkeys(pair for file in files for pair in file.keys):
         texts.setdefault(key, set()).update([] if value is None else [value])
-    return {key: _TEXT if key in PARTS else type_of_texts(values) for key, values in texts.items()}
+    return {key: _TEXT if key in PARTS else _type_of_texts(values) for key, values in texts.items()}
 
 
-def type_of_texts(texts: Iterable[str]) -> pa.DataType:
+def _type_of_texts(texts: set[str]) -> pa.DataType:
     """The narrowest of int64, float64, bool and text that gives each text back, so that no two of them become one."""
-    values = set(texts)
-    if all(_INTEGER.fullmatch(text) and -(1 << 63) <= int(text) < 1 << 63 for text in values):
+    if all(_INTEGER.fullmatch(text) and -(1 << 63) <= int(text) < 1 << 63 for text in texts):
         return pa.int64()
-    if all(map(_is_number, values)) and len({float(text) for text in values}) == len(values):
+    if all(map(_is_number, texts)) and len({float(text) for text in texts}) == len(texts):
         return pa.float64()
-    return pa.bool_() if values <= {"true", "false"} else _TEXT
+    return pa.bool_() if texts <= {"true", "false"} else _TEXT
 
 
 def _is_number(text: str) -> bool:
@@ -93,8 +92,11 @@ def _differ(values: pa.Array, key: str | None) -> pa.Array:
     try:
         return pc.fill_null(pc.not_equal(values, pa.scalar(key).cast(values.type)), True)
     except pa.ArrowException as error:  # the text is no value of this type, or may be one of another zone
-        is_untold = isinstance(error, pa.ArrowNotImplementedError) or getattr(values.type, "tz", None) is not None
-        is_untold = is_untold or isinstance(values.type, pa.BaseExtensionType)
+        is_untold = (
+            isinstance(error, pa.ArrowNotImplementedError)
+            or isinstance(values.type, pa.BaseExtensionType)
+            or getattr(values.type, "tz", None) is not None
+        )
         return pa.array(np.full(len(values), not is_untold))
 
 

@@ -24,8 +24,10 @@ _PERIOD = re.compile(r"(?P<year>\d{4})(?:-(?P<month>\d\d)|-?Q(?P<quarter>[1-4])|
 _NOTHING = re.compile(r"(?<=:\d\d:\d\d)(?:(\.\d*[1-9])|\.)0+(?!\d)")
 _NANOSECONDS = re.compile(r"\.\d{7}")
 
-_DAYS = "%Y-%m-%d|%Y/%m/%d|%Y.%m.%d|%Y%m%d|%d.%m.%Y|%d/%m/%Y|%m/%d/%Y|%d-%m-%Y|%m-%d-%Y|%d.%m.%y|%d/%m/%y|%m/%d/%y"
-_DAYS += "|%d %B %Y|%d-%B-%Y|%B %d %Y|%B %d, %Y"
+_DAYS = (
+    "%Y-%m-%d|%Y/%m/%d|%Y.%m.%d|%Y%m%d|%d.%m.%Y|%d/%m/%Y|%m/%d/%Y|%d-%m-%Y|%m-%d-%Y|%d.%m.%y|%d/%m/%y|%m/%d/%y"
+    "|%d %B %Y|%d-%B-%Y|%B %d %Y|%B %d, %Y"
+)
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S%.f", " %I:%M %p", " %I:%M:%S %p")
 _WHOLE = (*map("".join, product(_DAYS.split("|"), _CLOCKS)), "%Y/%m", "%m/%Y", "%B %Y", "%Y")
 # what goes before the texts, and formats to try: a day before those that have none

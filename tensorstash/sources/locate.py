@@ -33,25 +33,11 @@ _BINARY = tuple(ending for one in FORMATS if one.footer is not None for ending i
 _TEXT = tuple(ending for one in FORMATS if one.footer is None for ending in one.endings)
 _HIDDEN = re.compile(r"(^|/)[._]")
 _COLLAPSED = re.compile(r"([a-z][a-z0-9+.-]+:)/(?!/)")  # what `pathlib.Path` makes of the beginning of a URL
-# by the name of the type, so that no library has to be imported
-_TABLES = (
-    "polars.DataFrame",
-    "polars.LazyFrame",
-    "pandas.DataFrame",
-    "pyarrow.Table",
-    "pyarrow.RecordBatch",
-    "datasets.Dataset",
-)
 
 
 def kind_of(source: object) -> str:
     """The library and type of an object, such as "polars.LazyFrame"."""
     return f"{type(source).__module__.partition('.')[0].lstrip('_')}.{type(source).__name__}"
-
-
-def is_table(source: object) -> bool:
-    """Whether a source is a frame or table that can be read more than once; a mapping is neither."""
-    return kind_of(source) in _TABLES
 
 
 def is_paths(source: Any) -> bool:

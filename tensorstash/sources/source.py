@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 # `open_source` imports what reads files and streams: with pyarrow.dataset it takes as long as many loads of a frame.
 
-# by the name of the type, so that no library has to be imported
-_KINDS: dict[str, Callable[[Any, Wanted], Source]] = {
+# tables, by the name of the type, so that no library has to be imported
+_TABLES: dict[str, Callable[[Any, Wanted], Source]] = {
     "pyarrow.Table": open_arrow,
     "pyarrow.RecordBatch": open_arrow,
     "polars.DataFrame": open_polars,
@@ -54,6 +54,11 @@ _REMEDIES_OF_LISTS = {
 _CONCATENATE = " Concatenate frames first; files are a list of paths; give arrays names: {'x': array}."
 
 
+def is_table(source: object) -> bool:
+    """Whether a source is a frame or table that can be read more than once; a mapping is neither."""
+    return kind_of(source) in (*_TABLES, "polars.LazyFrame")
+
+
 def open_source(
     source: Any,
     files: Sequence[File] | None,
@@ -82,8 +87,8 @@ def open_source(
 
         return open_files(files, label_of_paths(source), wanted, condition, progress)
     kind = kind_of(source)
-    if (open_kind := _KINDS.get(kind)) is not None:
-        return open_kind(source, wanted)
+    if (open_table := _TABLES.get(kind)) is not None:
+        return open_table(source, wanted)
     if kind in _DATASETS_OF_FILES:
         from tensorstash.sources.files import open_pyarrow_dataset
 

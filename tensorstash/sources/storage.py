@@ -40,11 +40,10 @@ def _plain(array: pa.Array) -> pa.Array:
 
 def _in_order(views: pa.Array) -> pa.Array:
     """Views of lists as consecutive lists; Arrow's cast makes invalid lists."""
-    missing = views.is_null()
     holes, sizes = nulls(views), numbers(views.sizes)
     sizes = sizes if holes is None else np.where(holes, 0, sizes)
     ends = of_numbers(np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
-    return pa.LargeListArray.from_arrays(ends, views.flatten(), mask=missing if views.null_count else None)
+    return pa.LargeListArray.from_arrays(ends, views.flatten(), mask=views.is_null() if views.null_count else None)
 
 
 def _nested_lists(lists: pa.Array, shape: Sequence[int]) -> pa.Array:
