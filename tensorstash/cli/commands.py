@@ -336,7 +336,7 @@ def _facts(planned: "Plan") -> dict[str, Any]:
     return {
         "source": planned.source,
         "rows": planned.rows,
-        "bytes": planned.choice.row_bytes,
+        "bytes": planned.choice.shown_bytes,
         "free_bytes": planned.free,
         "row_groups": planned.choice.source.pieces,
         "row_groups_kept": len(planned.choice.source.units),

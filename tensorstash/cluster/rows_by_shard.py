@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import shard_of
 from tensorstash.columns.types import is_text, value_type
 from tensorstash.common.threads import in_threads
@@ -48,11 +47,11 @@ class SourceRows:
     def read(self, unit: Unit, numbers: Sequence[int]) -> Iterator[pa.Table]:
         """The rows of a unit that are in these shards, batch by batch; in a batch sorted by shard, then by row."""
         loaded = unit.loaded()
-        assert self.choice.entity is not None
-        entity = self.choice.entity.members if self.choice.entity.shape else self.choice.entity.members[0]
+        entity = self.choice.entity
+        assert entity is not None
         names, schema, chosen = self.names, self.schema, np.isin(np.arange(self.shards), numbers)
         for row, batch in read(unit, names):
-            keys = [batch.column(names.index(name)) for name in entity_columns(entity)]
+            keys = [batch.column(names.index(name)) for name in entity.members]
             entities, places = entities_of_rows(self.choice.source, entity, keys, row)
             shards = self._shards_of(entities)[places]
             order = np.argsort(shards, kind="stable")

@@ -49,8 +49,16 @@ def to_header(info: StashInfo) -> dict[str, Any]:
         for part in (info.columns, info.static)
     )
     time, known = ({} if times is None else asdict(times) for times in (info.time, info.known))
-    fields = {"rows": info.rows, "columns": columns, "static": static, "entity": info.entity, "time": time}
-    return fields | {"known": known, "frequency": info.frequency, "expressions": info.expressions}
+    return {
+        "rows": info.rows,
+        "columns": columns,
+        "static": static,
+        "entity": info.entity,
+        "time": time,
+        "known": known,
+        "frequency": info.frequency,
+        "expressions": info.expressions,
+    }
 
 
 def from_header(header: object, tensors: Mapping[str, Any]) -> StashInfo:

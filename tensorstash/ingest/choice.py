@@ -60,7 +60,7 @@ class Choice:
         return sum(pages(self.rows * column.row_bytes) for column in self.stored)
 
     @property
-    def row_bytes(self) -> int:
+    def shown_bytes(self) -> int:
         """The same without the rest of the last page of each column: what is shown, because it adds up."""
         return sum(self.rows * column.row_bytes for column in self.stored)
 

@@ -82,7 +82,6 @@ def _long_runs(rows: int, differs: Callable[[int], Bools]) -> Int64s | None:
     Most sources are grouped by entity, and to compare neighbours takes a tenth of the time of looking all texts up.
     `differs(k)` compares the first k rows with the ones that follow them.
     """
-    starts: Int64s = np.zeros(0, np.int64)
     for upto in (_HEAD, rows):
         if rows < upto:
             return None

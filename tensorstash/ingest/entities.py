@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tensorstash.columns.column import Column
 from tensorstash.columns.name_list import Names
-from tensorstash.columns.resolve import entity_column, entity_columns
 from tensorstash.columns.sharding import shard_of
 from tensorstash.common.dtypes import Bools, Int32s
 from tensorstash.common.text import counted
@@ -17,14 +17,14 @@ from tensorstash.ingest.codes import Places, Vocabulary, encoded
 from tensorstash.sources.read import Source, Unit, with_rows
 from tensorstash.sources.storage import decoded
 
-Entity = str | Sequence[str]  # `entity=` of a load
-
 
 class Entities:
     """Numbers the entities as they come, by the values of one column or the tuples of several."""
 
-    def __init__(self, columns: int) -> None:
-        self._parts = [Vocabulary() for _ in range(columns)]
+    def __init__(self, column: Column) -> None:
+        """`column` is the entity column."""
+        self.column = column
+        self._parts = [Vocabulary() for _ in column.members]
         self._tuples = Vocabulary()  # of several columns: the codes of the values of each entity, as bytes
 
     def __len__(self) -> int:
@@ -62,19 +62,18 @@ def without_nulls(array: pa.Array, name: str, source: Source, row: int) -> pa.Ar
     return array
 
 
-def entities_of_rows(source: Source, entity: Entity, arrays: Sequence[pa.Array], row: int) -> tuple[list[Any], Int32s]:
+def entities_of_rows(source: Source, entity: Column, arrays: Sequence[pa.Array], row: int) -> tuple[list[Any], Int32s]:
     """The distinct entities of the rows from `row` on, and the place of each row's entity among them, `(rows,)`.
 
-    `arrays` are those of the entity columns; a null in them is refused.
+    `arrays` are those of the members of the entity column; a null in them is refused.
     """
-    names = entity_columns(entity)
-    entities = Entities(len(names))
-    places = entities.encode([without_nulls(*column, source, row) for column in zip(arrays, names)])
+    entities = Entities(entity)
+    places = entities.encode([without_nulls(*member, source, row) for member in zip(arrays, entity.members)])
     parts = entities.values()
-    return parts[0] if isinstance(entity, str) else [*zip(*parts)], places
+    return [*zip(*parts)] if entity.shape else parts[0], places
 
 
-def rows_of_like(source: Source, entity: Entity, names: Names, progress: bool | None) -> tuple[Source, str]:
+def rows_of_like(source: Source, entity: Column, names: Names, progress: bool | None) -> tuple[Source, str]:
     """The source with the rows whose entity `like=` has, by `names`, and a warning that counts the others, if any."""
     places, strangers = Places(names), set[Any]()
 
@@ -91,19 +90,18 @@ def rows_of_like(source: Source, entity: Entity, names: Names, progress: bool | 
     return kept, f"unknown='drop' leaves out {rows} of {entities} that like= lacks, such as {such}."
 
 
-def of_shard(source: Source, entity: Entity, shard: tuple[int, int], progress: bool | None) -> Source:
+def of_shard(source: Source, entity: Column, shard: tuple[int, int], progress: bool | None) -> Source:
     """The source with the rows whose entity is in a shard, given by its number and how many there are."""
     return _of_entities(source, entity, lambda names: shard_of(names, shard[1]) == shard[0], "shard", progress)
 
 
 def _of_entities(
-    source: Source, entity: Entity, chosen: Callable[[list[Any]], Bools], what: str, progress: bool | None
+    source: Source, entity: Column, chosen: Callable[[list[Any]], Bools], what: str, progress: bool | None
 ) -> Source:
     """The source with the rows of some entities; `chosen` tells for distinct entities which these are."""
-    entity_column(source.schema, entity, source.label)  # refuses values that no entity has
 
     def flags_of(_: Unit, row: int, batch: pa.RecordBatch) -> Bools:
         names, places = entities_of_rows(source, entity, batch.columns, row)
         return chosen(names)[places]
 
-    return with_rows(source, entity_columns(entity), flags_of, what, progress)
+    return with_rows(source, entity.members, flags_of, what, progress)

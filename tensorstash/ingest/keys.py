@@ -58,7 +58,7 @@ class Keys:
 
 def read_keys(choice: Choice, draft: Draft, progress: Progress) -> Keys:
     """Decode the keys, and write entities, offsets and times to the segment."""
-    entities = Entities(len(choice.entity.members)) if choice.entity else None
+    entities = Entities(choice.entity) if choice.entity else None
     edges, codes = _read(choice, draft, progress, entities)
     names, numbers = ([None], np.zeros(1, np.int32)) if entities is None else _write_entities(choice, draft, entities)
     streaks = Streaks(edges, numbers.astype(np.int32)[codes])
@@ -71,9 +71,13 @@ def read_keys(choice: Choice, draft: Draft, progress: Progress) -> Keys:
     time, known = (_info_of(column, times) for column in (choice.time, choice.known))
     time = time and replace(time, duplicates=repeats)
     if known is not None:
-        name, events = str(choice.request.known_name), choice.request.duplicates
-        expression = choice.expressions.get(known.source)
-        known = replace(known, source=name, events=events, is_first=known_first, expression=expression)
+        known = replace(
+            known,
+            source=str(choice.request.known_name),
+            events=choice.request.duplicates,
+            is_first=known_first,
+            expression=choice.expressions.get(known.source),
+        )
     return Keys(names, offsets, places, time, known)
 
 
@@ -127,9 +131,9 @@ def _read(choice: Choice, draft: Draft, progress: Progress, entities: Entities |
         for column in choice.times:
             ticks, _ = values([given[column.members[0]]], column, place)
             draft.write(column.name, row, ticks)
-        if entities is None or choice.entity is None:
+        if entities is None:
             return None
-        edges, codes = streaks_of(entities.encode([given[member] for member in choice.entity.members]))
+        edges, codes = streaks_of(entities.encode([given[member] for member in entities.column.members]))
         return Streaks((row + edges[:-1]).astype(integer), codes)
 
     columns = [column for column in (choice.entity, *choice.times) if column]
@@ -151,8 +155,7 @@ def _read(choice: Choice, draft: Draft, progress: Progress, entities: Entities |
 
 def _duplicate_time(choice: Choice, places: Integers | None, at: int, entity: object, times: list[Int64s]) -> DataError:
     """The error for a time that occurs twice in an entity, or for two versions of it that became known together."""
-    time = choice.time
-    assert time is not None
+    time = choice.times[0]
     clock, name = Clock(time.unit, time.zone), time.members[0]
     whose = f"entity {entity!r}" if choice.entity else "the series (no entity= was given)"
     rows = [at, at + 1] if places is None else [int((places == place).argmax()) for place in (at, at + 1)]
@@ -197,8 +200,7 @@ def _zone_remedy(choice: Choice, clock: Clock, time: int) -> str:
 
 def _write_entities(choice: Choice, draft: Draft, entities: Entities) -> tuple[Names, Int64s]:
     """Write the entities of `like=` and those that it lacks; returns them, and the number of each as it came."""
-    entity = choice.entity
-    assert entity is not None
+    entity = entities.column
     assert isinstance(entity.codec, Ascending)
     known, found = entity.codec.known, names_of(map(as_arrow, entities.values()), are_tuples=bool(entity.shape))
     numbers, names = numbered(known, found)

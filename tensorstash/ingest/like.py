@@ -16,7 +16,6 @@ from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import ColumnSpec
 from tensorstash.columns.time_fields import Moment
 from tensorstash.columns.types import is_text
-from tensorstash.common.clock import Clock
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
 from tensorstash.stash.open import open_stash
@@ -98,18 +97,18 @@ def check_taken_over(
 
     `casts` says whether the load gives floating columns a type of its own.
     """
-    of_column = ("kind", "shape", "unit", "zone", "dtype")
-    pairs: list[tuple[str, Column, Column | Clock, Sequence[str]]]
-    pairs = [(column.name, column, like.about(column.name), of_column) for column in columns]
-    pairs += [(column.members[0], column, like.clock, ("unit", "zone")) for column in times]
-    for name, column, about, settings in pairs:
-        for what in settings:
-            here, there = getattr(column, what), getattr(about, what)
-            if here != there and not (what == "dtype" and casts and there.is_floating_point):
-                raise SchemaError(
-                    f"What like= names is the same in both; the {what} of {name!r} is {here} in {where}, and {there} "
-                    "in like=. Convert it, or give columns= and time= yourself."
-                )
+    settings = ("kind", "shape", "unit", "zone", "dtype")
+    both: list[tuple[str, str, Column, Any]] = [
+        *((column.name, what, column, like.about(column.name)) for column in columns for what in settings),
+        *((column.members[0], what, column, like.clock) for column in times for what in ("unit", "zone")),
+    ]
+    for name, what, column, about in both:
+        here, there = getattr(column, what), getattr(about, what)
+        if here != there and not (what == "dtype" and casts and there.is_floating_point):
+            raise SchemaError(
+                f"What like= names is the same in both; the {what} of {name!r} is {here} in {where}, and {there} "
+                "in like=. Convert it, or give columns= and time= yourself."
+            )
 
 
 def is_as_in(like: Stash, column: Column) -> bool:

@@ -97,8 +97,9 @@ def plan(
     one_of(unknown, get_args(Unknown), "unknown")
     if other is None and unknown != "keep":
         raise ValueError(f"unknown={unknown!r} is about what like= lacks, and there is no like=. Leave it out.")
-    left_out = (name for name, given in (("columns", columns), ("time", time)) if given is None)
-    of_like = frozenset(() if other is None else left_out)
+    of_like = frozenset(
+        name for name, given in (("columns", columns), ("time", time)) if other is not None and given is None
+    )
     entity, time, known = keys_like(other, entity, time, known)
     named = columns_like(other, dtype) if other is not None and columns is None else columns
     request = Request(
@@ -254,7 +255,7 @@ def load(
         >>> ts.load(data, {"x": pl.col("temp") * 4, "log": pl.col("hour").log(2)}, entity="station")["log"]
         tensor([0., 1., 0.], dtype=torch.float64)
     """
-    planned = plan(
+    return plan(
         source,
         columns,
         entity=entity,
@@ -269,7 +270,4 @@ def load(
         duplicates=duplicates,
         filesystem=filesystem,
         frequency=frequency,
-    )
-    return planned.load(
-        share=share, file=file, version=version, overwrite=overwrite, timeout=timeout, progress=progress
-    )
+    ).load(share=share, file=file, version=version, overwrite=overwrite, timeout=timeout, progress=progress)

@@ -163,7 +163,7 @@ class Plan:
 
     def __repr__(self) -> str:
         choice, request, described = self.choice, self.request, self.facts
-        least, most = choice.row_bytes, sum(told["bytes"] or 0 for told in described)
+        least, most = choice.shown_bytes, sum(told["bytes"] or 0 for told in described)
         table = [*map(cells, described)]
         size = f"{least / 1e6:,.1f}" + (f" to {most / 1e6:,.1f}" if most > least else "")
         lines = [

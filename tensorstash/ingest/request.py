@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
@@ -207,10 +208,8 @@ def _name_of(member: str | Formula, time: str | None, formulas: dict[str, Formul
     if isinstance(member, Expression) and member.is_column:
         return member.columns[0]
     text = cut(member.text(time), _LONGEST)
-    number, name = 1, text
-    while name in formulas and not _same(formulas[name], member):
-        number += 1
-        name = f"{text} #{number}"
+    names = chain([text], (f"{text} #{number}" for number in count(2)))
+    name = next(name for name in names if name not in formulas or _same(formulas[name], member))
     formulas[name] = member
     return name
 

@@ -35,8 +35,9 @@ def contents(source: Source, names: Sequence[str]) -> str:
     """A hash of columns of a source in memory, with their types."""
     digest = blake2b(digest_size=32)
     file = SimpleNamespace(write=digest.update, flush=lambda: None, close=lambda: None, closed=False)
-    fields = [source.schema.field(name) for name in names]
-    schema = pa.schema([field.with_type(without_views(pa.nulls(0, field.type)).type) for field in fields])
+    schema = pa.schema(
+        [field.with_type(without_views(pa.nulls(0, field.type)).type) for field in map(source.schema.field, names)]
+    )
     with pa.PythonFile(file, mode="w") as sink, pa.ipc.new_stream(sink, schema) as stream:
         for unit in source.units:
             for _, batch in read(unit, names):

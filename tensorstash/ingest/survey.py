@@ -1,5 +1,6 @@
 """From a request and the schema of its source to a choice: known before anything is decoded or allocated."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ from tensorstash.ingest.like import check_taken_over, column_like, entity_like, 
 from tensorstash.ingest.plan_text import type_name
 from tensorstash.ingest.request import Request, Specs, StepOrTimes
 from tensorstash.ingest.same_names import check_names
-from tensorstash.ingest.untimed import forgotten_time, is_index
+from tensorstash.ingest.untimed import forgotten_time
 from tensorstash.segments.format import MAX_HEADER
 from tensorstash.sources.derive import bound, check_utf8, fields_of, stored
 from tensorstash.sources.file import File
@@ -34,6 +35,8 @@ from tensorstash.sources.read import Source, with_derived
 from tensorstash.sources.shapes import shaped
 from tensorstash.sources.source import open_source
 
+# what pandas calls a level of an index without a name in files, which only those want who name it
+_INDEX = re.compile(r"__index_level_\d+__")
 Inputs = Mapping[str, tuple[str, ...]]  # derived columns, and the source columns that each is computed from
 
 
@@ -120,7 +123,7 @@ def _chosen_columns(request: Request, schema: pa.Schema, derived: Inputs) -> Spe
     if request.columns is not None:
         return request.columns
     named = request.keys.union(derived, *(spec.members for spec in request.static.values()))
-    return {name: ColumnSpec((name,)) for name in schema.names if name not in named and not is_index(name)}
+    return {name: ColumnSpec((name,)) for name in schema.names if name not in named and not _INDEX.fullmatch(name)}
 
 
 def _chosen_rows(request: Request, source: Source, progress: bool | None) -> tuple[Source, Sequence[str], str]:
@@ -138,11 +141,11 @@ def _chosen_rows(request: Request, source: Source, progress: bool | None) -> tup
         chosen = filtered(with_derived(source, flags), condition, ["filter="] if flags else filter_columns, progress)
         chosen = replace(chosen, schema=source.schema)
     if request.shard is not None and request.entity is not None:
-        chosen = of_shard(chosen, request.entity, request.shard, progress)
+        chosen = of_shard(chosen, entity_column(source.schema, request.entity, source.label), request.shard, progress)
     if request.like is not None and request.entity is not None and request.unknown == "drop":
-        column = entity_column(source.schema, request.entity, source.label)
-        names = names_like(request.like, column, source.schema, source.label)
-        chosen, strangers = rows_of_like(chosen, request.entity, names, progress)
+        entity = entity_column(source.schema, request.entity, source.label)
+        names = names_like(request.like, entity, source.schema, source.label)
+        chosen, strangers = rows_of_like(chosen, entity, names, progress)
     return chosen, filter_columns, strangers
 
 

@@ -1,6 +1,4 @@
-"""Loads without `time=`: the warning that a column of the source holds times, and indices of pandas without a name."""
-
-import re
+"""Loads without `time=`: the warning that a column of the source holds times."""
 
 import pyarrow as pa
 
@@ -8,13 +6,7 @@ from tensorstash.ingest.request import Request
 from tensorstash.sources.locate import is_reordered
 from tensorstash.sources.read import Source
 
-_INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls a level of an index without a name in files
 _TIMES = {arrow.id for arrow in (pa.timestamp("s"), pa.date32(), pa.date64())}
-
-
-def is_index(name: str) -> bool:
-    """Whether a column is an index of pandas without a name, which only those want who name it."""
-    return _INDEX.fullmatch(name) is not None
 
 
 def forgotten_time(request: Request, source: Source) -> str:
