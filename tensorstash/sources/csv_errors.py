@@ -35,10 +35,11 @@ def check_header(table: Csv, wanted: Wanted) -> None:
             rf"Lines of a CSV file end with \n; those of {file} end with \r. "
             f"Read it with polars: {_call(table, _OLD_MAC)}."
         )
-    if (mark := _mark(lines[0], table.separator)) is not None:
+    others = [] if table.separator in lines[0] else [mark for mark in ";\t|," if mark in lines[0]]
+    if others:
         raise SourceError(
             f"The ending of {file} stands for values separated by {table.separator!r}, but its first line has only "
-            f"{mark!r}. Read it with polars: {_call(table, _separated(lines, mark))}."
+            f"{others[0]!r}. Read it with polars: {_call(table, _separated(lines, others[0]))}."
         )
     for name in dict.fromkeys(filter(None, names)):
         if names.count(name) > 1 and wanted.among([name]):
@@ -46,11 +47,6 @@ def check_header(table: Csv, wanted: Wanted) -> None:
                 f"Column names must be unique; {file} has {names.count(name)} columns {name!r}. Rename them, or let "
                 f"polars number them: {_call(table)}."
             )
-
-
-def _mark(header: str, separator: str) -> str | None:
-    """The mark that separates the names in a header without the expected one."""
-    return None if separator in header else next((mark for mark in ";\t|," if mark in header), None)
 
 
 def _separated(lines: Sequence[str], mark: str) -> str:

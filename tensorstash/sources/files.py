@@ -105,8 +105,7 @@ def _wide_times(schema: pa.Schema, wanted: Wanted, kept: Sequence[ReadGroups], p
 def _in_microseconds(schema: pa.Schema, names: Iterable[str], footers: Sequence[Footer]) -> pa.Schema:
     """The schema with INT96 of these columns in microseconds."""
     for name in names:
-        files = (footer.groups for footer in footers if footer.groups and name in footer.own)
-        meta = next(file.meta for file in files if file.int96([name]))
+        meta = next(footer.groups.meta for footer in footers if footer.groups and footer.groups.int96([name]))
         read = pq.ParquetFile(pa.BufferReader(b""), metadata=meta, coerce_int96_timestamp_unit="us").schema_arrow
         index = schema.get_field_index(name)
         schema = schema.set(index, schema.field(index).with_type(read.field(name).type))
@@ -173,6 +172,11 @@ def open_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, 
 def _fragment_batches(
     fragment: pads.ParquetFileFragment, group: int, schema: pa.Schema, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    options = {"schema": schema, "columns": list(names), "batch_size": BATCH_ROWS}
-    chosen = fragment.subset(row_group_ids=[group])
-    yield from chosen.to_batches(**options, use_threads=False, batch_readahead=1, fragment_readahead=0)
+    yield from fragment.subset(row_group_ids=[group]).to_batches(
+        schema=schema,
+        columns=list(names),
+        batch_size=BATCH_ROWS,
+        use_threads=False,
+        batch_readahead=1,
+        fragment_readahead=0,
+    )

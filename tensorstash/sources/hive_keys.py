@@ -109,9 +109,10 @@ def kept_files(
     """
     if condition is None or condition.formula is not None or not types:
         return files
-    claims = enumerate(_claim(file, types) for file in files)
     system = here()
-    fragments = [_FORMAT.make_fragment(str(k), system, partition_expression=claim) for k, claim in claims]
+    fragments = [
+        _FORMAT.make_fragment(str(k), system, partition_expression=_claim(file, types)) for k, file in enumerate(files)
+    ]
     dataset = pads.FileSystemDataset(fragments, with_value_types(schema), _FORMAT, system)
     with suppress(pa.ArrowException):  # a filter that does not fit the columns is refused later, by name
         kept = [files[int(fragment.path)] for fragment in dataset.get_fragments(condition.fitted(schema).expression)]

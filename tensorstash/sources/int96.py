@@ -33,10 +33,16 @@ def outside_nanoseconds(fragment: pads.ParquetFileFragment, group: int, place: s
 
 def _seconds(fragment: pads.ParquetFileFragment, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The batches of a row group with INT96 as seconds, which hold every time."""
-    options = {"coerce_int96_timestamp_unit": "s", "pre_buffer": False, "buffer_size": 1 << 20}
     with (
         fragment.open() as source,
-        pq.ParquetFile(source, metadata=fragment.metadata, page_checksum_verification=True, **options) as file,
+        pq.ParquetFile(
+            source,
+            metadata=fragment.metadata,
+            pre_buffer=False,
+            buffer_size=1 << 20,
+            page_checksum_verification=True,
+            coerce_int96_timestamp_unit="s",
+        ) as file,
     ):
         yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=[*names], use_threads=False)
 

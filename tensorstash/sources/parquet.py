@@ -111,8 +111,11 @@ class RowGroups:
         """Which of these columns have times in INT96, also in lists and structs."""
         indices = {name: self.schema.get_field_index(name) for name in names}
         timed = [name for name, at in indices.items() if at >= 0 and "timestamp[ns]" in str(self.schema.field(at).type)]
-        kinds = {name: {self.meta.schema.column(leaf).physical_type for leaf in self._leaves([name])} for name in timed}
-        return [name for name in timed if "INT96" in kinds[name]]
+        return [
+            name
+            for name in timed
+            if any(self.meta.schema.column(leaf).physical_type == "INT96" for leaf in self._leaves([name]))
+        ]
 
     def with_intervals(self, names: Sequence[str]) -> pa.Schema:
         """The schema in which these columns are intervals of time, if they are: pyarrow reads them as 12 bytes each."""

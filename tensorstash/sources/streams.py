@@ -5,7 +5,7 @@ while many streams can be read only once.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -128,8 +128,12 @@ def _open_ray(source: Any) -> tuple[pa.Schema, Batches]:
 
 
 def _open_lazy(frame: "pl.LazyFrame") -> tuple[pa.Schema, Batches]:
+    import polars as pl
+
     check_pool()
-    return arrow_schema(frame.collect_schema()), lambda names: collected(frame.select(names))
+    schema = frame.collect_schema()
+    check_for_polars(schema)
+    return pl.DataFrame(schema=schema).to_arrow().schema, lambda names: collected(frame.select(names))
 
 
 def _filtered(frame: "pl.LazyFrame", condition: "pl.Expr") -> "pl.LazyFrame":
@@ -143,14 +147,6 @@ def _filtered(frame: "pl.LazyFrame", condition: "pl.Expr") -> "pl.LazyFrame":
             kept.collect_schema()
             return kept
     return frame
-
-
-def arrow_schema(schema: Mapping[str, Any]) -> pa.Schema:
-    """The Arrow schema of a polars schema."""
-    import polars as pl
-
-    check_for_polars(schema)
-    return pl.DataFrame(schema=schema).to_arrow().schema
 
 
 def collected(frame: "pl.LazyFrame") -> Iterator[pa.RecordBatch]:
