@@ -175,8 +175,16 @@ def _table(static: Any, request: Request) -> Request | None:
             f"Static columns of a table are joined by the entity columns; got {type_text(table)} as static= and "
             "no entity=. Name them as entity=."
         )
-    of_both = {name: getattr(request, name) for name in ("entity", "dtype", "shard", "like", "unknown")}
-    return with_columns(Request(source=table, argument="static", **of_both), columns, None, None)
+    of_table = Request(
+        source=table,
+        entity=request.entity,
+        dtype=request.dtype,
+        shard=request.shard,
+        like=request.like,
+        unknown=request.unknown,
+        argument="static",
+    )
+    return with_columns(of_table, columns, None, None)
 
 
 def _known(

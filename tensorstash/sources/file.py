@@ -104,8 +104,7 @@ def _place_of_url(url: str) -> File:
 
     url = _bounded(url)
     bare, mark, options = url.partition("?")
-    magic = WILDCARD.search(bare)
-    plain = bare[: magic.start()] if magic else bare
+    plain = WILDCARD.split(bare, maxsplit=1)[0]
     try:
         try:
             system, path = fs.FileSystem.from_uri(plain + mark + options)
@@ -115,7 +114,7 @@ def _place_of_url(url: str) -> File:
     except (ImportError, ValueError, OSError, pa.ArrowException) as error:
         raise SourceError(f"The file system of {without_secrets(url)} cannot be reached: {error}") from error
     scheme = f"{bare.partition('://')[0]}://" if place.scheme else ""
-    slash = "/" if magic and plain.endswith("/") and not path.endswith("/") else ""
+    slash = "/" if plain != bare and plain.endswith("/") and not path.endswith("/") else ""
     return replace(place, path=path + slash + bare[len(plain) :], scheme=scheme)
 
 
@@ -142,8 +141,7 @@ def why_absent(place: File) -> str:
 
 def before_wildcard(pattern: str) -> str:
     """The directory before the first wildcard of a pattern."""
-    magic = WILDCARD.search(pattern)
-    return pattern[: magic.start() if magic else None].rpartition("/")[0]
+    return WILDCARD.split(pattern, maxsplit=1)[0].rpartition("/")[0]
 
 
 def without_secrets(url: str) -> str:

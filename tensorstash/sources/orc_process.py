@@ -23,11 +23,10 @@ class Decoder:
     """A process that decodes files. It ends with this object, or with the process that made it."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-c", _SERVE, *sys.path]
         self._pipe, theirs = Pipe()
         with theirs:
             self._process = Popen(
-                command,
+                [sys.executable, "-c", _SERVE, *sys.path],
                 stdin=theirs.fileno(),
                 stdout=DEVNULL,  # modules that it imports may print
                 stderr=DEVNULL,
