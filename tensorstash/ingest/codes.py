@@ -241,16 +241,13 @@ class Vocabulary:
             if isinstance(self._coder, _DictCoder) and many:
                 self._coder = _PolarsCoder(self._coder.names)
             if isinstance(self._coder, _DictCoder):
-                return self._by_dict(self._coder, values)
+                if len(self) > self._first:
+                    return self._coder.codes(values)
+                # The first values get ascending codes. Often there are no others, and no code has to be changed.
+                order, codes = _order([values]), np.empty(len(values), np.int32)
+                codes[order] = self._coder.codes(values.take(of_numbers(order)))
+                return codes
         return self._coder.codes(values)
-
-    def _by_dict(self, coder: _DictCoder, values: pa.Array) -> Int32s:
-        if len(self) > self._first:
-            return coder.codes(values)
-        # The first values get ascending codes. Often there are no others, and no code has to be changed.
-        order, codes = _order([values]), np.empty(len(values), np.int32)
-        codes[order] = coder.codes(values.take(of_numbers(order)))
-        return codes
 
     def renumbering(self) -> Int32s | None:
         """The new code of each code, `(names + 1,)`, the last one for -1, so that codes ascend after the known ones.
@@ -274,5 +271,4 @@ def encoded(array: pa.Array, codes_of: Callable[[pa.Array], Any], missing: int =
 
 def bucket_codes(values: pa.Array, buckets: int) -> NDArray[np.uint64]:
     """The hashes of distinct texts or integers modulo `buckets`."""
-    texts = values.cast(pa.large_string()).cast(pa.large_binary())
-    return digests(texts.to_pylist()) % np.uint64(buckets)
+    return digests(values.cast(pa.large_string()).cast(pa.large_binary()).to_pylist()) % np.uint64(buckets)

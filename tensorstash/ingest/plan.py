@@ -155,8 +155,10 @@ class Plan:
         found += [facts(column.name, ("like=",), {}, "static") for column in choice.carried]
         found += [facts(name, (name,), types, "entity") for name in (choice.entity.members if choice.entity else ())]
         names = (choice.time.members[0] if choice.time else "", str(self.request.known_name))
-        for key, name, role in zip(choice.times, names, ("time", "known")):
-            found.append(facts(name, key.members, types, role, column=key, rows=choice.rows))
+        found += [
+            facts(name, key.members, types, role, column=key, rows=choice.rows)
+            for key, name, role in zip(choice.times, names, ("time", "known"))
+        ]
         return found
 
     __dir__ = members

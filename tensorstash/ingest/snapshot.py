@@ -46,9 +46,7 @@ class Snapshot:
         """What names the rows in the key of a segment: stamps of files, a version, or a hash of what is in memory."""
         if version is not None:
             return {"stamps": self.stamps, "version": version}
-        rows: object = self.stamps
-        if self._files is None:
-            rows = contents(self.choice.source, self.choice.read)
+        rows = contents(self.choice.source, self.choice.read) if self._files is None else self.stamps
         return rows if self.table is None else [rows, contents(self.table.source, self.table.read)]
 
     def again(self, progress: bool | None) -> "Snapshot":

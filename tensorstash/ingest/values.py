@@ -31,15 +31,13 @@ def values(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDAr
     All work is done in numpy: torch would split each piece over its own threads, which wait for one another when other
     threads use the cores.
     """
-    count = 0
     if len(column.members) == 1:
         out, count = _member(arrays[0], column, column.members[0], place)
-        out = out.reshape(-1, *column.shape)
-    else:
-        out = np.empty((len(arrays[0]), len(arrays)), DTYPES[column.dtype][1])
-        for k, (array, member) in enumerate(zip(arrays, column.members)):
-            out[:, k], more = _member(array, column, member, place)
-            count += more
+        return out.reshape(-1, *column.shape), count
+    out, count = np.empty((len(arrays[0]), len(arrays)), DTYPES[column.dtype][1]), 0
+    for k, (array, member) in enumerate(zip(arrays, column.members)):
+        out[:, k], more = _member(array, column, member, place)
+        count += more
     return out, count
 
 

@@ -178,5 +178,13 @@ def _entities(keys: Keys, start: int, stop: int) -> Int64s:
 def _info(choice: Choice, keys: Keys, columns: Sequence[Column], static: Sequence[Column]) -> StashInfo:
     members = {member for column in columns for member in column.members}
     expressions = tuple((name, text) for name, text in choice.expressions.items() if name in members)
-    entity, step = choice.request.entity, choice.written_step
-    return StashInfo(choice.rows, tuple(columns), tuple(static), entity, keys.time, keys.known, expressions, step)
+    return StashInfo(
+        rows=choice.rows,
+        columns=tuple(columns),
+        static=tuple(static),
+        entity=choice.request.entity,
+        time=keys.time,
+        known=keys.known,
+        expressions=expressions,
+        frequency=choice.written_step,
+    )
