@@ -51,8 +51,7 @@ def periods_of(field: pa.Field) -> tuple[pa.DataType, Begins] | None:
     """For periods of pandas, such as months: the type of the times at which they begin, and what computes them."""
     name, parameters = extension_of(field)
     frequency = _FREQUENCY.search(parameters) if name == "pandas.period" else None
-    meant = None if frequency is None else meant_by(frequency[1])
-    if frequency is None or meant is None:
+    if frequency is None or (meant := meant_by(frequency[1])) is None:
         return None
     unit, anchor = meant.removeprefix("1"), frequency[2] or ""
     arrow = pa.timestamp(unit if unit in _FINE else "s")

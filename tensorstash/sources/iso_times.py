@@ -38,8 +38,11 @@ _FIRST_YEAR = 1000  # an earlier one is a year of two digits, or another number
 
 def with_iso_time(source: Source, time: str | None) -> Source:
     """The source with timestamps as its time column, if that is text: its first value must be a time."""
-    index = -1 if time is None else source.schema.get_field_index(time)  # also -1 if the name is not unique
-    if time is None or index < 0 or not is_text(source.schema.field(index).type):
+    if (
+        time is None
+        or (index := source.schema.get_field_index(time)) < 0  # no such column, or several
+        or not is_text(source.schema.field(index).type)
+    ):
         return source
     batches = (batch.column(0).drop_null() for unit in source.units for _, batch in read(unit, [time]))
     texts = next((texts for texts in batches if len(texts)), None)

@@ -164,8 +164,7 @@ class RowGroups:
     def kept(self, schema: pa.Schema, condition: Filter | None) -> Collection[int]:
         """The row groups whose statistics do not contradict a filter; `schema` has the types of the columns."""
         every = range(self.meta.num_row_groups)
-        asked = None if condition is None else condition.for_statistics(schema)
-        if condition is None or asked is None:
+        if condition is None or (asked := condition.for_statistics(schema)) is None:
             return every
         names = [name for name in condition.names(schema) if name in self.schema.names]
         is_alike = all(self.schema.field(name).type == schema.field(name).type for name in names)
