@@ -24,7 +24,7 @@ from tensorstash.ingest.request import Request, Specs, StepOrTimes
 from tensorstash.ingest.same_names import check_names
 from tensorstash.ingest.untimed import forgotten_time
 from tensorstash.segments.format import MAX_HEADER
-from tensorstash.sources.derive import bound, check_utf8, fields_of, stored
+from tensorstash.sources.derive import bound, check_utf8, fields_of, with_plain_types
 from tensorstash.sources.file import File
 from tensorstash.sources.formats import format_of
 from tensorstash.sources.given_times import calendar_of
@@ -47,7 +47,7 @@ def choose(request: Request, files: Sequence[File] | None, table: Choice | None,
     """
     opened = _opened(request, files, progress)
     fields = fields_of(opened, request.named, request.sought, request.wanted.mentions)
-    typed = with_iso_time(stored(with_derived(opened, fields)), request.time)
+    typed = with_iso_time(with_plain_types(with_derived(opened, fields)), request.time)
     typed = with_iso_time(typed, request.known)
     formulas = bound(request.formulas, request.time, typed)
     computed = {column.field.name: column.inputs for column in (*fields, *formulas)}

@@ -10,7 +10,7 @@ from tensorstash.common.progress import bar_of
 from tensorstash.errors import SourceError
 from tensorstash.sources.csv_errors import bad_line, check_header, check_texts, unreadable
 from tensorstash.sources.csv_file import Csv, open_csv
-from tensorstash.sources.csv_types import FLOATS, INTEGERS, NO_VALUES, TEXT, MisfitError, Texts, converted
+from tensorstash.sources.csv_types import FLOATS, INTEGERS, NO_VALUES, TEXT, ColumnTexts, MisfitError, converted
 from tensorstash.sources.file import File
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.hive_keys import columns_of_keys, kept_files, key_types
@@ -70,7 +70,7 @@ def _opened(file: File, files: Sequence[File], wanted: Wanted) -> Csv:
 
 def _types(tables: Iterable[Csv], names: Sequence[str], rows: int | None) -> Types:
     """The types of columns that fit the first `rows` of each file, or all of them."""
-    columns = {name: Texts() for name in names}
+    columns = {name: ColumnTexts() for name in names}
     for table in tables:
         there = [name for name in names if name in table.names]
         with unreadable(table.file, table):

@@ -12,7 +12,7 @@ from tensorstash.columns.names import check_for_polars
 from tensorstash.columns.number_texts import number_share
 from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.csv_file import MISSING, Csv, records
-from tensorstash.sources.csv_types import FLOATS, INTEGERS, LARGE_INTEGERS, TEXT, MisfitError, Texts
+from tensorstash.sources.csv_types import FLOATS, INTEGERS, LARGE_INTEGERS, TEXT, ColumnTexts, MisfitError
 from tensorstash.sources.evaluate import first_line
 from tensorstash.sources.file import File
 from tensorstash.sources.read import Wanted
@@ -56,7 +56,7 @@ def _separated(lines: Sequence[str], mark: str) -> str:
     return f"separator={mark!r}" + (", decimal_comma=True" if has_comma else "") + skipped
 
 
-def check_texts(columns: Mapping[str, Texts]) -> None:
+def check_texts(columns: Mapping[str, ColumnTexts]) -> None:
     """Raise if integers have leading zeros, or if text is numbers or times but for a few values."""
     for name, texts in columns.items():
         if texts.type == LARGE_INTEGERS:
@@ -81,7 +81,7 @@ def _check_zeros(name: str, text: str, table: Csv) -> None:
         )
 
 
-def _refuse(name: str, texts: Texts, what: str, kind: pa.DataType) -> None:
+def _refuse(name: str, texts: ColumnTexts, what: str, kind: pa.DataType) -> None:
     text, table = texts.misfits[kind]
     dtype, missing, then = "pl.String", [text], ""
     if kind != FLOATS:

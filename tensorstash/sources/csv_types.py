@@ -28,7 +28,7 @@ class MisfitError(Exception):
 
 
 @dataclass(slots=True)
-class Texts:
+class ColumnTexts:
     """The texts of a column, as far as they were seen."""
 
     first: dict[str, None] = field(default_factory=dict)  # distinct ones, in order

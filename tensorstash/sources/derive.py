@@ -71,7 +71,7 @@ def check_utf8(source: Source) -> None:
         ) from error
 
 
-def stored(source: Source) -> Source:
+def with_plain_types(source: Source) -> Source:
     """The source with each column in its plain type; reading a column whose stored values do not say it is an error."""
     # most columns are plain, and there may be thousands
     fields = (field for field in source.schema if field.metadata or not pa.types.is_primitive(field.type))

@@ -12,7 +12,7 @@ from tensorstash.common.calendar import Calendar
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import DataError, SchemaError
-from tensorstash.sources.derive import stored
+from tensorstash.sources.derive import with_plain_types
 from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.read import Wanted, read_whole
 from tensorstash.sources.source import open_source
@@ -26,7 +26,7 @@ def times_of(given: Any) -> pa.ChunkedArray:
     opened = open_source(source, None, Wanted(None), None, progress=False)
     if not opened.rows:
         raise ValueError(f"A calendar has at least one time, and {_NAME} is empty. Give all times that exist.")
-    times = with_iso_time(stored(opened), _NAME)
+    times = with_iso_time(with_plain_types(opened), _NAME)
     return read_whole(times, [_NAME])[_NAME].cast(value_type(times.schema.field(_NAME).type))
 
 
