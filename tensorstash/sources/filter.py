@@ -26,11 +26,14 @@ from tensorstash.errors import SchemaError
 from tensorstash.sources.iso_times import without_zeros
 from tensorstash.sources.pyarrow_texts import has_positions
 from tensorstash.sources.read import Wanted
+from tensorstash.sources.storage import decoded
 
 _COMPARISONS = {"=": eq, "==": eq, "!=": ne, "<": lt, ">": gt, "<=": le, ">=": ge}
 _OPERATORS = (*_COMPARISONS, "in", "not in")
 _FEW_VALUES = 64  # so many values of a list are compared one by one
 _LISTS = (list, tuple, set, frozenset, range)
+_APART = (bool, np.bool_, date)  # of which Arrow makes numbers and times, or the other way round, in lists of both
+_LEAST, _MOST = 1e-20, 1e38  # of floats that are compared with decimals digit by digit, which may have 76 of them
 _UNITS = ("s", "ms", "us", "ns")
 
 Clauses = tuple[tuple[tuple[str, str, Any], ...], ...]  # OR of ANDs of (column, operator, value)
@@ -142,15 +145,16 @@ def _holds(name: str, operator: str, value: Any) -> pc.Expression:
 
 def _as_array(value: Any) -> pa.Array:
     """The values of a list."""
-    if isinstance(value, _LISTS):
-        return pa.array([*map(_for_arrow, value)])
-    return value if isinstance(value, pa.Array) else pa.array(value)
+    return decoded(pa.array([*map(_for_arrow, value)] if isinstance(value, _LISTS) else value))
 
 
 def _for_arrow(value: Any) -> Any:
     """A value that pyarrow takes: large integers as decimals, times of numpy in days or hours as those of Python."""
     if isinstance(value, np.datetime64) and np.datetime_data(value.dtype)[0] not in _UNITS:
-        return value.item()
+        time = value.item()
+        if isinstance(time, int):  # Python has none that is so fine, or so far away
+            raise TypeError("no time of Python")
+        return time
     is_large = isinstance(value, (int, np.unsignedinteger)) and not -(2**63) <= value < 2**63
     return Decimal(int(value)) if is_large else value
 
@@ -174,21 +178,19 @@ def _is_member(column: pc.Expression, values: pa.Array) -> pc.Expression:
 def _checked(name: str, operator: str, value: Any) -> Any:
     """The value with its times as Arrow; raises if no column can be compared with it. Its column is checked later."""
     text = " ".join(repr(value).split())
-    if value is None and operator not in ("in", "not in"):
-        raise ValueError(
-            f"A comparison with a null is never true; filter= has ({name!r}, {operator!r}, None). Write an expression: "
-            f"pc.field({name!r}).is_null(), or ~pc.field({name!r}).is_null()."
-        )
     several = isinstance(value, Sized) and is_listed(value)
+    if several and str(getattr(value, "dtype", "")).lower() == "object":  # of which Arrow would make times of one kind
+        value = [item for item in value if item is None or item == item]  # noqa: PLR0124  without NaN, NaT and the like
     if operator in ("in", "not in") and not several:
         raise TypeError(
             f"The operator {operator!r} needs a list of values; {name!r} is compared with {text}. Write [{text}]."
         )
     if isinstance(value, _LISTS) and any(isinstance(item, float) for item in value):
-        value = _as_floats(name, value)
+        # Arrow takes decimals with integers, not with floats
+        has_decimal = any(isinstance(item, Decimal) for item in value)
+        value = value if has_decimal else _as_floats(name, value)
     try:
-        # of a list that begins with a date, Arrow would cut the clock off all times
-        if isinstance(value, _LISTS) and len({type(item) in (bool, date) for item in value if item is not None}) > 1:
+        if isinstance(value, _LISTS) and len({type(item) in _APART for item in value if item is not None}) > 1:
             raise TypeError
         exact = _exact(value)
         _holds(name, operator, exact)
@@ -201,23 +203,39 @@ def _checked(name: str, operator: str, value: Any) -> Any:
             f"filter= compares a column with numbers, texts, dates and times; {name!r} is compared with {text}, "
             f"{type_text(value)}. {how}."
         ) from error
+    if operator in _COMPARISONS and not pa.scalar(_for_arrow(exact)).is_valid:
+        raise ValueError(
+            f"A comparison with a null is never true; filter= has ({name!r}, {operator!r}, {text}). Write an "
+            f"expression: pc.field({name!r}).is_null(), or ~pc.field({name!r}).is_null()."
+        )
     return exact
 
 
 def _as_floats(name: str, value: Any) -> Any:
-    """Integers, alone or in a list, as floats: Arrow refuses some integers that a float can hold."""
+    """Numbers, alone or in a list, as floats: Arrow refuses some integers that a float can hold, and half floats.
+
+    A decimal is the nearest float, which Arrow often misses.
+    """
     if isinstance(value, _LISTS):
-        # Arrow takes decimals with integers, not with floats
-        has_decimal = any(isinstance(item, Decimal) for item in value)
-        return value if has_decimal else [_as_floats(name, item) for item in value]
-    if isinstance(value, bool) or not isinstance(value, Integral):
+        return [_as_floats(name, item) for item in value]
+    number = _number(value)
+    if number is None:
         return value
-    if float(value) != int(value):  # numpy compares its own integers as floats
+    if not isinstance(number, float) and number == int(number) != float(number):
         raise ValueError(
             f"Floats must be compared with numbers that a float can hold; filter= compares {name!r} with {value}. "
             f"Write the nearest float, {float(value)!r}."
         )
-    return float(value)
+    return float(number)
+
+
+def _number(value: Any) -> int | float | Decimal | None:
+    """A number as one of Python, which compares all of its own exactly; `None` for what is none."""
+    if isinstance(value, bool) or not isinstance(value, (Real, Decimal)):
+        return None
+    if isinstance(value, Integral):
+        return int(value)
+    return value if isinstance(value, Decimal) else float(value)
 
 
 def _as_integers(operator: str, value: Any, kind: pa.DataType) -> Any:
@@ -244,15 +262,31 @@ def _whole(operator: str, value: float, below: int, above: int) -> int:
     return math.floor(bounded) if operator in ("<=", ">") or bounded == int(bounded) else below
 
 
+def _as_decimals(operator: str, value: Any, kind: pa.DataType) -> Any:
+    """Numbers, alone or in a list, as decimals: Arrow would make floats of the column, and not always the nearest."""
+    if operator not in _COMPARISONS:
+        items = [_as_decimals("==", item, kind) for item in _as_array(value).to_pylist() if item is not None]
+        are_numbers = all(isinstance(item, (pa.Scalar, float)) for item in items)
+        # the column has no others
+        return [item for item in items if getattr(item, "type", None) == kind] if are_numbers else value
+    number = _number(value)
+    if number is None or (isinstance(number, float) and number and not _LEAST <= abs(number) <= _MOST):
+        return value
+    exact = pa.scalar(Decimal(str(number)))
+    with suppress(pa.ArrowException):
+        return exact.cast(kind)
+    return exact.cast(pa.decimal256(exact.type.precision, exact.type.scale))
+
+
 def _fitted(term: tuple[str, str, Any], schema: pa.Schema) -> Any:
     """The value of a term in the type of its column: numbers, and dates and texts in ISO 8601 as dates and times."""
     name, operator, value = term
     index = schema.get_field_index(name)
     kind = value_type(schema.field(index).type) if index >= 0 else pa.null()
     if pa.types.is_floating(kind):
-        return _as_floats(name, value)
-    if pa.types.is_integer(kind):
-        return _as_integers(operator, value, kind)
+        return _as_floats(name, value if operator in _COMPARISONS else _as_array(value).to_pylist())
+    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        return (_as_integers if pa.types.is_integer(kind) else _as_decimals)(operator, value, kind)
     if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         return value
     if operator not in _COMPARISONS and not isinstance(value, _LISTS):
@@ -333,7 +367,8 @@ def _exact(value: Any) -> Any:
     if polars is not None and isinstance(value, polars.Series):
         return value.to_arrow()
     several = isinstance(value, _LISTS)
-    items = list(value) if several else [value]
+    items = [_plain(item) for item in (value if several else [value])]
+    value = items if several else items[0]
     if pandas is None or not any(isinstance(item, (pandas.Timestamp, pandas.Timedelta)) for item in items):
         return value
     times = pandas.Series(items)
@@ -341,3 +376,9 @@ def _exact(value: Any) -> Any:
         raise TypeError("times of one kind and zone")
     array = pa.array(times)
     return array if several else array[0]
+
+
+def _plain(value: Any) -> Any:
+    """A scalar of Arrow as an object of Python, but for times of day and moments, which may have nanoseconds."""
+    is_exact = isinstance(value, pa.Scalar) and (not pa.types.is_temporal(value.type) or pa.types.is_date(value.type))
+    return value.as_py() if is_exact else value

@@ -162,9 +162,82 @@ def test_truth_values_are_no_numbers_however_many_there_are(column: str, value: 
                 ts.load(frame, ["whole"], filter=[(column, operator, several)])
 
 
-def test_objects_beyond_64_bits_are_refused() -> None:
-    with pytest.raises(TypeError, match=like("filter= compares ... 'n'")):
-        ts.load({"n": [1]}, ["n"], filter=[("n", "in", np.array([2**64, -1], object))])
+def test_arrays_of_objects_are_compared_as_lists() -> None:
+    source = {"n": [1, -1, 3], "f": [1.0, 0.5, -1.0]}
+    for members in (np.array([2**64, -1, None], object), pl.Series([2**64, -1], dtype=pl.Object)):
+        assert ts.load(source, ["n"], filter=[("n", "in", members)])["n"].tolist() == [-1]
+    for mixed in ([0.5, True], [True, 2], [np.True_, 1], [np.True_, 1, 0.5]):
+        for values in (mixed, np.array(mixed, object)):
+            with pytest.raises(TypeError, match=like("filter= compares ... 'f'")):
+                ts.load(source, ["n"], filter=[("f", "in", values)])
+
+
+DIGITS = ["6.1582448596780", "0.1", "0.3", "-12345.678901", "1e20", "9007199254740993.5"]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_decimals_beside_floats_are_their_nearest_floats(dtype: Any) -> None:
+    """Arrow itself misses the nearest float of about every seventh decimal, and rounds those of long lists."""
+    decimals = [Decimal(text) for text in DIGITS]
+    column = np.array([*map(float, decimals)], dtype)
+    source = {"f": column, "row": np.arange(len(column))}
+    others = [Decimal(n) + Decimal("0.7") for n in range(-80, 0)]
+    for decimal in decimals:
+        expected = np.flatnonzero(column.astype(np.float64) == float(decimal)).tolist()
+        for operator_, value in (
+            ("==", decimal),
+            ("in", [decimal]),
+            ("in", [decimal, *others]),
+            ("in", pa.array([decimal, *others])),
+        ):
+            assert ts.load(source, ["row"], filter=[("f", operator_, value)])["row"].tolist() == expected
+    for operator_, value in (("<", Decimal(2**53 + 1)), ("in", [Decimal(2**53 + 1)]), ("in", [1, 2**63 + 1])):
+        with pytest.raises(ValueError, match=like("numbers that a float can hold ... 'f'")):
+            ts.load(source, ["row"], filter=[("f", operator_, value)])
+
+
+def test_decimals_are_compared_with_numbers_digit_by_digit(tmp_path: Path) -> None:
+    """A float is the decimal that it is printed as. Arrow itself rounds the column, or has not enough digits."""
+    values = [*map(Decimal, DIGITS), Decimal(2**53 + 1), Decimal("0.0001"), Decimal(2), None]
+    table = pa.table({"d": pa.array(values, pa.decimal128(38, 13)), "row": range(len(values))})
+    file = write_parquet(tmp_path / "d.parquet", [table.slice(k, 2) for k in range(0, len(values), 2)])
+    numbers: list[Any] = [
+        6.158244859678,
+        0.1,
+        np.float32(0.5),
+        2,
+        np.int8(2),
+        2**53 + 1,
+        2**53,
+        2.0**53,
+        1e20,
+        -1e300,
+        1e-4,
+    ]
+    numbers += [Decimal("0.10000000000000000001"), Decimal("0.1"), Decimal(10**30), 1e-300, math.inf, 0.0]
+    for number in numbers:
+        exact = Decimal(repr(float(number)) if isinstance(number, (float, np.floating)) else str(number))
+        for source in (table, file):
+            for op in (*COMPARE, "in", "not in"):
+                lists = ([number], [number, *[type(number)(n) for n in range(-90, -20)]])
+                for value in lists if op in ("in", "not in") else (number,):
+                    term = ("d", op, [exact] if isinstance(value, list) else exact)
+                    expected = [row for row, cell in enumerate(values) if satisfies({"d": cell}, term)]
+                    assert ts.load(source, ["row"], filter=[("d", op, value)])["row"].tolist() == expected, (op, number)
+    for op, rows in (("==", []), ("<", []), ("!=", [*range(len(values) - 1)])):
+        assert ts.load(file, ["row"], filter=[("d", op, math.nan)])["row"].tolist() == rows
+    with pytest.raises(ts.errors.SchemaError, match=like("filter= ... 'd' is decimal")):
+        ts.load(table, ["row"], filter=[("d", "==", True)])
+
+
+def test_half_floats_and_scalars_of_arrow_are_numbers() -> None:
+    halves = np.array([0.5, 0.1, 2.0], np.float16)
+    table = pa.table({"h": halves, "u": pa.array([1, 2, 3], pa.uint64()), "row": [0, 1, 2]})
+    half, several = np.float16(0.1), np.array([0.1], np.float16)
+    for term in (("h", "==", half), ("h", "in", [half]), ("h", "in", several), ("h", "in", pa.array(several))):
+        assert ts.load(table, ["row"], filter=[term])["row"].tolist() == [1]
+    for term in (("h", "==", pa.scalar(half, pa.float16())), ("u", "==", pa.scalar(2)), ("u", "<=", pa.scalar(2.5))):
+        assert ts.load(table, ["row"], filter=[term])["row"].tolist()[-1] == 1
 
 
 def test_integers_beyond_the_type_of_a_column_are_compared_as_polars_compares_them() -> None:

@@ -110,7 +110,10 @@ def test_a_date_begins_in_the_zone_of_the_times(zone: str, day: str) -> None:
     assert stash.time is not None
     assert stash.time.tolist() == expected
     days: list[Any] = [[first.date()], np.array([day], "M8[D]"), pl.Series([first.date()]), pd.Series([first.date()])]
-    for values in (*days, pa.array([first.date(), None])):
+    for value in (pa.scalar(first.date()), pa.scalar(first.date(), pa.date64())):
+        assert ts.load(frame, {"n": ts.calendar("hour")}, time="t", filter=[("t", "==", value)]).rows == 1
+        days.append([value])
+    for values in (*days, pa.array([first.date(), None]), pa.array([first.date()]).dictionary_encode()):
         several = ts.load(frame, {"n": ts.calendar("hour")}, time="t", filter=[("t", "in", values)])
         assert several.time is not None
         assert several.time.tolist() == expected[:1]
@@ -144,8 +147,26 @@ def test_dates_and_times_are_not_mixed() -> None:
     """Arrow makes dates of both if a date comes first."""
     frame = pl.DataFrame({"t": [datetime(2024, 1, 1), datetime(2024, 1, 2, 5)]})
     for values in ([date(2024, 1, 1), datetime(2024, 1, 2, 5)], [datetime(2024, 1, 2, 5), date(2024, 1, 1)]):
-        with pytest.raises(TypeError, match=like("filter= compares ... Write values of one type")):
-            ts.load(frame, ["t"], filter=[("t", "in", values)])
+        for several in (values, np.array(values, object), pd.Series(values, dtype=object)):
+            with pytest.raises(TypeError, match=like("filter= compares ... Write values of one type")):
+                ts.load(frame, ["t"], filter=[("t", "in", several)])
+
+
+@pytest.mark.parametrize(
+    "value", [np.datetime64("NaT"), np.datetime64("NaT", "ns"), pa.scalar(None, pa.timestamp("us"))]
+)
+def test_a_time_that_is_missing_is_a_null(value: Any) -> None:
+    frame = pl.DataFrame({"t": [datetime(2024, 1, 1), None]})
+    with pytest.raises(ValueError, match=like("comparison with a null is never true ... Write an expression")):
+        ts.load(frame, ["t"], filter=[("t", "!=", value)])
+    assert ts.load(frame, ["t"], filter=[("t", "not in", [value])]).rows == 1
+
+
+def test_times_of_numpy_that_python_has_not_are_no_integers() -> None:
+    for value in (np.datetime64(1, "ps"), np.datetime64(10**9, "D"), np.datetime64(1, "as")):
+        for term in (("n", "==", value), ("n", "in", [value])):
+            with pytest.raises(TypeError, match=like("filter= compares ... 'n'")):
+                ts.load({"n": [1, 10**9]}, filter=[term])
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -201,6 +222,8 @@ def test_nanoseconds_of_pandas_and_polars_are_kept(zone: str | None) -> None:
             {time},
             [None, time],
             pd.Series([time]),
+            pd.Series([time], dtype=object),
+            np.array([time, None], object),
             pl.Series([time.value]).cast(pl.Datetime("ns", zone)),
         ):
             assert kept("in", several) == [k]
