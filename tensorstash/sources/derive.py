@@ -131,6 +131,11 @@ def fields_of(source: Source, names: Set[str], sought: Set[str], mentions: str) 
     return tuple(chosen)
 
 
+def paths_in(column: pa.Field) -> list[str]:
+    """The paths of all fields in a struct column; none of any other column."""
+    return [field.field.name for field in _fields(column.name, column.name, (), unwrapped_type(column.type))]
+
+
 def _fields(root: str, path: str, indices: tuple[int, ...], arrow: pa.DataType) -> Iterator[Derived]:
     """All fields in a struct column, at any depth; their names may contain dots."""
     for index in range(arrow.num_fields if pa.types.is_struct(arrow) else 0):

@@ -9,6 +9,7 @@ from tensorstash.columns.extensions import extension_of, is_opaque, periods_of
 from tensorstash.columns.names import field_of
 from tensorstash.columns.types import field_type, is_bfloat16, is_text, value_type
 from tensorstash.errors import SourceError
+from tensorstash.sources.derive import paths_in
 from tensorstash.sources.read import Wanted
 
 _MOST_SHOWN = 10
@@ -40,6 +41,10 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
                 continue
             differences += [(file, f"{names[file]} {why}") for file in which]
         unified[name] = whole
+        # the fields of structs are columns too
+        for path in wanted.among(paths_in(whole)):
+            lacking = (which for field, (_, which) in zip(fields, kinds) if field and path not in paths_in(field))
+            differences += [(file, f"{names[file]} has no column {path!r}") for which in lacking for file in which]
         types = dict.fromkeys(map(field_type, found))
         if len(types) > 1 and not is_text(whole.type):
             notes.append(f"{name!r} is read as {whole.type}: the files have it as {', '.join(types)}")

@@ -88,3 +88,21 @@ def test_paths_are_told_from_columns_and_from_mistakes() -> None:
     message = "'a' of the pyarrow Table has two 'b'"
     with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.load(twice, {"x": "a.b"})
+
+
+def test_a_field_that_one_file_lacks_is_a_difference_where_it_is_read(tmp_path: Path) -> None:
+    """As a column is; it is none where only other fields of its column are read."""
+    for name, wind in (("a", {"speed": 1.0, "from": {"degrees": 2}}), ("b", {"speed": 3.0, "from": {"name": "n"}})):
+        write_parquet(tmp_path / f"{name}.parquet", [pa.table({"t": [1], "wind": [wind]})])
+    lacking = "All files of a source need the same columns ... b.parquet has no column 'wind.from.degrees'."
+    for columns in ({"x": "wind.from.degrees"}, {"x": pl.col("wind.from.degrees") + 1}):
+        with pytest.raises(ts.errors.SourceError, match=like(lacking)):
+            ts.load(tmp_path, columns)
+    for condition in (
+        [("wind.from.degrees", ">", 0)],
+        pl.col("wind.from.degrees") > 0,
+        pc.field("wind.from.degrees") > 0,
+    ):
+        with pytest.raises(ts.errors.SourceError, match=like(lacking)):
+            ts.load(tmp_path, ["t"], filter=condition)
+    assert ts.load(tmp_path, {"speed": "wind.speed"})["speed"].tolist() == [1.0, 3.0]
