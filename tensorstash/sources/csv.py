@@ -103,7 +103,19 @@ def _batches(table: Csv, names: Sequence[str], whole: pa.Schema, types: Types) -
         chosen = [converted(name, types.get(name, TEXT)) for name in stored or table.names[:1]]
         for batch in collected(table.frame().select(chosen)):
             complete = complete and not (stored and batch.column(len(stored) - 1).null_count)
-            arrays = {name: batch.column(name).cast(value_type(whole.field(name).type)) for name in stored}
+            arrays = {name: _cast(batch.column(name), whole.field(name), table, types) for name in stored}
             yield pa.record_batch(arrays or {whole.names[0]: pa.nulls(len(batch))})
     if not complete and table.may_have_bad_line() and (error := bad_line(table)):
         raise error
+
+
+def _cast(values: pa.Array, field: pa.Field, table: Csv, types: Types) -> pa.Array:
+    try:
+        return values.cast(value_type(field.type))
+    except pa.ArrowInvalid as error:
+        if field.name in types:
+            raise
+        raise SourceError(
+            f"A column has the type of the keys of its name in other paths; {field.name!r} in {table.file} is not all "
+            f"{field.type}. Leave the column out, or write all files with the same columns."
+        ) from error

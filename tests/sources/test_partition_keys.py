@@ -170,6 +170,49 @@ def test_a_key_is_a_column_of_one_file_and_the_path_of_another(ending: str, tmp_
     assert ts.load(tmp_path, ["k"], filter=[("y", "==", 0.25)])["k"].tolist() == [3, 4]
 
 
+UNTOLD: list[tuple[str, Any, str]] = [
+    ("1", 1, "007"),  # as an integer 7, which another file may have
+    ("1.5", 1.5, "2.50"),
+    ("1.5", 1.5, "nan"),
+    ("1", 1.0, "9007199254740993"),  # no float
+    ("1", 1, "x"),
+    ("false", False, "x"),
+]
+
+
+@pytest.mark.parametrize(("text", "value", "other"), UNTOLD)
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "csv"])
+def test_a_key_that_is_no_value_of_the_column_of_another_file_is_refused(
+    ending: str, text: str, value: Any, other: str, tmp_path: Path
+) -> None:
+    for key, frame in ((text, pl.DataFrame({"y": [value], "k": [1]})), (other, pl.DataFrame({"k": [2]}))):
+        path = tmp_path / f"y={key}" / f"0.{ending}"
+        path.parent.mkdir()
+        write: Any = {"parquet": frame.write_parquet, "arrow": frame.write_ipc, "csv": frame.write_csv}[ending]
+        write(path)
+    told = f"'y={other}' in {tmp_path} ... is no" if ending == "csv" else "need the same columns"
+    with pytest.raises(ts.errors.TensorstashError, match=rf"{like(told)}|{like(f'y={other}')}"):
+        ts.load(tmp_path)
+    assert ts.load(tmp_path, ["k"])["k"].tolist() == [1, 2]
+
+
+def test_a_csv_column_that_is_not_of_the_type_of_keys_is_refused(tmp_path: Path) -> None:
+    for key, text in (("1", "k\n1\n"), ("2", "y,k\n2.0,2\n")):
+        (tmp_path / f"y={key}").mkdir()
+        (tmp_path / f"y={key}" / "0.csv").write_text(text)
+    with pytest.raises(ts.errors.SourceError, match=like("has the type of the keys ... 'y' in ... is not all int64.")):
+        ts.load(tmp_path)
+
+
+def test_keys_beside_a_column_of_views_of_texts(tmp_path: Path) -> None:
+    """Of which Arrow takes no rows."""
+    for key, columns in (("a", {"y": ["a", "a"], "k": [1, 2]}), ("b", {"k": [3, 4]})):
+        (tmp_path / f"y={key}").mkdir()
+        pl.DataFrame(columns).write_ipc(tmp_path / f"y={key}" / "0.arrow", compat_level=pl.CompatLevel.newest())
+    stash = ts.load(tmp_path, ["k"], entity="y")
+    assert (stash.entities, stash["k"].tolist()) == (["a", "b"], [1, 2, 3, 4])
+
+
 # Types of keys
 
 
