@@ -231,8 +231,8 @@ def _as_floats(name: str, value: Any) -> Any:
 
 def _number(value: Any) -> int | float | Decimal | None:
     """A number as one of Python, which compares all of its own exactly; `None` for what is none."""
-    if isinstance(value, bool) or not isinstance(value, (Real, Decimal)):
-        return None
+    if isinstance(value, (bool, np.timedelta64)) or not isinstance(value, (Real, Decimal)):
+        return None  # numpy calls its durations integers
     if isinstance(value, Integral):
         return int(value)
     return value if isinstance(value, Decimal) else float(value)
@@ -242,12 +242,12 @@ def _as_integers(operator: str, value: Any, kind: pa.DataType) -> Any:
     """Numbers, alone or in a list, as integers with the same result: Arrow would round the column, or overflow."""
     is_list = operator in ("in", "not in")
     items = [item for item in _as_array(value).to_pylist() if item is not None] if is_list else [value]
-    numbers = (Real, Decimal) if is_list else Real
-    if not all(isinstance(item, numbers) and not isinstance(item, bool) for item in items):
+    numbers = [number for item in items if (number := _number(item)) is not None]
+    if len(numbers) < len(items) or (not is_list and isinstance(value, Decimal)):
         return value
     widest, low, high = (pa.uint64(), 0, 2**64) if kind == pa.uint64() else (pa.int64(), -(2**63), 2**63)
     if is_list:
-        return pa.array([int(item) for item in items if low <= item < high and item == int(item)], widest)
+        return pa.array([int(number) for number in numbers if low <= number < high and number == int(number)], widest)
     whole = int(value) if isinstance(value, Integral) else _whole(operator, float(value), low - 1, high)
     return pa.scalar(whole, widest) if low <= whole < high else pa.scalar(Decimal(whole))
 
@@ -289,19 +289,27 @@ def _fitted(term: tuple[str, str, Any], schema: pa.Schema) -> Any:
         return (_as_integers if pa.types.is_integer(kind) else _as_decimals)(operator, value, kind)
     if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         return value
-    if operator not in _COMPARISONS and not isinstance(value, _LISTS):
-        array = _as_array(value)
-        value = array.to_pylist() if pa.types.is_date(array.type) or is_text(array.type) else array
-    items = list(value) if isinstance(value, _LISTS) else [value]
+    array = None if operator in _COMPARISONS else _as_array(value)
+    items = [*value] if isinstance(value, _LISTS) else [value if array is None else array]
+    if array is not None and (pa.types.is_date(array.type) or is_text(array.type) or pa.types.is_null(array.type)):
+        items = array.to_pylist()
     _check_zones(name, value, items, kind)
+    if array is not None and pa.types.is_timestamp(array.type):
+        items = [array]
     given = [item for item in items if item is not None]
     times = [time for item in given if (time := _as_time(item, kind)) is not None]
     if len(times) < len(given):
         return value
-    if not isinstance(value, _LISTS):
+    if array is None:
         return times[0]
-    # no time of the column equals one between its ticks
-    return [tick for time in times if (tick := time.cast(kind, safe=False)).cast(time.type) == time]
+    ticks = [_on_ticks(time if isinstance(time, pa.Array) else pa.array([time]), kind) for time in times]
+    return pa.concat_arrays(ticks) if ticks else []
+
+
+def _on_ticks(times: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Those times that a column may have: none of its times equals one between its ticks."""
+    ticks = times.cast(kind, safe=False)
+    return ticks.filter(pc.equal(ticks.cast(times.type), times))
 
 
 def _check_zones(name: str, value: Any, items: Iterable[Any], kind: pa.DataType) -> None:
@@ -331,13 +339,18 @@ def _has_zone(value: Any) -> bool | None:
     return kind.tz is not None if isinstance(kind, pa.TimestampType) else None
 
 
-def _as_time(value: Any, kind: pa.DataType) -> pa.Scalar | None:
-    """The time of a text, times in the zone of the column, or midnight of a date there; `None` for any other value."""
+def _as_time(value: Any, kind: pa.DataType) -> Any:
+    """A time of Arrow, or an array of times: of a text, in the zone of the column, or midnight of a date there.
+
+    `None` for any other value.
+    """
     is_zoned = pa.types.is_timestamp(kind) and kind.tz is not None
     if is_zoned and not isinstance(value, str) and _has_zone(value):
         times = pa.scalar(value) if isinstance(value, datetime) else value
         return times.cast(pa.timestamp(times.type.unit, kind.tz))  # Arrow compares few units in two zones
-    is_day = type(value) is date and is_zoned
+    if _has_zone(value) is False or (type(value) is date and not is_zoned):
+        return value if hasattr(value, "type") else pa.scalar(_for_arrow(value))
+    is_day = type(value) is date
     if not isinstance(value, str) and not is_day:
         return None
     time = _read(str(value), kind)

@@ -87,6 +87,24 @@ def test_texts_of_days_with_a_clock_are_compared_with_dates() -> None:
         assert ts.load(frame, ["n"], filter=[("day", "in", [text])])["n"].tolist() == kept[0]
 
 
+@pytest.mark.parametrize("count", [1, 100])  # a few are compared one by one, many looked up in a table
+def test_days_are_compared_with_the_clocks_of_lists(count: int) -> None:
+    """Arrow itself cuts off the clocks of long lists."""
+    days = [date(2024, 1, 1) + timedelta(days=k) for k in range(3)]
+    frame = pl.DataFrame({"n": range(3), "day": days})
+    times = [datetime(2024, 1, 1, 5), datetime(2024, 1, 2), *[datetime(2023, 1, 1, 1)] * count]
+    several: list[Any] = [
+        times,
+        np.array(times, "M8[us]"),
+        pd.Series(times),
+        [*map(pd.Timestamp, times)],
+        pl.Series(times),
+    ]
+    for values in several:
+        assert ts.load(frame, ["n"], filter=[("day", "in", values)])["n"].tolist() == [1]
+        assert ts.load(frame, ["n"], filter=[("day", "not in", values)])["n"].tolist() == [0, 2]
+
+
 def test_each_text_of_a_list_is_a_time_of_its_own() -> None:
     times = pl.datetime_range(datetime(2024, 1, 1), datetime(2024, 1, 4), "1d", time_zone="Europe/Berlin", eager=True)
     frame = pl.DataFrame({"n": range(4), "t": times, "day": times.dt.date()})
@@ -160,6 +178,15 @@ def test_a_time_that_is_missing_is_a_null(value: Any) -> None:
     with pytest.raises(ValueError, match=like("comparison with a null is never true ... Write an expression")):
         ts.load(frame, ["t"], filter=[("t", "!=", value)])
     assert ts.load(frame, ["t"], filter=[("t", "not in", [value])]).rows == 1
+
+
+def test_durations_of_numpy_are_no_integers() -> None:
+    """As numpy says that they are."""
+    for column in ([1, 2], [1.0, 2.0]):
+        for value in (np.timedelta64(1, "ns"), np.timedelta64(1, "s")):
+            for term in (("n", "<", value), ("n", "in", [value])):
+                with pytest.raises(ts.errors.SchemaError, match=like("filter= must be true or false ... 'n'")):
+                    ts.load({"n": column}, filter=[term])
 
 
 def test_times_of_numpy_that_python_has_not_are_no_integers() -> None:
