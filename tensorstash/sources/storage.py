@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tensorstash.columns.arrays import nulls, numbers, of_numbers
-from tensorstash.columns.types import is_text
+from tensorstash.columns.types import is_list, is_text
 
 _VIEWS = re.compile("(string|binary)_view")  # in the name of a type, whatever it is nested in
 
@@ -84,13 +84,24 @@ def _cleared(array: pa.Array) -> pa.Array:
 
 
 def without_views(array: pa.Array) -> pa.Array:
-    """Strings or bytes without views, which few kernels take."""
+    """Strings or bytes without views, at any depth, which few kernels take."""
     arrow = array.type
     if pa.types.is_dictionary(arrow) and _is_view(arrow.value_type):
         return pa.DictionaryArray.from_arrays(array.indices, without_views(array.dictionary), ordered=arrow.ordered)
-    if not _is_view(arrow):
-        return array
-    return array.cast(pa.large_string() if pa.types.is_string_view(arrow) else pa.large_binary())
+    plain = _without_views(arrow)
+    return array if plain == arrow else array.cast(plain)
+
+
+def _without_views(arrow: pa.DataType) -> pa.DataType:
+    if _is_view(arrow):
+        return pa.large_string() if pa.types.is_string_view(arrow) else pa.large_binary()
+    if pa.types.is_struct(arrow):
+        return pa.struct([field.with_type(_without_views(field.type)) for field in arrow])
+    if pa.types.is_fixed_size_list(arrow):
+        return pa.list_(arrow.value_field.with_type(_without_views(arrow.value_type)), arrow.list_size)
+    if is_list(arrow) and _VIEWS.search(str(arrow)):
+        return pa.large_list(arrow.value_field.with_type(_without_views(arrow.value_type)))
+    return arrow
 
 
 def decoded(array: pa.Array) -> pa.Array:

@@ -261,6 +261,21 @@ def test_a_dictionary_of_string_views_with_a_null_in_it() -> None:
     assert (stash["x"].tolist(), stash.vocabulary("x")) == ([1, -1, 0, -1], ["X", "Y"])
 
 
+def test_texts_in_lists_and_structs_of_some_rows_are_inputs(tmp_path: Path) -> None:
+    """polars has them as views, of which Arrow takes no rows."""
+    texts = ["a", "a text too long to be inline", None]
+    frame = pl.DataFrame({"n": [1, 2, 3], "wind": [{"from": {"name": text}} for text in texts]}).with_columns(
+        list=pl.Series([[text] for text in texts]),
+        pair=pl.Series([[text] * 2 for text in texts], dtype=pl.Array(str, 2)),
+    )
+    frame.write_ipc(tmp_path / "0.arrow", compat_level=pl.CompatLevel.newest())
+    name, list_, pair = pl.col("wind").struct.field("from").struct.field("name"), pl.col("list"), pl.col("pair")
+    for source in (frame, frame.lazy(), tmp_path):
+        for formula in (name, list_.list.first(), pair.arr.last()):
+            stash = ts.load(source, {"x": formula}, filter=[("n", ">", 1)])
+            assert [stash.vocabulary("x")[code] if code >= 0 else None for code in stash["x"].tolist()] == texts[1:]
+
+
 def test_an_enum_keeps_its_order(tmp_path: Path) -> None:
     """In Parquet its pieces have dictionaries in the order of their rows, and as text "large" is before "small"."""
     made = pl.DataFrame(
