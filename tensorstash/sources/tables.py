@@ -103,13 +103,25 @@ def _converted(
             f"The values of a column must have one type of Arrow; column {names[0]!r} of {where} is {kind}, which "
             f"cannot be converted: {_brief(error)}. {remedy}."
         ) from error
-    times = [field.name for field in table.schema if pa.types.is_temporal(field.type)]
-    if mixed := [name for name in times if str(types[name]) in _OBJECTS and _are_mixed(source[name])]:
-        raise SchemaError(
-            f"The times of a column are all dates, all times with a zone or all without; those of {mixed[0]!r} in "
-            f"{where} are mixed. Convert it first."
-        )
+    for name in (name for name in names if str(types[name]) in _OBJECTS):
+        if (rule := _broken_rule(source[name], table.schema.field(name).type)) is not None:
+            raise SchemaError(rule.format(f"those of {name!r} in {where}"))
     return table
+
+
+def _broken_rule(values: Iterable[object], arrow: pa.DataType) -> str | None:
+    """Why Arrow has made other values of Python objects; `None` if it has not."""
+    if pa.types.is_integer(arrow) or pa.types.is_floating(arrow):
+        is_mixed = not {bool, np.bool_}.isdisjoint(map(type, values))
+        return "A column holds numbers, or true and false; {} are mixed. Convert it first." if is_mixed else None
+    if pa.types.is_temporal(arrow) and _are_mixed(values):
+        rule = "The times of a column are all dates, all times with a zone or all without"
+        return f"{rule}; {{}} are mixed. Convert it first."
+    is_coarse = getattr(arrow, "unit", "ns") != "ns"
+    # of NaT it is NaN
+    if is_coarse and any(getattr(v, "nanosecond", getattr(v, "nanoseconds", 0)) > 0 for v in values):
+        return "Of times that are Python objects Arrow keeps microseconds; {} have nanoseconds. Convert it first."
+    return None
 
 
 def _are_mixed(values: Iterable[object]) -> bool:

@@ -222,6 +222,27 @@ def test_times_of_two_kinds_are_refused(make: Callable[[Any], Any], whole: Calla
         assert stash["ok"].tolist() == [value is time for value in values]
 
 
+@pytest.mark.parametrize("make", [list, tuple, partial(np.array, dtype=object), partial(pd.Series, dtype=object)])
+@pytest.mark.parametrize("whole", [dict, pd.DataFrame])
+@pytest.mark.parametrize("values", [[0.5, True], [None, 0.5, True], [np.True_, 2]], ids=str)
+def test_numbers_and_truth_values_are_refused(
+    values: list[Any], make: Callable[[Any], Any], whole: Callable[[Any], Any]
+) -> None:
+    """Arrow would make 1.0 of true behind a float, and 1 of that of numpy."""
+    with pytest.raises(ts.errors.SchemaError, match="A column holds numbers, or true and false; those of 'x' in the"):
+        ts.load(whole({"x": make(values)}))
+
+
+@pytest.mark.parametrize("whole", [dict, pd.DataFrame])
+def test_nanoseconds_in_arrays_of_objects_are_refused(whole: Callable[[Any], Any]) -> None:
+    """Arrow would cut them off; in lists they are kept."""
+    for time in (pd.Timestamp(1001), pd.Timestamp(1001, tz="UTC"), pd.Timedelta(1001)):
+        with pytest.raises(ts.errors.SchemaError, match=r"keeps microseconds; those of 't' in the .* have nanoseconds"):
+            ts.load(whole({"t": pd.Series([time, pd.NaT], dtype=object)}))
+        assert ts.load({"t": [time, None]}, {"t": ts.column("t", fill=0)})["t"].tolist()[0] == 1001
+        assert ts.load(whole({"t": pd.Series([time.floor("us")], dtype=object)}))["t"].tolist() == [1]
+
+
 def test_what_is_no_source_is_refused() -> None:
     message = "A source is ... got pyarrow.lib.ChunkedArray"
     with pytest.raises(TypeError, match=like(message)):
