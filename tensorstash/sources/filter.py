@@ -180,7 +180,8 @@ def _checked(name: str, operator: str, value: Any) -> Any:
     text = " ".join(repr(value).split())
     several = isinstance(value, Sized) and is_listed(value)
     if several and str(getattr(value, "dtype", "")).lower() == "object":  # of which Arrow would make times of one kind
-        value = [item for item in value if item is None or item == item]  # noqa: PLR0124  without NaN, NaT and the like
+        pandas = sys.modules.get("pandas")  # where there is none, neither is its NA
+        value = [*value] if pandas is None else pandas.Series([*value], dtype=object).dropna().tolist()
     if operator in ("in", "not in") and not several:
         raise TypeError(
             f"The operator {operator!r} needs a list of values; {name!r} is compared with {text}. Write [{text}]."

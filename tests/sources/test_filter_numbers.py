@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -164,12 +165,15 @@ def test_truth_values_are_no_numbers_however_many_there_are(column: str, value: 
 
 def test_arrays_of_objects_are_compared_as_lists() -> None:
     source = {"n": [1, -1, 3], "f": [1.0, 0.5, -1.0]}
-    for members in (np.array([2**64, -1, None], object), pl.Series([2**64, -1], dtype=pl.Object)):
+    missing = pd.Series([2**64, pd.NA, math.nan, pd.NaT, -1], dtype=object)
+    for members in (np.array([2**64, -1, None], object), pl.Series([2**64, -1], dtype=pl.Object), missing):
         assert ts.load(source, ["n"], filter=[("n", "in", members)])["n"].tolist() == [-1]
     for mixed in ([0.5, True], [True, 2], [np.True_, 1], [np.True_, 1, 0.5]):
         for values in (mixed, np.array(mixed, object)):
             with pytest.raises(TypeError, match=like("filter= compares ... 'f'")):
                 ts.load(source, ["n"], filter=[("f", "in", values)])
+    with pytest.raises(ts.errors.SchemaError, match=like("filter= must be true or false ... 'f'")):
+        ts.load(source, ["n"], filter=[("f", "in", np.array([[0.5]], object))])
 
 
 DIGITS = ["6.1582448596780", "0.1", "0.3", "-12345.678901", "1e20", "9007199254740993.5"]
