@@ -191,7 +191,8 @@ def _checked(name: str, operator: str, value: Any) -> Any:
         has_decimal = any(isinstance(item, Decimal) for item in value)
         value = value if has_decimal else _as_floats(name, value)
     try:
-        if isinstance(value, _LISTS) and len({type(item) in _APART for item in value if item is not None}) > 1:
+        given = [_for_arrow(item) for item in value if item is not None] if isinstance(value, _LISTS) else []
+        if len({type(item) in _APART for item in given}) > 1:
             raise TypeError
         exact = _exact(value)
         _holds(name, operator, exact)
@@ -291,7 +292,7 @@ def _fitted(term: tuple[str, str, Any], schema: pa.Schema) -> Any:
     if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         return value
     array = None if operator in _COMPARISONS else _as_array(value)
-    items = [*value] if isinstance(value, _LISTS) else [value if array is None else array]
+    items = [value] if array is None else [*value] if isinstance(value, _LISTS) else [array]
     if array is not None and (pa.types.is_date(array.type) or is_text(array.type) or pa.types.is_null(array.type)):
         items = array.to_pylist()
     _check_zones(name, value, items, kind)

@@ -165,7 +165,8 @@ def test_dates_and_times_are_not_mixed() -> None:
     """Arrow makes dates of both if a date comes first."""
     frame = pl.DataFrame({"t": [datetime(2024, 1, 1), datetime(2024, 1, 2, 5)]})
     for values in ([date(2024, 1, 1), datetime(2024, 1, 2, 5)], [datetime(2024, 1, 2, 5), date(2024, 1, 1)]):
-        for several in (values, np.array(values, object), pd.Series(values, dtype=object)):
+        of_numpy = [np.datetime64(value, "h" if isinstance(value, datetime) else "D") for value in values]
+        for several in (values, np.array(values, object), pd.Series(values, dtype=object), of_numpy):
             with pytest.raises(TypeError, match=like("filter= compares ... Write values of one type")):
                 ts.load(frame, ["t"], filter=[("t", "in", several)])
 
@@ -204,6 +205,13 @@ def test_dates_are_not_compared_with_a_time_that_has_a_zone(several: bool) -> No
         with pytest.raises(ts.errors.SchemaError, match=like("Dates have no zone ... 'day'")):
             ts.load(frame, ["day"], filter=[term])
     assert ts.load(frame, ["day"], filter=[("day", ">=", datetime(2024, 1, 2))]).rows == 1
+
+
+def test_a_time_is_not_compared_with_a_list() -> None:
+    frame = pl.DataFrame({"t": [datetime(2024, 1, 1)], "day": [date(2024, 1, 1)]})
+    for column, values in product(("t", "day"), ([], [datetime(2024, 1, 1)], ["2024-01-01"])):
+        with pytest.raises((TypeError, ts.errors.SchemaError), match=like(f"filter= ... {column!r}")):
+            ts.load(frame, ["t"], filter=[(column, "==", values)])
 
 
 @pytest.mark.parametrize("several", [False, True])
