@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tensorstash.columns.expression import Expression, is_expression, member_of
-from tensorstash.columns.types import is_text, value_type
+from tensorstash.columns.types import is_number, is_text, value_type
 from tensorstash.common.checks import is_listed, shown
 from tensorstash.common.text import type_text
 from tensorstash.errors import SchemaError
@@ -242,15 +242,16 @@ def _number(value: Any) -> int | float | Decimal | None:
 
 def _as_integers(operator: str, value: Any, kind: pa.DataType) -> Any:
     """Numbers, alone or in a list, as integers with the same result: Arrow would round the column, or overflow."""
-    is_list = operator in ("in", "not in")
-    items = [item for item in _as_array(value).to_pylist() if item is not None] if is_list else [value]
-    numbers = [number for item in items if (number := _number(item)) is not None]
-    if len(numbers) < len(items) or (not is_list and isinstance(value, Decimal)):
-        return value
     widest, low, high = (pa.uint64(), 0, 2**64) if kind == pa.uint64() else (pa.int64(), -(2**63), 2**63)
-    if is_list:
-        return pa.array([int(number) for number in numbers if low <= number < high and number == int(number)], widest)
-    whole = int(value) if isinstance(value, Integral) else _whole(operator, float(value), low - 1, high)
+    if operator not in _COMPARISONS:
+        array = _as_array(value)
+        if not is_number(array.type) or pa.types.is_boolean(array.type):
+            return value
+        return pa.array([int(n) for n in array.drop_null().to_pylist() if low <= n < high and n == int(n)], widest)
+    number = _number(value)
+    if number is None or isinstance(number, Decimal):
+        return value
+    whole = number if isinstance(number, int) else _whole(operator, number, low - 1, high)
     return pa.scalar(whole, widest) if low <= whole < high else pa.scalar(Decimal(whole))
 
 
@@ -285,33 +286,33 @@ def _fitted(term: tuple[str, str, Any], schema: pa.Schema) -> Any:
     name, operator, value = term
     index = schema.get_field_index(name)
     kind = value_type(schema.field(index).type) if index >= 0 else pa.null()
+    array = None if operator in _COMPARISONS else _as_array(value)
     if pa.types.is_floating(kind):
-        return _as_floats(name, value if operator in _COMPARISONS else _as_array(value).to_pylist())
+        is_exact = array is not None and array.type in (pa.float32(), pa.float64())
+        return array if is_exact else _as_floats(name, value if array is None else array.to_pylist())
     if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
         return (_as_integers if pa.types.is_integer(kind) else _as_decimals)(operator, value, kind)
-    if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
-        return value
-    array = None if operator in _COMPARISONS else _as_array(value)
+    return _as_times(name, value, array, kind) if pa.types.is_date(kind) or pa.types.is_timestamp(kind) else value
+
+
+def _as_times(name: str, value: Any, array: pa.Array | None, kind: pa.DataType) -> Any:
+    """Times as Arrow compares them with a column of this kind; `array` has those of a list."""
     items = [value] if array is None else [*value] if isinstance(value, _LISTS) else [array]
     if array is not None and (pa.types.is_date(array.type) or is_text(array.type) or pa.types.is_null(array.type)):
         items = array.to_pylist()
     _check_zones(name, value, items, kind)
+    # no time of the column equals one between its ticks
     if array is not None and pa.types.is_timestamp(array.type):
-        items = [array]
+        times = _as_time(array, kind)
+        ticks = times.cast(kind, safe=False)
+        return ticks.filter(pc.equal(ticks.cast(times.type), times))
     given = [item for item in items if item is not None]
-    times = [time for item in given if (time := _as_time(item, kind)) is not None]
-    if len(times) < len(given):
+    scalars = [time for item in given if (time := _as_time(item, kind)) is not None]
+    if len(scalars) < len(given):
         return value
     if array is None:
-        return times[0]
-    ticks = [_on_ticks(time if isinstance(time, pa.Array) else pa.array([time]), kind) for time in times]
-    return pa.concat_arrays(ticks) if ticks else []
-
-
-def _on_ticks(times: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Those times that a column may have: none of its times equals one between its ticks."""
-    ticks = times.cast(kind, safe=False)
-    return ticks.filter(pc.equal(ticks.cast(times.type), times))
+        return scalars[0]
+    return [tick for time in scalars if (tick := time.cast(kind, safe=False)).cast(time.type) == time]
 
 
 def _check_zones(name: str, value: Any, items: Iterable[Any], kind: pa.DataType) -> None:
@@ -346,13 +347,12 @@ def _as_time(value: Any, kind: pa.DataType) -> Any:
 
     `None` for any other value.
     """
-    is_zoned = pa.types.is_timestamp(kind) and kind.tz is not None
-    if is_zoned and not isinstance(value, str) and _has_zone(value):
-        times = pa.scalar(value) if isinstance(value, datetime) else value
-        return times.cast(pa.timestamp(times.type.unit, kind.tz))  # Arrow compares few units in two zones
-    if _has_zone(value) is False or (type(value) is date and not is_zoned):
-        return value if hasattr(value, "type") else pa.scalar(_for_arrow(value))
-    is_day = type(value) is date
+    is_zoned, is_day = pa.types.is_timestamp(kind) and kind.tz is not None, type(value) is date
+    has_zone = None if isinstance(value, str) else _has_zone(value)
+    if has_zone is not None or (is_day and not is_zoned):
+        times = value if hasattr(value, "type") else pa.scalar(_for_arrow(value))
+        # Arrow compares few units in two zones
+        return times.cast(pa.timestamp(times.type.unit, kind.tz)) if has_zone else times
     if not isinstance(value, str) and not is_day:
         return None
     time = _read(str(value), kind)
