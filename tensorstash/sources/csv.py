@@ -29,7 +29,8 @@ def open_csv_files(
     check_pool()
     first = _opened(files[0], files, wanted)
     types = _types([first], wanted.among(dict.fromkeys(first.names)), _FIRST)
-    keys = {key: arrow for key, arrow in key_types(files).items() if key not in first.names}
+    types_of_keys = key_types(files)
+    keys = {key: arrow for key, arrow in types_of_keys.items() if key not in first.names}
     notes: tuple[str, ...] = ()
     if wanted.names is None and types.get("") in (INTEGERS, NO_VALUES):  # an index of pandas, or commas at the ends
         wanted = Wanted(frozenset({*first.names, *keys}) - {""})
@@ -44,7 +45,11 @@ def open_csv_files(
         whole = _schema(first, types, keys)
         names = wanted.among(whole.names)
         parts = (
-            (str(table.file), _batches(table, names, whole, types), columns_of_keys(table.file, stored, whole))
+            (
+                str(table.file),
+                _batches(table, names, whole, types),
+                columns_of_keys(table.file, stored, whole, types_of_keys),
+            )
             for table in tables()
             for stored in [pa.schema([field for field in whole if field.name in table.names])]
         )
@@ -91,10 +96,11 @@ def _schema(table: Csv, types: Types, keys: Types) -> pa.Schema:
 
 def _batches(table: Csv, names: Sequence[str], whole: pa.Schema, types: Types) -> Iterator[pa.RecordBatch]:
     """The columns of a file among `names`, or nulls if it has none; raises if a line ends before one of them."""
-    keys = dict(table.file.keys)
-    if missing := [name for name in names if name not in table.names and name not in keys]:
+    keys = [name for name in dict(table.file.keys) if name not in types]
+    if others := [name for name in names if (name in table.names) == (name in keys)]:
+        has = "has a" if others[0] in table.names else "has no"
         raise SourceError(
-            f"All files of a source need the same columns; {table.file} has no column {missing[0]!r}. Leave the column "
+            f"All files of a source need the same columns; {table.file} {has} column {others[0]!r}. Leave the column "
             "out, or write all files with the same columns."
         )
     stored = [name for name in dict.fromkeys(table.names) if name in names]
@@ -103,19 +109,7 @@ def _batches(table: Csv, names: Sequence[str], whole: pa.Schema, types: Types) -
         chosen = [converted(name, types.get(name, TEXT)) for name in stored or table.names[:1]]
         for batch in collected(table.frame().select(chosen)):
             complete = complete and not (stored and batch.column(len(stored) - 1).null_count)
-            arrays = {name: _cast(batch.column(name), whole.field(name), table, types) for name in stored}
+            arrays = {name: batch.column(name).cast(value_type(whole.field(name).type)) for name in stored}
             yield pa.record_batch(arrays or {whole.names[0]: pa.nulls(len(batch))})
     if not complete and table.may_have_bad_line() and (error := bad_line(table)):
         raise error
-
-
-def _cast(values: pa.Array, field: pa.Field, table: Csv, types: Types) -> pa.Array:
-    try:
-        return values.cast(value_type(field.type))
-    except pa.ArrowInvalid as error:
-        if field.name in types:
-            raise
-        raise SourceError(
-            f"A column has the type of the keys of its name in other paths; {field.name!r} in {table.file} is not all "
-            f"{field.type}. Leave the column out, or write all files with the same columns."
-        ) from error

@@ -11,7 +11,6 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from tensorstash.columns.types import is_text
 from tensorstash.common.threads import map_in_threads, threads
 from tensorstash.errors import DataError, SourceError
 from tensorstash.sources.file import REQUESTS, File
@@ -23,7 +22,7 @@ from tensorstash.sources.int96 import outside_nanoseconds
 from tensorstash.sources.parquet import RowGroups
 from tensorstash.sources.read import BATCH_ROWS, Source, Wanted, in_order
 from tensorstash.sources.streams import open_stream
-from tensorstash.sources.unify import unify
+from tensorstash.sources.unify import unify, widened
 from tensorstash.sources.unreadable import why_unreadable
 
 # the row groups of a file, the numbers of those that are read, and their places for messages
@@ -51,7 +50,7 @@ def open_files(
     pieces = [
         (footer.place(index), rows, partial(_cast_batches, footer, index, whole) if index in groups else None, keys)
         for footer, groups in zip(footers, kept)
-        for keys in [columns_of_keys(footer.file, footer.stored, whole)]
+        for keys in [columns_of_keys(footer.file, footer.stored, whole, types)]
         for index, rows in enumerate(footer.rows)
     ]
     of_paths = frozenset(types).difference(*(footer.own for footer in footers))
@@ -117,20 +116,8 @@ def _cast_batches(footer: Footer, index: int, schema: pa.Schema, names: Sequence
     place = footer.place(index)
     for batch in footer.decode(footer, index, names):
         columns = dict(zip(batch.schema.names, batch.columns))
-        arrays = [_widened(columns[name], schema.field(name), place) for name in names]
+        arrays = [widened(columns[name], schema.field(name), place) for name in names]
         yield pa.RecordBatch.from_arrays(arrays, names=list(names))
-
-
-def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
-    if array.type == field.type or (is_text(array.type) and is_text(field.type)):
-        return array
-    try:
-        return array.cast(field.type)
-    except pa.ArrowInvalid as error:
-        raise DataError(
-            f"A column needs one type for the values of all files; {field.name!r} is {array.type} in {place}, which "
-            f"does not fit into {field.type}: {error}. Write all files with one type."
-        ) from error
 
 
 def open_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None, progress: bool | None) -> Source:

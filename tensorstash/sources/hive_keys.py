@@ -17,9 +17,9 @@ from tensorstash.errors import DataError
 from tensorstash.sources.file import NULL_KEY, File, here
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.read import Derived
-from tensorstash.sources.storage import decoded, without_views
+from tensorstash.sources.storage import decoded
+from tensorstash.sources.unify import widened
 
-_BOOLEANS = {"true", "false"}
 _INTEGER = re.compile("0|-?[1-9][0-9]{0,18}")
 _EXACT = 1 << 53  # float64 has all integers up to it
 _TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -40,17 +40,7 @@ def _type_of_texts(texts: set[str]) -> pa.DataType:
         return pa.int64()
     if all(map(_is_number, texts)) and len({float(text) for text in texts}) == len(texts):
         return pa.float64()
-    return pa.bool_() if texts <= _BOOLEANS else _TEXT
-
-
-def _is_told(text: str, arrow: pa.DataType) -> bool:
-    """Whether a text is a value of this type, and no other text is the same one; of times it is, or is none at all."""
-    if pa.types.is_boolean(arrow):
-        return text in _BOOLEANS
-    if pa.types.is_floating(arrow):
-        return _is_number(text)
-    is_whole = pa.types.is_integer(arrow) or pa.types.is_decimal(arrow)
-    return not is_whole or _INTEGER.fullmatch(text) is not None
+    return pa.bool_() if texts <= {"true", "false"} else _TEXT
 
 
 def _is_number(text: str) -> bool:
@@ -61,25 +51,25 @@ def _is_number(text: str) -> bool:
     return False
 
 
-def columns_of_keys(file: File, stored: pa.Schema, whole: pa.Schema) -> tuple[Derived, ...]:
-    """The keys of the path of a file, as columns of the types in `whole`; a `stored` column of a name is checked."""
+def columns_of_keys(
+    file: File, stored: pa.Schema, whole: pa.Schema, types: Mapping[str, pa.DataType]
+) -> tuple[Derived, ...]:
+    """The keys of the path of a file, as columns of the types in `whole`; a `stored` column of a name is checked.
+
+    `types` has those of the keys of all files.
+    """
     return tuple(
         Derived(field, (key,), partial(_agreeing, key, value, value_type(stored.field(key).type)))
         if stored.get_field_index(key) >= 0
-        else Derived(field, (), partial(_constant, key, value, field.type))
+        else Derived(field, (), partial(_constant, value, types[key], field))
         for key, value in dict(file.keys).items()
         if whole.get_field_index(key) >= 0
         for field in [whole.field(key)]
     )
 
 
-def _constant(name: str, value: str | None, arrow: pa.DataType, _: object, place: str, *__: object) -> pa.Array:
-    if value is not None and not _is_told(value, arrow):
-        raise DataError(
-            f"A key has the type of the column of its name in other files; {f'{name}={value}'!r} in {place} is no "
-            f"{arrow}. Write the column into all files, or into none."
-        )
-    return without_views(pa.array([value], pa.string()).cast(arrow))  # of which Arrow takes no rows
+def _constant(value: str | None, arrow: pa.DataType, field: pa.Field, _: object, place: str, *__: object) -> pa.Array:
+    return widened(pa.array([value], pa.string()).cast(arrow), field, place)
 
 
 def _agreeing(

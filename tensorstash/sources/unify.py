@@ -8,7 +8,7 @@ import pyarrow as pa
 from tensorstash.columns.extensions import extension_of, is_opaque, periods_of
 from tensorstash.columns.names import field_of
 from tensorstash.columns.types import field_type, is_bfloat16, is_text, value_type
-from tensorstash.errors import SourceError
+from tensorstash.errors import DataError, SourceError
 from tensorstash.sources.derive import paths_in
 from tensorstash.sources.read import Wanted
 
@@ -77,6 +77,19 @@ def wider(left: pa.Field, right: pa.Field) -> pa.Field | None:
         pa.types.is_list(both) and all(map(pa.types.is_fixed_size_list, types)),  # the lists have different lengths
     )
     return None if any(refused) else left.with_type(both)
+
+
+def widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
+    """The values of a column in a file, in the type that all files share; texts may stay in any type of texts."""
+    if array.type == field.type or (is_text(array.type) and is_text(field.type)):
+        return array
+    try:
+        return array.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"A column needs one type for the values of all files; {field.name!r} is {array.type} in {place}, which "
+            f"does not fit into {field.type}: {error}. Write all files with one type."
+        ) from error
 
 
 def _meaning(field: pa.Field) -> tuple[str, str] | None:
