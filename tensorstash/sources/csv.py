@@ -16,6 +16,7 @@ from tensorstash.sources.filter import Filter
 from tensorstash.sources.hive_keys import columns_of_keys, kept_files, key_types
 from tensorstash.sources.read import Source, Unit, Wanted
 from tensorstash.sources.streams import collected, kept_type, spooled_parts
+from tensorstash.sources.unify import wider
 
 _FIRST = 10_000  # rows whose types all others are tried with
 
@@ -47,7 +48,7 @@ def open_csv_files(
         parts = (
             (
                 str(table.file),
-                _batches(table, names, whole, types),
+                _batches(table, names, whole, types, types_of_keys),
                 columns_of_keys(table.file, stored, whole, types_of_keys),
             )
             for table in tables()
@@ -94,10 +95,18 @@ def _schema(table: Csv, types: Types, keys: Types) -> pa.Schema:
     return pa.schema({name: kept_type(arrow) for name, arrow in all_types.items()})
 
 
-def _batches(table: Csv, names: Sequence[str], whole: pa.Schema, types: Types) -> Iterator[pa.RecordBatch]:
+def _batches(
+    table: Csv, names: Sequence[str], whole: pa.Schema, types: Types, types_of_keys: Types
+) -> Iterator[pa.RecordBatch]:
     """The columns of a file among `names`, or nulls if it has none; raises if a line ends before one of them."""
-    keys = [name for name in dict(table.file.keys) if name not in types]
-    if others := [name for name in names if (name in table.names) == (name in keys)]:
+    fields = [whole.field(key) for key in dict(table.file.keys)]
+    # keys whose values the column of their name in other files can hold
+    keys = [
+        field.name
+        for field in fields
+        if (wide := wider(field, field.with_type(types_of_keys[field.name]))) is not None and wide.type == field.type
+    ]
+    if others := [name for name in names if name not in (types if name in table.names else keys)]:
         has = "has a" if others[0] in table.names else "has no"
         raise SourceError(
             f"All files of a source need the same columns; {table.file} {has} column {others[0]!r}. Leave the column "

@@ -32,8 +32,8 @@ _COMPARISONS = {"=": eq, "==": eq, "!=": ne, "<": lt, ">": gt, "<=": le, ">=": g
 _OPERATORS = (*_COMPARISONS, "in", "not in")
 _FEW_VALUES = 64  # so many values of a list are compared one by one
 _LISTS = (list, tuple, set, frozenset, range)
-_APART = (bool, np.bool_, date)  # of which Arrow makes numbers and times, or the other way round, in lists of both
-_LEAST, _MOST = 1e-20, 1e38  # of floats that are compared with decimals digit by digit, which may have 76 of them
+_APART = (bool, np.bool_, date)  # in a list with values of other types, Arrow would convert one to the other
+_LEAST, _MOST = 1e-20, 1e38  # of floats that are compared with decimals digit by digit: a decimal has at most 76
 _UNITS = ("s", "ms", "us", "ns")
 
 Clauses = tuple[tuple[tuple[str, str, Any], ...], ...]  # OR of ANDs of (column, operator, value)
@@ -187,12 +187,12 @@ def _checked(name: str, operator: str, value: Any) -> Any:
             f"The operator {operator!r} needs a list of values; {name!r} is compared with {text}. Write [{text}]."
         )
     if isinstance(value, _LISTS) and any(isinstance(item, float) for item in value):
-        # Arrow takes decimals with integers, not with floats
+        # Arrow takes decimals with whole numbers, not with floats
         has_decimal = any(isinstance(item, Decimal) for item in value)
         value = value if has_decimal else _as_floats(name, value)
     try:
         given = [_for_arrow(item) for item in value if item is not None] if isinstance(value, _LISTS) else []
-        if len({type(item) in _APART for item in given}) > 1:
+        if (several and operator in _COMPARISONS) or len({type(item) in _APART for item in given}) > 1:
             raise TypeError
         exact = _exact(value)
         _holds(name, operator, exact)
@@ -277,7 +277,8 @@ def _as_decimals(operator: str, value: Any, kind: pa.DataType) -> Any:
         return value
     exact = pa.scalar(Decimal(str(number)))
     with suppress(pa.ArrowException):
-        return exact.cast(kind)
+        if (fitted := exact.cast(kind)).as_py() == exact.as_py():  # decimals of 32 bits overflow in silence
+            return fitted
     return exact.cast(pa.decimal256(exact.type.precision, exact.type.scale))
 
 
@@ -297,7 +298,7 @@ def _fitted(term: tuple[str, str, Any], schema: pa.Schema) -> Any:
 
 def _as_times(name: str, value: Any, array: pa.Array | None, kind: pa.DataType) -> Any:
     """Times as Arrow compares them with a column of this kind; `array` has those of a list."""
-    items = [value] if array is None else [*value] if isinstance(value, _LISTS) else [array]
+    items = [_for_arrow(value)] if array is None else [*value] if isinstance(value, _LISTS) else [array]
     if array is not None and (pa.types.is_date(array.type) or is_text(array.type) or pa.types.is_null(array.type)):
         items = array.to_pylist()
     _check_zones(name, value, items, kind)
@@ -305,14 +306,14 @@ def _as_times(name: str, value: Any, array: pa.Array | None, kind: pa.DataType) 
     if array is not None and pa.types.is_timestamp(array.type):
         times = _as_time(array, kind)
         ticks = times.cast(kind, safe=False)
-        return ticks.filter(pc.equal(ticks.cast(times.type), times))
+        return ticks.filter(pc.equal(ticks.cast(times.type, safe=False), times))
     given = [item for item in items if item is not None]
     scalars = [time for item in given if (time := _as_time(item, kind)) is not None]
     if len(scalars) < len(given):
         return value
     if array is None:
         return scalars[0]
-    return [tick for time in scalars if (tick := time.cast(kind, safe=False)).cast(time.type) == time]
+    return [tick for time in scalars if (tick := time.cast(kind, safe=False)).cast(time.type, safe=False) == time]
 
 
 def _check_zones(name: str, value: Any, items: Iterable[Any], kind: pa.DataType) -> None:

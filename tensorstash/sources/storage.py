@@ -84,7 +84,7 @@ def _cleared(array: pa.Array) -> pa.Array:
 
 
 def without_views(array: pa.Array) -> pa.Array:
-    """Strings or bytes without views, at any depth, which few kernels take."""
+    """Strings or bytes without views, which few kernels take, also in lists and structs."""
     arrow = array.type
     if pa.types.is_dictionary(arrow) and _is_view(arrow.value_type):
         return pa.DictionaryArray.from_arrays(array.indices, without_views(array.dictionary), ordered=arrow.ordered)

@@ -176,8 +176,8 @@ def spooled_parts(
     """Write the batches of each part to a file on disk, and return them as units.
 
     A part is its name for messages, its batches, whose columns are in the schema, and the columns that are derived from
-    these. Their rows advance the bar.
-    Each batch is written as a stream of its own, because a file would need one dictionary for all of them.
+    these. Their rows advance the bar. Each batch is written as a stream of its own, because a file would need one
+    dictionary for all of them.
     """
     spool, written = Spool(label), []
     for place, batches, derived in parts:

@@ -113,14 +113,16 @@ def _broken_rule(values: Iterable[object], arrow: pa.DataType) -> str | None:
     """Why Arrow has made other values of Python objects; `None` if it has not."""
     if pa.types.is_integer(arrow) or pa.types.is_floating(arrow):
         is_mixed = not {bool, np.bool_}.isdisjoint(map(type, values))
-        return "A column holds numbers, or true and false; {} are mixed. Convert it first." if is_mixed else None
+        how = "Convert it first, with None where a value is missing."
+        return f"A column holds numbers, or true and false; {{}} are mixed. {how}" if is_mixed else None
     if pa.types.is_temporal(arrow) and _are_mixed(values):
         rule = "The times of a column are all dates, all times with a zone or all without"
         return f"{rule}; {{}} are mixed. Convert it first."
     is_coarse = getattr(arrow, "unit", "ns") != "ns"
     # of NaT it is NaN
     if is_coarse and any(getattr(v, "nanosecond", getattr(v, "nanoseconds", 0)) > 0 for v in values):
-        return "Of times that are Python objects Arrow keeps microseconds; {} have nanoseconds. Convert it first."
+        how = "Convert it first, with pandas.to_datetime or pandas.to_timedelta."
+        return f"Of times and durations that are Python objects Arrow keeps microseconds; {{}} have nanoseconds. {how}"
     return None
 
 

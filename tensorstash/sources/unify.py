@@ -41,8 +41,8 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
                 continue
             differences += [(file, f"{names[file]} {why}") for file in which]
         unified[name] = whole
-        # the fields of structs are columns too
-        for path in wanted.among(paths_in(whole)):
+        # the fields of structs are columns too, behind columns of their names
+        for path in wanted.among(path for path in paths_in(whole) if path not in first.names):
             lacking = (which for field, (_, which) in zip(fields, kinds) if field and path not in paths_in(field))
             differences += [(file, f"{names[file]} has no column {path!r}") for which in lacking for file in which]
         types = dict.fromkeys(map(field_type, found))

@@ -200,6 +200,16 @@ def test_decimals_beside_floats_are_their_nearest_floats(dtype: Any) -> None:
             ts.load(source, ["row"], filter=[("f", operator_, value)])
 
 
+@pytest.mark.parametrize("kind", [pa.decimal32(9, 2), pa.decimal64(18, 2), pa.decimal128(9, 2), pa.decimal256(40, 2)])
+def test_numbers_beyond_the_digits_of_a_column_equal_none_of_it(kind: Any) -> None:
+    """Arrow's cast to 32 bits overflows in silence."""
+    table = pa.table({"d": pa.array([Decimal("0.00"), Decimal("1.50"), Decimal("-3.00")], kind)})
+    for number in (2**63, 2**40, 10**41, Decimal(2**40), 2.0**70):
+        for op, rows in (("==", 0), ("<", 3), (">=", 0), ("!=", 3)):
+            assert ts.load(table, filter=[("d", op, number)]).rows == rows, (op, number)
+        assert ts.load(table, filter=[("d", "in", [number, 7])]).rows == 0
+
+
 def test_decimals_are_compared_with_numbers_digit_by_digit(tmp_path: Path) -> None:
     """A float is the decimal that it is printed as. Arrow itself rounds the column, or has not enough digits."""
     values = [*map(Decimal, DIGITS), Decimal(2**53 + 1), Decimal("0.0001"), Decimal(2), None]

@@ -156,15 +156,15 @@ def test_a_csv_file_that_contradicts_its_key_is_refused(tmp_path: Path) -> None:
         ts.load(tmp_path)
 
 
-@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "csv"])
 def test_a_key_is_a_column_of_one_file_and_the_path_of_another(ending: str, tmp_path: Path) -> None:
     for text, columns in (("0.1", {"y": pa.array([0.1, 0.1], pa.float32()), "k": [1, 2]}), ("0.25", {"k": [3, 4]})):
         path = tmp_path / f"y={text}" / f"0.{ending}"
         path.parent.mkdir()
         frame: Any = pl.from_arrow(pa.table(columns))
-        write = {"parquet": frame.write_parquet, "arrow": frame.write_ipc}[ending]
+        write = {"parquet": frame.write_parquet, "arrow": frame.write_ipc, "csv": frame.write_csv}[ending]
         write(path)
-    first = torch.tensor(0.1).item()  # where it is a column, its values count
+    first = 0.1 if ending == "csv" else torch.tensor(0.1).item()  # where it is a column, its values count
     assert ts.load(tmp_path)["y"].tolist() == [first, first, 0.25, 0.25]
     assert ts.load(tmp_path, ["y"])["y"].tolist() == [first, first, 0.25, 0.25]
     assert ts.load(tmp_path, ["k"], filter=[("y", "==", 0.25)])["k"].tolist() == [3, 4]
@@ -190,7 +190,7 @@ def test_a_key_that_is_no_value_of_the_column_of_another_file_is_refused(
         path.parent.mkdir()
         write: Any = {"parquet": frame.write_parquet, "arrow": frame.write_ipc, "csv": frame.write_csv}[ending]
         write(path)
-    is_whole = ending != "csv" and other == "9007199254740993"  # as all keys are, and the column is floating
+    is_whole = other == "9007199254740993"  # as all keys are, and the column is floating
     told = "'y' is int64 in ... which does not fit into double" if is_whole else "need the same columns"
     with pytest.raises(ts.errors.TensorstashError, match=like(told)):
         ts.load(tmp_path)
@@ -203,6 +203,13 @@ def test_a_csv_column_that_is_a_key_of_other_files_is_refused(tmp_path: Path) ->
         (tmp_path / f"y={key}" / "0.csv").write_text(text)
     with pytest.raises(ts.errors.SourceError, match=like("need the same columns; ... has a column 'y'.")):
         ts.load(tmp_path)
+
+
+def test_times_in_int96_beyond_nanoseconds_agree_with_their_key(tmp_path: Path) -> None:
+    (tmp_path / "t=9999-12-31").mkdir()
+    table = pa.table({"t": pa.array([datetime(9999, 12, 31)], pa.timestamp("us")), "k": [1]})
+    pq.write_table(table, tmp_path / "t=9999-12-31" / "0.parquet", use_deprecated_int96_timestamps=True)
+    assert ts.load(tmp_path, ["k"], time="t").rows == 1
 
 
 def test_keys_beside_a_column_of_views_of_texts(tmp_path: Path) -> None:

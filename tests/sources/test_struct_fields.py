@@ -106,3 +106,8 @@ def test_a_field_that_one_file_lacks_is_a_difference_where_it_is_read(tmp_path: 
         with pytest.raises(ts.errors.SourceError, match=like(lacking)):
             ts.load(tmp_path, ["t"], filter=condition)
     assert ts.load(tmp_path, {"speed": "wind.speed"})["speed"].tolist() == [1.0, 3.0]
+    write_parquet(tmp_path / "b.parquet", [pa.table({"t": [1], "wind": [{"speed": 3.0}], "wind.gust": [4.0]})])
+    write_parquet(
+        tmp_path / "a.parquet", [pa.table({"t": [1], "wind": [{"speed": 1.0, "gust": 0.0}], "wind.gust": [2.0]})]
+    )
+    assert ts.load(tmp_path, {"gust": "wind.gust"})["gust"].tolist() == [2.0, 4.0]  # columns take precedence
