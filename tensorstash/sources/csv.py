@@ -52,7 +52,7 @@ def open_csv_files(
                 columns_of_keys(table.file, stored, whole, types_of_keys),
             )
             for table in tables()
-            for stored in [pa.schema([field for field in whole if field.name in table.names])]
+            for stored in [pa.schema([whole.field(key) for key in types_of_keys if key in table.names])]
         )
         return spooled_parts(parts, whole, label, bar)
 
